@@ -1,0 +1,250 @@
+"""The configuration of a training run: what may be set, its default, and what each setting means.
+
+Loaded from a YAML file, then overridden by ``section.key=value`` strings. An unknown key is refused
+with the nearest valid name, so that a typing mistake never trains for a day with a default.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+CONFIG_DIR = Path(__file__).parent
+DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file, the key and the remedy."""
+
+
+class Section(BaseModel):
+    """A group of settings. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunConfig(Section):
+    """The run as a whole. Everything it writes lies under ``dir/name``."""
+
+    name: str = Field("werewolf", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="names the run's folder and resources")
+    dir: Path = Field(Path("runs"), description="parent of the run's folder")
+    steps: int = Field(3, ge=1, description="updates to make")
+    seed: int = Field(1, ge=0, description="deals, sampling and mini-batch order all follow from it")
+
+
+class StoreConfig(Section):
+    """The hub."""
+
+    url: str = Field("http://127.0.0.1:4747", description="address of `agl store`")
+    patience_seconds: float = Field(
+        120, gt=0, description="how long an unreachable hub is waited for before giving up"
+    )
+
+
+class GameConfig(Section):
+    """What is played and how many games make a step."""
+
+    preset: str = Field("5p_tiny", description="rule preset")
+    groups_per_step: int = Field(4, ge=1, description="deals per step")
+    games_per_group: int = Field(
+        4, ge=1, description="games played from each deal; a baseline needs at least two"
+    )
+    train_sides: tuple[Literal["wolf", "good"], ...] = Field(
+        ("wolf", "good"), min_length=1, description="sides whose turns are trained on"
+    )
+    opponent: Literal["policy", "scripted", "random"] = Field(
+        "policy", description="who plays the seats of a side that is not trained"
+    )
+    context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
+    reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
+    timeout_seconds: float = Field(600, gt=0, description="a game that takes longer is played again")
+    unresponsive_seconds: float = Field(
+        120, gt=0, description="a game without a new span for this long is played again"
+    )
+    max_attempts: int = Field(3, ge=1, description="times that a game is tried before it counts as failed")
+
+
+class RewardConfig(Section):
+    """Weights of the recorded facts in a seat's reward."""
+
+    win: float = Field(1.0, description="reward of a seat whose side wins")
+    lose: float = Field(-1.0, description="reward of a seat whose side loses")
+    draw: float = Field(0.0, description="reward of a seat in a drawn game")
+    invalid_turn: float = Field(
+        -0.5, le=0, description="times the share of the seat's turns whose reply could not be used"
+    )
+
+
+class AdvantageConfig(Section):
+    """From rewards to advantages: verl's estimators, with a baseline per deal and side."""
+
+    estimator: str = Field("grpo", description="name of an advantage estimator that verl registers")
+    normalize_by_std: bool = Field(True, description="divide by the group's standard deviation (GRPO) or not (Dr. GRPO)")
+
+
+class ModelConfig(Section):
+    """The model to train."""
+
+    path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
+    attn_implementation: str = Field("sdpa", description="sdpa everywhere; flash_attention_2 on GPUs with flash-attn")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of serving and of the forward pass")
+
+
+class TrainingConfig(Section):
+    """The update, by verl's TrainingWorkers on Ray."""
+
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the update runs")
+    ranks: int = Field(1, ge=1, description="data-parallel workers")
+    learning_rate: float = Field(1e-3, gt=0)
+    grad_clip: float = Field(1.0, gt=0)
+    mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
+    micro_batch_size: int = Field(4, ge=1, description="sequences per forward pass, on each rank")
+    epochs: int = Field(1, ge=1, description="passes over a step's batch")
+    policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
+    clip_ratio_low: float = Field(0.2, ge=0)
+    clip_ratio_high: float = Field(0.3, ge=0)
+    entropy_coeff: float = Field(0.0, ge=0)
+    loss_agg_mode: str = Field(
+        "seq-mean-token-mean",
+        description="verl's aggregation; the default weighs every seat of a game alike, however much it talks",
+    )
+    max_sequence_tokens: int = Field(
+        8192, gt=0, description="longer sequences are left out of the update, and counted"
+    )
+
+
+class ServingConfig(Section):
+    """vLLM, which plays the trained policy."""
+
+    mode: Literal["start", "attach"] = Field("start", description="start vLLM here, or use one that runs already")
+    host: Literal["127.0.0.1", "localhost", "::1"] = Field(
+        "127.0.0.1",
+        description="where the started vLLM listens; loopback only, since its weight-update endpoints have no "
+        "authentication",
+    )
+    port: int = Field(8000, ge=1, le=65535, description="port of the started vLLM")
+    url: str | None = Field(None, description="base URL, without /v1, of the vLLM to attach to")
+    public_url: str | None = Field(
+        None,
+        description="base URL, without /v1, that runners are told; for runners on other machines name a reverse "
+        "proxy that forwards only /v1/",
+    )
+    served_model_name: str = Field("policy", description="model name in requests")
+    kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
+    gpu_memory_utilization: float = Field(0.4, gt=0, le=1, description="share of each GPU's memory that vLLM may take")
+    max_concurrent_sequences: int = Field(64, ge=1, description="sequences that vLLM decodes at once")
+    start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
+    probe_tolerance: float = Field(
+        1e-3,
+        gt=0,
+        description="largest difference, in nats per token, between the trainer's and vLLM's log-probs of a probe "
+        "sequence after a push; beyond it the run stops, since the weights are not the ones trained",
+    )
+
+    @model_validator(mode="after")
+    def _attach_needs_url(self) -> "ServingConfig":
+        if self.mode == "attach" and not self.url:
+            raise ValueError("serving.mode is 'attach': set serving.url to the running vLLM, e.g. http://127.0.0.1:8000")
+        return self
+
+
+class CheckpointConfig(Section):
+    """What is kept on disk."""
+
+    every_steps: int = Field(1, ge=1, description="steps between checkpoints; the last step always has one")
+    keep: int = Field(2, ge=1, description="newest checkpoints kept")
+
+
+class LogConfig(Section):
+    """What a person can look at afterwards."""
+
+    backends: tuple[str, ...] = Field(
+        ("console", "file", "tensorboard"), description="backends of verl's Tracking: console, file, tensorboard, wandb …"
+    )
+    transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
+    save_batches: bool = Field(False, description="also write each step's training batch, token by token, as JSON Lines")
+
+
+class Config(Section):
+    """Everything that a run can be told."""
+
+    run: RunConfig = RunConfig()
+    store: StoreConfig = StoreConfig()
+    game: GameConfig = GameConfig()
+    reward: RewardConfig = RewardConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    serving: ServingConfig = ServingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+
+    @property
+    def run_dir(self) -> Path:
+        """Folder that holds everything this run writes."""
+        return self.run.dir / self.run.name
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file (the tiny CPU one by default) and apply ``section.key=value`` overrides.
+
+    Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``serving.url=null`` is none.
+    Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
+    """
+    path = path or DEFAULT_CONFIG
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        shipped = ", ".join(sorted(file.name for file in CONFIG_DIR.glob("*.yaml")))
+        raise ConfigError(f"cannot read configuration {path}: {error.strerror}. Shipped in configs/: {shipped}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"configuration {path} is not valid YAML: {error}") from error
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
+    for override in overrides:
+        _apply_override(document, override)
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise ConfigError(f"configuration {path} cannot be used:\n{problems}") from error
+
+
+def _apply_override(document: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (separator and dot and section and name) or "." in name:
+        raise ConfigError(f"override {override!r} is not of the form section.key=value, e.g. run.steps=5")
+    target = document.setdefault(section, {})
+    if not isinstance(target, dict):
+        raise ConfigError(f"configuration section {section!r} must be a mapping, got {target!r}")
+    try:
+        target[name] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
+
+
+def _explain(problem: Any) -> str:
+    location = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        shown = problem["input"]
+        if isinstance(shown, float) and math.isnan(shown):
+            shown = "NaN"
+        return f"{location or 'configuration'}: {problem['msg']} (got {shown!r})"
+    *parents, name = problem["loc"]
+    section: type[BaseModel] = Config
+    for parent in parents:
+        annotation = section.model_fields[str(parent)].annotation
+        assert isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        section = annotation
+    valid = list(section.model_fields)
+    nearest = difflib.get_close_matches(str(name), valid, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid keys here: {', '.join(valid)}"
+    return f"unknown key {location!r}: {hint}"
