@@ -30,7 +30,9 @@ class Section(BaseModel):
 class RunConfig(Section):
     """The run as a whole. Everything it writes lies under ``dir/name``."""
 
-    name: str = Field("werewolf", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="names the run's folder and resources")
+    name: str = Field(
+        "werewolf", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="names the run's folder and resources"
+    )
     dir: Path = Field(Path("runs"), description="parent of the run's folder")
     steps: int = Field(3, ge=1, description="updates to make")
     seed: int = Field(1, ge=0, description="deals, sampling and mini-batch order all follow from it")
@@ -40,9 +42,7 @@ class StoreConfig(Section):
     """The hub."""
 
     url: str = Field("http://127.0.0.1:4747", description="address of `agl store`")
-    patience_seconds: float = Field(
-        120, gt=0, description="how long an unreachable hub is waited for before giving up"
-    )
+    patience_seconds: float = Field(120, gt=0, description="how long an unreachable hub is waited for before giving up")
 
 
 class GameConfig(Section):
@@ -50,9 +50,7 @@ class GameConfig(Section):
 
     preset: str = Field("5p_tiny", description="rule preset")
     groups_per_step: int = Field(4, ge=1, description="deals per step")
-    games_per_group: int = Field(
-        4, ge=1, description="games played from each deal; a baseline needs at least two"
-    )
+    games_per_group: int = Field(4, ge=1, description="games played from each deal; a baseline needs at least two")
     train_sides: tuple[Literal["wolf", "good"], ...] = Field(
         ("wolf", "good"), min_length=1, description="sides whose turns are trained on"
     )
@@ -84,7 +82,9 @@ class AdvantageConfig(Section):
     """From rewards to advantages: verl's estimators, with a baseline per deal and side."""
 
     estimator: str = Field("grpo", description="name of an advantage estimator that verl registers")
-    normalize_by_std: bool = Field(True, description="divide by the group's standard deviation (GRPO) or not (Dr. GRPO)")
+    normalize_by_std: bool = Field(
+        True, description="divide by the group's standard deviation (GRPO) or not (Dr. GRPO)"
+    )
 
 
 class ModelConfig(Section):
@@ -113,9 +113,7 @@ class TrainingConfig(Section):
         "seq-mean-token-mean",
         description="verl's aggregation; the default weighs every seat of a game alike, however much it talks",
     )
-    max_sequence_tokens: int = Field(
-        8192, gt=0, description="longer sequences are left out of the update, and counted"
-    )
+    max_sequence_tokens: int = Field(8192, gt=0, description="longer sequences are left out of the update, and counted")
 
 
 class ServingConfig(Section):
@@ -149,7 +147,9 @@ class ServingConfig(Section):
     @model_validator(mode="after")
     def _attach_needs_url(self) -> "ServingConfig":
         if self.mode == "attach" and not self.url:
-            raise ValueError("serving.mode is 'attach': set serving.url to the running vLLM, e.g. http://127.0.0.1:8000")
+            raise ValueError(
+                "serving.mode is 'attach': set serving.url to the running vLLM, e.g. http://127.0.0.1:8000"
+            )
         return self
 
 
@@ -164,10 +164,13 @@ class LogConfig(Section):
     """What a person can look at afterwards."""
 
     backends: tuple[str, ...] = Field(
-        ("console", "file", "tensorboard"), description="backends of verl's Tracking: console, file, tensorboard, wandb …"
+        ("console", "file", "tensorboard"),
+        description="backends of verl's Tracking: console, file, tensorboard, wandb …",
     )
     transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
-    save_batches: bool = Field(False, description="also write each step's training batch, token by token, as JSON Lines")
+    save_batches: bool = Field(
+        False, description="also write each step's training batch, token by token, as JSON Lines"
+    )
 
 
 class Config(Section):
@@ -201,7 +204,9 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         shipped = ", ".join(sorted(file.name for file in CONFIG_DIR.glob("*.yaml")))
-        raise ConfigError(f"cannot read configuration {path}: {error.strerror}. Shipped in configs/: {shipped}") from error
+        raise ConfigError(
+            f"cannot read configuration {path}: {error.strerror}. Shipped in configs/: {shipped}"
+        ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"configuration {path} is not valid YAML: {error}") from error
     if document is None:

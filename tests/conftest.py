@@ -1,0 +1,50 @@
+"""Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again."""
+
+import socket
+
+import pytest
+from agentlightning import InMemoryLightningStore, LightningStoreServer
+
+from store.client import connect
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Hub:
+    """The stock LightningStoreServer over the stock memory store, on a fixed port."""
+
+    def __init__(self):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server: LightningStoreServer | None = None
+
+    async def start(self):
+        """Start with an empty store, as a restarted `agl store` does."""
+        self.server = LightningStoreServer(
+            InMemoryLightningStore(thread_safe=True), host="127.0.0.1", port=self.port, launch_mode="thread"
+        )
+        await self.server.start()
+
+    async def stop(self):
+        if self.server is not None:
+            await self.server.stop()
+            self.server = None
+
+
+@pytest.fixture
+async def hub():
+    hub = Hub()
+    await hub.start()
+    yield hub
+    await hub.stop()
+
+
+@pytest.fixture
+async def client(hub):
+    client = connect(hub.url, patience_seconds=20)
+    yield client
+    await client.close()
