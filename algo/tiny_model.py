@@ -1,0 +1,195 @@
+"""A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
+
+``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about one million
+parameters. The tokenizer's merges come from ``tiny_corpus``; the weights are random and follow from
+the seed alone, so two machines that build with one seed train from the same model.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from algo.tiny_corpus import COMMON_CHARACTERS, CORPUS
+
+MARKER_FILE = "tiny_model.json"
+"""Present in every folder this module wrote; holds the recipe it was built from."""
+
+VOCABULARY_SIZE = 1408
+CONTEXT_TOKENS = 32768
+END_OF_TURN = "<|im_end|>"
+PADDING = "<|endoftext|>"
+
+# Control tokens (ids 0..2) vanish with skip_special_tokens; the thinking tags (the last ids) stay in
+# the text, as in Qwen3, because the reply parser has to see them.
+_CONTROL_TOKENS = (PADDING, "<|im_start|>", END_OF_TURN)
+_THINKING_TAGS = ("<think>", "</think>")
+
+# Qwen's splitting rule: each digit stands alone, so 12号 shares its pieces with 1号 and 2号.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+# Every known character is shown this often on its own, so that it becomes one token before the
+# frequent words of the corpus use the vocabulary up.
+_CHARACTER_WEIGHT = 60
+_CORPUS_WEIGHT = 4
+
+# Prefix-stable, unlike Qwen3's own: an assistant message is rendered as it was sampled, thinking
+# included, so the next prompt extends the previous prompt and reply token by token.
+_CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}"
+    "{{- '<|im_start|>assistant\\n' -}}"
+    "{%- if enable_thinking is defined and enable_thinking is false -%}"
+    "{{- '<think>\\n\\n</think>\\n\\n' -}}"
+    "{%- endif -%}"
+    "{%- endif -%}"
+)
+
+
+def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = False) -> Path:
+    """Build the model folder at ``directory``, or keep the one that is there from the same recipe and seed.
+
+    seed: the weights follow from it (float32); the tokenizer is the same for every seed.
+    force: build anew over an earlier model of ours.
+    The folder appears whole or not at all. Returns its path.
+
+    Raises FileExistsError when ``directory`` holds something this module did not write (never
+    overwritten, not even with ``force``), or a model of another seed or recipe and ``force`` is not set.
+    """
+    directory = Path(directory)
+    recipe = _recipe(seed)
+    if _is_reusable(directory, recipe, force):
+        return directory
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target: a rename is only atomic within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as scratch:
+        built = Path(scratch) / "built"
+        _write_model(built, seed)
+        (built / MARKER_FILE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+        if _is_reusable(directory, recipe, force):  # another process built it meanwhile
+            return directory
+        if directory.exists():
+            os.rename(directory, Path(scratch) / "replaced")
+        os.rename(built, directory)
+    return directory
+
+
+def _recipe(seed: int) -> dict[str, Any]:
+    return {"built_by": "algo.tiny_model", "format": 1, "seed": seed}
+
+
+def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
+    """Whether ``directory`` can stay as it is; FileExistsError when it must not be written."""
+    if directory.is_dir() and not any(directory.iterdir()):
+        return False
+    if not directory.exists():
+        return False
+    marker = directory / MARKER_FILE
+    if not marker.is_file():
+        raise FileExistsError(
+            f"{directory} exists and was not written by algo.tiny_model (it has no {MARKER_FILE}): "
+            "name another folder, or remove it yourself"
+        )
+    if force:
+        return False
+    found = json.loads(marker.read_text(encoding="utf-8"))
+    if found != recipe:
+        raise FileExistsError(
+            f"{directory} holds a tiny model built from {found}, wanted {recipe}: "
+            "build it anew with --force, or name another folder"
+        )
+    return True
+
+
+def _write_model(directory: Path, seed: int) -> None:
+    tokenizer = _build_tokenizer()
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=CONTEXT_TOKENS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def _build_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        _training_text(),
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY_SIZE - len(_THINKING_TAGS),
+            special_tokens=[AddedToken(token, special=True, normalized=False) for token in _CONTROL_TOKENS],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in _THINKING_TAGS])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END_OF_TURN,
+        pad_token=PADDING,
+        model_max_length=CONTEXT_TOKENS,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = _CHAT_TEMPLATE
+    return fast
+
+
+def _training_text() -> list[str]:
+    characters = sorted({character for character in CORPUS + COMMON_CHARACTERS if not character.isspace()})
+    return CORPUS.splitlines() * _CORPUS_WEIGHT + characters * _CHARACTER_WEIGHT + ["system", "user", "assistant"] * 100
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.tiny_model",
+        description="Write a tiny random Qwen3 (about one million parameters) with a Chinese tokenizer: a model "
+        "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: %(default)s)")
+    parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
+    options = parser.parse_args(arguments)
+    try:
+        directory = build_tiny_model(options.directory, options.seed, force=options.force)
+    except FileExistsError as error:
+        parser.error(str(error))
+    print(f"tiny model ready in {directory}")
+
+
+if __name__ == "__main__":
+    main()
