@@ -1,0 +1,180 @@
+"""Seat trajectories -> verl's batch (jagged, without padding), and its split into mini-batches.
+
+A trajectory is one sequence in which given and sampled tokens alternate. verl knows sequences as a
+prompt and a response: here ``prompts`` is what stands before the first sampled token, ``responses``
+all the rest, and ``response_mask`` says which of the response's tokens were sampled.
+
+How verl 0.9.1 normalises the loss (``verl.trainer.ppo.core_algos.agg_loss``), and what follows:
+
+- seq-mean-*: the sum over sequences is divided by ``global_batch_size``, a number that the caller
+  gives. We give the number of real rows of the mini-batch.
+- token-mean: divided by the number of ones in ``loss_mask`` over all ranks, which the engine counts.
+
+So a padding row whose mask is all zero changes neither sum nor divisor: loss and gradient are those
+of the real rows, whatever the ranks and the micro-batch size.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDict
+from verl.utils import tensordict_utils
+from verl.utils.dataset.dataset_utils import DatasetPadMode
+
+from algo.trajectories import SeatTrajectory
+
+PerToken = Sequence[Sequence[float] | torch.Tensor]
+"""One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """The rows of one optimizer step (or one forward pass), arranged for the ranks.
+
+    data: rows in the order in which verl deals them out: an equal, contiguous share for each rank,
+        each share an equal number of micro-batches. Padding rows included.
+    rows: for each row of ``data`` its row in the batch; None for a padding row.
+    micro_batch_size: rows of each forward pass on each rank; at most what was asked for.
+    """
+
+    data: TensorDict
+    rows: tuple[int | None, ...]
+    micro_batch_size: int
+
+    @property
+    def real_rows(self) -> int:
+        """Rows that are not padding: the divisor of a sequence-mean loss."""
+        return sum(row is not None for row in self.rows)
+
+
+def build_batch(
+    trajectories: Sequence[SeatTrajectory],
+    advantages: PerToken | None = None,
+    *,
+    temperature: float,
+    old_log_probs: PerToken | None = None,
+) -> TensorDict:
+    """Turn trajectories into a verl batch, one row per trajectory, in their order.
+
+    advantages and old_log_probs have one row per trajectory, aligned with its ``token_ids``; entries
+    at tokens that were not sampled do not matter. Without advantages the batch serves
+    ``Engine.log_probs`` only. Without old_log_probs the ratio's denominator is what vLLM returned
+    (``rollout_log_probs``).
+    temperature: the sampling temperature; logits are divided by it before the softmax.
+
+    Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
+    whole sequence; ``prompts``; ``responses``, ``response_mask``, ``rollout_log_probs``,
+    ``old_log_probs`` and, if given, ``advantages`` over the response.
+
+    Raises ValueError, naming the game and seat, when a row's length does not match.
+    """
+    if not trajectories:
+        raise ValueError("a batch needs at least one trajectory")
+    columns: dict[str, list[torch.Tensor]] = {}
+
+    def add(name: str, values: torch.Tensor) -> None:
+        columns.setdefault(name, []).append(values)
+
+    given = {"advantages": advantages, "old_log_probs": old_log_probs}
+    for name, rows in given.items():
+        if rows is not None and len(rows) != len(trajectories):
+            raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
+    for number, trajectory in enumerate(trajectories):
+        length = len(trajectory.token_ids)
+        start = trajectory.loss_mask.index(1)
+        token_ids = torch.tensor(trajectory.token_ids, dtype=torch.long)
+        mask = torch.tensor(trajectory.loss_mask, dtype=torch.float32)
+        logprobs = torch.tensor(trajectory.logprobs, dtype=torch.float32)
+        add("input_ids", token_ids)
+        add("position_ids", torch.arange(length))
+        add("loss_mask", mask)
+        add("prompts", token_ids[:start])
+        add("responses", token_ids[start:])
+        add("response_mask", mask[start:])
+        add("rollout_log_probs", logprobs[start:])
+        if old_log_probs is None:
+            add("old_log_probs", logprobs[start:])
+        for name, rows in given.items():
+            if rows is None:
+                continue
+            row = torch.as_tensor(rows[number], dtype=torch.float32)
+            if row.shape != (length,):
+                raise ValueError(
+                    f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                    f"{name} of shape {tuple(row.shape)} for {length} tokens"
+                )
+            # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
+            add(name, torch.where(mask > 0, row, 0.0)[start:])
+    return tensordict_utils.get_tensordict(
+        {name: _nested(rows) for name, rows in columns.items()},
+        non_tensor_dict={"temperature": float(temperature), "pad_mode": DatasetPadMode.NO_PADDING},
+    )
+
+
+def mini_batches(
+    batch: TensorDict, *, mini_batch_size: int, micro_batch_size: int, ranks: int, seed: int | None
+) -> list[MiniBatch]:
+    """Split a batch into mini-batches and arrange each for the ranks.
+
+    mini_batch_size: rows of one optimizer step over all ranks, at most. Sizes differ by one row at
+        most, so that no step is left to a handful of games.
+    micro_batch_size: rows of one forward pass on one rank, at most.
+    seed: order of the rows over the mini-batches; None keeps the batch's order.
+
+    Within a mini-batch, rows of similar length share a micro-batch and the ranks' n-th micro-batches
+    are of similar length, since the longest row sets the cost. Where the numbers do not divide,
+    micro-batches are filled up with at most one padding row each: two tokens, mask and advantage
+    zero, which adds nothing to loss or gradient (see the module's docstring). A micro-batch holds
+    nothing but padding only when a mini-batch has fewer rows than there are ranks.
+
+    The same arguments give the same result.
+    """
+    order = list(range(len(batch)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    lengths = batch["input_ids"].offsets().diff().tolist()
+    count = math.ceil(len(order) / mini_batch_size)
+    return [_arrange(batch, _share(order, count, number), lengths, micro_batch_size, ranks) for number in range(count)]
+
+
+def _arrange(batch: TensorDict, rows: list[int], lengths: list[int], micro_batch_size: int, ranks: int) -> MiniBatch:
+    micro_batches_per_rank = math.ceil(len(rows) / (ranks * micro_batch_size))
+    slots = ranks * micro_batches_per_rank
+    size = math.ceil(len(rows) / slots)
+    longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
+    filled: list[list[int | None]] = []
+    for slot in range(slots):
+        share: list[int | None] = [*_share(longest_first, slots, slot)]
+        filled.append(share + [None] * (size - len(share)))
+    # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
+    arranged = tuple(row for rank in range(ranks) for slot in filled[rank::ranks] for row in slot)
+    return MiniBatch(data=_select(batch, arranged), rows=arranged, micro_batch_size=size)
+
+
+def _share(items: list[int], shares: int, number: int) -> list[int]:
+    """The number-th of consecutive shares whose sizes differ by one at most."""
+    return items[len(items) * number // shares : len(items) * (number + 1) // shares]
+
+
+def _select(batch: TensorDict, rows: Sequence[int | None]) -> TensorDict:
+    tensors: dict[str, torch.Tensor] = {}
+    non_tensors: dict[str, object] = {}
+    for name in batch.keys():
+        value = batch[name]
+        if not isinstance(value, torch.Tensor):
+            non_tensors[name] = value
+            continue
+        parts = value.unbind()
+        # A prompt of one token and a response of one token: the shortest row that verl accepts.
+        padding = torch.zeros(2 if name in ("input_ids", "position_ids", "loss_mask") else 1, dtype=value.dtype)
+        if name == "position_ids":
+            padding = torch.arange(2)
+        tensors[name] = _nested([padding if row is None else parts[row] for row in rows])
+    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=non_tensors)
+
+
+def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
