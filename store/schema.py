@@ -5,13 +5,15 @@ A game is one rollout. Its ``input`` is a ``GameTask``; its ``resources_id`` nam
 Both are encoded and decoded here and nowhere else.
 """
 
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 TRAINED_POLICY = "policy"
 """Name of the trained policy: the resource that serves it, and the value in ``GameTask.seating``."""
+
+SideName = Literal["wolf", "good"]
 
 SCRIPTED_PLAYER = "scripted"
 RANDOM_PLAYER = "random"
@@ -49,9 +51,9 @@ class GameTask(BaseModel):
     group_id: games with the same id share deal and policy version; baselines are taken over them.
     seed: deals the roles and breaks ties; the same for every game of a group.
     preset: name of the rule preset.
-    seating: seat -> name of what plays it (``TRAINED_POLICY``, ``SCRIPTED_PLAYER``, ``RANDOM_PLAYER``);
-        every seat of the preset exactly once.
-    trainable: seats whose turns may be trained on; each must be seated with the trained policy.
+    seating: side -> name of what plays its seats (``TRAINED_POLICY``, ``SCRIPTED_PLAYER``, ``RANDOM_PLAYER``).
+        By side and not by seat, since only the referee knows the deal.
+    trainable: sides whose turns may be trained on; each must be seated with the trained policy.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,17 +62,18 @@ class GameTask(BaseModel):
     group_id: str = Field(min_length=1)
     seed: int = Field(ge=0)
     preset: str = Field(min_length=1)
-    seating: dict[int, str]
-    trainable: frozenset[int]
+    seating: dict[SideName, str]
+    trainable: frozenset[SideName]
     limits: TokenLimits
 
     @model_validator(mode="after")
-    def _seats_agree(self) -> Self:
-        if sorted(self.seating) != list(range(1, len(self.seating) + 1)):
-            raise ValueError(f"seating must name the seats 1..n once each, got {sorted(self.seating)}")
-        stray = [seat for seat in self.trainable if self.seating.get(seat) != TRAINED_POLICY]
+    def _sides_agree(self) -> Self:
+        missing = [side for side in get_args(SideName) if side not in self.seating]
+        if missing:
+            raise ValueError(f"seating names no player for {missing}")
+        stray = [side for side in self.trainable if self.seating[side] != TRAINED_POLICY]
         if stray:
-            raise ValueError(f"trainable seats {sorted(stray)} are not played by {TRAINED_POLICY!r}")
+            raise ValueError(f"trainable sides {sorted(stray)} are not played by {TRAINED_POLICY!r}")
         return self
 
     def encode(self) -> dict[str, Any]:

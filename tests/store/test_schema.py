@@ -11,8 +11,8 @@ def make_task(**changes):
         group_id="d",
         seed=7,
         preset="5p_tiny",
-        seating={1: "policy", 2: "scripted"},
-        trainable=[1],
+        seating={"wolf": "policy", "good": "scripted"},
+        trainable=["wolf"],
         limits={"context_tokens": 100, "reply_tokens": 10},
     )
     return GameTask(**{**fields, **changes})
@@ -28,8 +28,8 @@ def test_task_survives_json():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seating": {1: "policy", 3: "policy"}}, "1..n"),
-        ({"trainable": [2]}, "trainable seats"),
+        ({"seating": {"wolf": "policy"}}, "no player for"),
+        ({"trainable": ["good"]}, "trainable sides"),
         ({"limits": {"context_tokens": 10, "reply_tokens": 10}}, "smaller than context_tokens"),
         ({"unknown": 1}, "unknown"),
         ({"seed": -1}, "seed"),

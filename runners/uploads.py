@@ -1,0 +1,61 @@
+"""Spans on their way to the hub: gathered from all games of a process, sent in bulk as the games go."""
+
+import asyncio
+from collections import defaultdict
+
+from agentlightning import Span
+
+from store.client import AttemptKey, PatientStoreClient
+
+
+class GameForgotten(LookupError):
+    """The hub no longer knows the game (it restarted with an empty memory); playing on is useless."""
+
+
+class SpanUploader:
+    """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until a game's are stored."""
+
+    def __init__(self, client: PatientStoreClient, interval_seconds: float = 1.0):
+        self._client = client
+        self._interval = interval_seconds
+        self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
+        self._forgotten: set[AttemptKey] = set()
+        self._one_at_a_time = asyncio.Lock()
+
+    def add(self, span: Span) -> None:
+        """Take a span; it is sent with the next batch. Raises GameForgotten when the hub refused the game's spans."""
+        key = (span.rollout_id, span.attempt_id)
+        if key in self._forgotten:
+            raise GameForgotten(f"the hub no longer knows rollout {key[0]}; it must have restarted")
+        self._buffer[key].append(span)
+
+    async def run(self) -> None:
+        """Send what has gathered, again and again, until cancelled. Raises StoreUnreachable when the hub stays away."""
+        while True:
+            await asyncio.sleep(self._interval)
+            await self._flush()
+
+    async def finish(self, key: AttemptKey) -> None:
+        """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""
+        await self._flush()  # waits for an upload under way, too
+        if key in self._forgotten:
+            self._forgotten.discard(key)
+            raise GameForgotten(f"the hub no longer knows rollout {key[0]}; it must have restarted")
+
+    async def discard(self, key: AttemptKey) -> None:
+        """Drop what is left of an abandoned game; returns when none of its spans can reach the hub any more."""
+        self._buffer.pop(key, None)
+        async with self._one_at_a_time:
+            self._forgotten.discard(key)
+
+    async def _flush(self) -> None:
+        async with self._one_at_a_time:
+            batch, self._buffer = self._buffer, defaultdict(list)
+            try:
+                refused = await self._client.upload_spans([span for spans in batch.values() for span in spans])
+            except BaseException:
+                # Whoever was waiting may have been cancelled: the spans of the other games must still go out.
+                for key, spans in batch.items():
+                    self._buffer[key][:0] = spans
+                raise
+            self._forgotten |= refused

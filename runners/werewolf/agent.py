@@ -1,0 +1,123 @@
+"""Plays one attempt of a game rollout: reads its task and resources, seats the players, plays."""
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+from agentlightning import AttemptedRollout
+
+from runners.werewolf.brains import RandomBrain, ScriptedBrain
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.game import Role, get_preset
+from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
+from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel, seed_of
+from runners.werewolf.prompts_zh import system_prompt
+from runners.werewolf.table import TurnSink, play_game
+from store.client import PatientStoreClient
+from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
+from store.spans import ResultSpan
+
+logger = logging.getLogger(__name__)
+
+_RESOURCES_POLL_SECONDS = 2.0
+_BRAINS = {SCRIPTED_PLAYER: ScriptedBrain, RANDOM_PLAYER: RandomBrain}
+
+
+class UnknownPlayer(LookupError):
+    """A task seats a player that this runner does not know; the message names those it knows."""
+
+
+class MissingResources(LookupError):
+    """The resources that a game names did not appear in time."""
+
+
+class WerewolfPlay:
+    """A ``runners.worker.Play`` for Werewolf. One instance serves a whole runner process.
+
+    tokenizer: folder of the policy's tokenizer; None asks the policy's server where its model lies,
+        which works on the machine that serves it.
+    resources_patience_seconds: how long missing resources are waited for.
+    """
+
+    def __init__(
+        self, client: PatientStoreClient, tokenizer: Path | None = None, resources_patience_seconds: float = 60.0
+    ):
+        self._client = client
+        self._tokenizer = tokenizer
+        self._patience = resources_patience_seconds
+        self._resources: dict[str, PolicyResources] = {}
+        self._servers: dict[tuple[str, str, float], PolicyServer] = {}
+        self._chat_tokens: dict[Path, ChatTokens] = {}
+        self._loading = asyncio.Lock()
+
+    async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
+        """Play the rollout's game. Raises what names the problem: task, preset, resources, player or server."""
+        task = GameTask.decode(rollout.input)
+        preset = get_preset(task.preset)
+        resources = await self._resources_of(rollout)
+        needs_policy = TRAINED_POLICY in task.seating.values()
+        server, tokens = await self._policy(resources) if needs_policy else (None, None)
+
+        def seat_player(seat: int, role: Role) -> Player:
+            name = task.seating[role.side.value]
+            key = f"{task.game_id}/{seat}"
+            if name == TRAINED_POLICY:
+                model = TokenExactChatModel(server, tokens, task.limits, key)
+                return PolicyPlayer(seat, model, system_prompt(preset, seat, role, resources.prompt_templates))
+            if name not in _BRAINS:
+                known = ", ".join((TRAINED_POLICY, *_BRAINS))
+                raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
+            return BrainPlayer(seat, _BRAINS[name](random.Random(seed_of(key))))
+
+        return await play_game(task, resources.version, seat_player, on_turn)
+
+    async def close(self) -> None:
+        """Close the connections to the policy's servers."""
+        for server in self._servers.values():
+            await server.close()
+
+    async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
+        resources_id = rollout.resources_id
+        if resources_id is None:
+            raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
+        if resources_id not in self._resources:
+            self._resources[resources_id] = await self._fetch(resources_id)
+        return self._resources[resources_id]
+
+    async def _fetch(self, resources_id: str) -> PolicyResources:
+        waited = 0.0
+        while True:
+            found = list(await self._client.query_resources(resources_id=resources_id))
+            if found:
+                return PolicyResources.decode(found[0])
+            if waited >= self._patience:
+                raise MissingResources(
+                    f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
+                    f"`python -m algo.werewolf_verl` publishes them before it enqueues games"
+                )
+            if waited == 0.0:
+                logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
+            await asyncio.sleep(_RESOURCES_POLL_SECONDS)
+            waited += _RESOURCES_POLL_SECONDS
+
+    async def _policy(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
+        key = (resources.endpoint, resources.model, resources.sampling.temperature)
+        async with self._loading:  # many games start at once; connect and load only once
+            if key not in self._servers:
+                self._servers[key] = PolicyServer(*key)
+            server = self._servers[key]
+            folder = self._tokenizer or Path(await server.model_folder())
+            if folder not in self._chat_tokens:
+                self._chat_tokens[folder] = await asyncio.to_thread(load_chat_tokens, folder)
+        return server, self._chat_tokens[folder]
+
+
+def load_chat_tokens(folder: Path) -> ChatTokens:
+    """The tokenizer in ``folder``; FileNotFoundError names the remedy when the folder is not on this machine."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"the policy's tokenizer folder {folder} is not on this machine: copy the model's tokenizer files here and "
+            f"name their folder with --tokenizer"
+        )
+    return ChatTokens.load(folder)

@@ -1,0 +1,151 @@
+"""AgentScope agents that sit at the table: the trained policy, and players that need no model.
+
+A player hears of events through ``observe`` and answers the referee's request through ``reply``. The
+answer travels as ``Decided`` in the message's metadata; what others hear of it is for the table to
+announce, so a private answer cannot leak through a broadcast.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from agentscope.agent import AgentBase
+from agentscope.message import Msg
+from agentscope.model import ChatModelBase, ChatResponse
+
+from runners.werewolf.chat_tokens import ChatMessage
+from runners.werewolf.game import Action, Event, Observation
+from runners.werewolf.policy_model import ContextFull, SampledTurn
+from runners.werewolf.prompts_zh import render_events, render_question, render_recap, render_reply_error
+from runners.werewolf.replies import ReplyError, parse_reply, split_thought
+
+REFEREE = "裁判"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """One call of the trained policy and what became of its reply.
+
+    error: why the reply could not be used; None when it gave a legal action.
+    """
+
+    sampled: SampledTurn
+    is_reask: bool
+    reply: str
+    thought: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A player's answer. defaulted: no reply could be used, so the declared default action was taken."""
+
+    action: Action
+    defaulted: bool = False
+    turns: tuple[ModelTurn, ...] = ()
+
+
+class Brain(Protocol):
+    """Decides from an observation alone (see ``runners.werewolf.brains``)."""
+
+    def act(self, observation: Observation) -> Action:
+        """Choose a legal action."""
+
+
+class Player(AgentBase):
+    """A seat's agent. ``heard`` holds the events told to it and not yet acted upon, oldest first."""
+
+    def __init__(self, seat: int):
+        super().__init__()
+        self.seat = seat
+        self.name = seat_name(seat)
+        self.heard: list[Event] = []
+        self.set_console_output_enabled(False)
+
+    async def observe(self, msg: Msg | list[Msg] | None) -> None:
+        """Hear an announcement; its event travels in ``metadata["event"]``."""
+        for message in msg if isinstance(msg, list) else [msg]:
+            if message is not None:
+                self.heard.append(message.metadata["event"])
+
+    async def reply(self, msg: Msg) -> Msg:
+        """Answer the request in ``metadata["observation"]``; the answer is in ``metadata["decided"]``."""
+        decided = await self.decide(msg.metadata["observation"])
+        return Msg(self.name, decided.action.text, "assistant", metadata={"decided": decided})
+
+    async def decide(self, observation: Observation) -> Decided:
+        """Choose an action for ``observation.request``."""
+        raise NotImplementedError
+
+    async def handle_interrupt(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """AgentScope turns a cancelled reply into a call of this; a cancelled game must stay cancelled."""
+        raise asyncio.CancelledError
+
+
+class BrainPlayer(Player):
+    """Plays by rule, without a model."""
+
+    def __init__(self, seat: int, brain: Brain):
+        super().__init__(seat)
+        self._brain = brain
+
+    async def decide(self, observation: Observation) -> Decided:
+        """Ask the brain; what it may know is in the observation already."""
+        self.heard.clear()
+        return Decided(self._brain.act(observation))
+
+
+class PolicyPlayer(Player):
+    """Plays by asking the trained policy once per decision, and once more if the reply cannot be used."""
+
+    def __init__(self, seat: int, model: ChatModelBase, system_prompt: str):
+        super().__init__(seat)
+        self._model = model
+        self._system: ChatMessage = {"role": "system", "content": system_prompt}
+        self._conversation: list[ChatMessage] = [self._system]
+        self._known: list[Event] = []
+
+    async def decide(self, observation: Observation) -> Decided:
+        """Tell the policy what was heard since its last turn, ask, parse, and ask again at most once."""
+        request = observation.request
+        if request is None:
+            raise ValueError(f"{self.name} was asked without a request")
+        news, self.heard = self.heard, []
+        self._known += news
+        question = render_question(request)
+        content = f"{render_events(news)}\n{question}" if news else question
+        turns: list[ModelTurn] = []
+        for is_reask in (False, True):
+            response = await self._ask(content, question)
+            text = response.content[0]["text"]
+            thought, reply = split_thought(text)
+            try:
+                action = parse_reply(text, request)
+            except ReplyError as error:
+                turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, error.code))
+                content = render_reply_error(error, request)
+                question = f"{render_question(request)}\n{content}"
+            else:
+                turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, None))
+                return Decided(action, turns=tuple(turns))
+        return Decided(request.default, defaulted=True, turns=tuple(turns))
+
+    async def _ask(self, content: str, question: str) -> ChatResponse:
+        """Continue the conversation with ``content``; if that does not fit, start afresh from a recap.
+
+        question: what a fresh conversation asks after the recap, which already tells the news.
+        """
+        conversation: list[ChatMessage] = [*self._conversation, {"role": "user", "content": content}]
+        try:
+            response = await self._model(conversation)
+        except ContextFull:
+            recap = f"{render_recap(self._known, self.seat)}\n{question}"
+            conversation = [self._system, {"role": "user", "content": recap}]
+            response = await self._model(conversation)
+        self._conversation = [*conversation, {"role": "assistant", "content": response.content[0]["text"]}]
+        return response
+
+
+def seat_name(seat: int) -> str:
+    """How a seat is called at the table: 1号 … 12号."""
+    return f"{seat}号"

@@ -1,0 +1,200 @@
+"""The trained policy as an AgentScope chat model: called with token ids, answering with token ids.
+
+One instance is one seat of one game. It holds the seat's growing sequence of token ids, sends it
+whole to vLLM's completions endpoint (whose prefix cache has seen nearly all of it before), and keeps
+for every call exactly what was added, what was sampled and with which log-probs.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from agentscope.message import TextBlock
+from agentscope.model import ChatModelBase, ChatResponse, ChatUsage
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
+
+from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
+from store.schema import TokenLimits
+from store.spans import context_digest
+
+_REQUEST_TIMEOUT_SECONDS = 300.0
+_RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
+
+
+class PolicyUnavailable(ConnectionError):
+    """The server of the trained policy does not answer, or not as vLLM would; names the endpoint and remedy."""
+
+
+class ContextFull(Exception):
+    """The next turn does not fit the seat's context budget; nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """One call in tokens; the fields mean what they mean in ``store.spans.TurnSpan``."""
+
+    segment: int
+    context_tokens: int
+    context_digest: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the server sampled: ids, one log-prob for each (natural logarithm), and why it stopped."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: str
+
+
+class PolicyServer:
+    """vLLM's completions endpoint, spoken to in token ids. One instance serves a whole runner process."""
+
+    def __init__(self, endpoint: str, model: str, temperature: float):
+        self.endpoint = endpoint
+        self.model = model
+        self._temperature = temperature
+        # A proxy from the environment must not come between a runner and its own cluster's server.
+        http_client = httpx.AsyncClient(
+            trust_env=False, limits=httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        )
+        self._client = AsyncOpenAI(
+            base_url=endpoint,
+            api_key="none",
+            max_retries=_RETRIES,
+            timeout=_REQUEST_TIMEOUT_SECONDS,
+            http_client=http_client,
+        )
+
+    async def complete(self, prompt_ids: Sequence[int], max_tokens: int, seed: int) -> Completion:
+        """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries."""
+        try:
+            response = await self._client.completions.create(
+                model=self.model,
+                prompt=list(prompt_ids),
+                max_tokens=max_tokens,
+                temperature=self._temperature,
+                seed=seed,
+                logprobs=0,
+                extra_body={"return_token_ids": True},
+            )
+        except (APIConnectionError, InternalServerError) as error:
+            raise PolicyUnavailable(
+                f"no answer from the policy's server at {self.endpoint} ({error}). Is vLLM running, and reachable "
+                f"from this machine? The algorithm's log says where it started it"
+            ) from error
+        except APIStatusError as error:
+            raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
+        return self._read(response.choices[0].model_dump(), prompt_ids)
+
+    async def model_folder(self) -> str:
+        """The folder (or hub name) that the server loaded the policy from."""
+        try:
+            models = await self._client.models.list()
+        except (APIConnectionError, APIStatusError) as error:
+            raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
+        for model in models.data:
+            if model.id == self.model:
+                return str(model.model_dump().get("root", ""))
+        served = ", ".join(model.id for model in models.data)
+        raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _read(self, choice: dict[str, Any], prompt_ids: Sequence[int]) -> Completion:
+        token_ids, returned_prompt = choice.get("token_ids"), choice.get("prompt_token_ids")
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
+        if token_ids is None or returned_prompt is None or logprobs is None:
+            raise PolicyUnavailable(
+                f"the server at {self.endpoint} returns no token ids with log-probs; serve the policy with vLLM 0.28"
+            )
+        if list(returned_prompt) != list(prompt_ids):
+            raise PolicyUnavailable(f"the server at {self.endpoint} changed the prompt's token ids")
+        if len(logprobs) != len(token_ids):
+            raise PolicyUnavailable(
+                f"the server at {self.endpoint} returned {len(token_ids)} tokens with {len(logprobs)} log-probs"
+            )
+        return Completion(tuple(token_ids), tuple(logprobs), choice.get("finish_reason") or "unknown")
+
+
+class TokenExactChatModel(ChatModelBase):
+    """An AgentScope chat model whose conversation is one append-only list of token ids.
+
+    Called, as any AgentScope model, with the whole conversation. As long as that extends the
+    previous call's (its messages, then the reply, then new messages), only the new messages are
+    encoded. Any other conversation starts a new segment.
+    """
+
+    def __init__(self, server: PolicyServer, tokens: ChatTokens, limits: TokenLimits, sampling_key: str):
+        """sampling_key: with the call's number it seeds the sampling, so that a game can be replayed."""
+        super().__init__(server.model, stream=False)
+        self._server = server
+        self._tokens = tokens
+        self._limits = limits
+        self._sampling_key = sampling_key
+        self._conversation: list[ChatMessage] = []
+        self._ids: list[int] = []
+        self._last_response: tuple[int, ...] = ()
+        self._calls = 0
+        self._segment = -1
+
+    async def __call__(self, messages: list[ChatMessage], *args: Any, **kwargs: Any) -> ChatResponse:
+        """Sample a reply. ``metadata["sampled"]`` of the response is the call's ``SampledTurn``.
+
+        Raises ContextFull before anything is sent if prompt plus reply would pass the budget, and
+        PolicyUnavailable if the server does not answer.
+        """
+        known = len(self._conversation)
+        extends = known > 0 and messages[:known] == self._conversation
+        if extends:
+            context, prompt_ids = self._ids, self._tokens.next_prompt(self._last_response, messages[known:])
+        else:
+            context, prompt_ids = [], self._tokens.first_prompt(messages)
+        if len(context) + len(prompt_ids) + self._limits.reply_tokens > self._limits.context_tokens:
+            raise ContextFull(
+                f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
+                f"pass the budget of {self._limits.context_tokens}"
+            )
+        started = time.time()
+        completion = await self._server.complete(
+            [*context, *prompt_ids], self._limits.reply_tokens, seed_of(f"{self._sampling_key}/{self._calls}")
+        )
+        ended = time.time()
+        self._calls += 1
+        self._segment += 0 if extends else 1
+        sampled = SampledTurn(
+            segment=self._segment,
+            context_tokens=len(context),
+            context_digest=context_digest(context),
+            prompt_ids=tuple(prompt_ids),
+            response_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            finish_reason=completion.finish_reason,
+            started=started,
+            ended=ended,
+        )
+        text = self._tokens.decode_reply(completion.token_ids)
+        self._ids = [*context, *prompt_ids, *completion.token_ids]
+        self._last_response = completion.token_ids
+        self._conversation = [*messages, {"role": "assistant", "content": text}]
+        return ChatResponse(
+            content=[TextBlock(type="text", text=text)],
+            usage=ChatUsage(len(context) + len(prompt_ids), len(completion.token_ids), ended - started),
+            metadata={"sampled": sampled},
+        )
+
+
+def seed_of(key: str) -> int:
+    """A 31-bit seed that follows from a name, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big") >> 1

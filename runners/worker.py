@@ -1,0 +1,238 @@
+"""A runner: takes games from the hub, plays many at once, stores their spans, then sets their status.
+
+Knows nothing about Werewolf: what is played is given to it as a ``Play``. Order matters to the
+stock hub, whose terminal states do not stick: a game's last span is stored before its status is set, and a
+game that the hub has meanwhile given away or cancelled keeps the status it has.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import aiohttp
+from agentlightning import AttemptedRollout
+
+from runners.uploads import GameForgotten, SpanUploader
+from store.client import PatientStoreClient, StoreUnreachable
+from store.spans import ResultSpan, TurnSpan, to_span
+
+logger = logging.getLogger(__name__)
+
+TurnSink = Callable[[TurnSpan, float, float], None]
+Play = Callable[[AttemptedRollout, TurnSink], Awaitable[ResultSpan]]
+"""Plays one attempt to its end, handing over each model turn with its start and end (seconds since the epoch)."""
+
+_SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
+_HEARTBEAT_SECONDS = 10.0
+_OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
+_CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
+
+
+@dataclass
+class WorkerStats:
+    """Games since the start, by how they ended."""
+
+    finished: int = 0
+    failed: int = 0
+    handed_back: int = 0
+    turns: int = 0
+
+
+class Worker:
+    """Plays up to ``games_at_once`` games until it is stopped.
+
+    max_games: stop after taking this many; None means no limit.
+    idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
+    """
+
+    def __init__(
+        self,
+        client: PatientStoreClient,
+        play: Play,
+        worker_id: str,
+        games_at_once: int = 8,
+        max_games: int | None = None,
+        idle_exit_seconds: float | None = None,
+    ):
+        self._client = client
+        self._play = play
+        self.worker_id = worker_id
+        self._games_at_once = games_at_once
+        self._max_games = max_games
+        self._idle_exit = idle_exit_seconds
+        self._uploader = SpanUploader(client)
+        self._games: set[asyncio.Task[None]] = set()
+        self._taken = 0
+        self._draining = asyncio.Event()
+        self.stats = WorkerStats()
+        self.ready = False
+        """Whether the hub has answered, so that games can be taken."""
+
+    @property
+    def playing(self) -> int:
+        """Games under way."""
+        return len(self._games)
+
+    def drain(self) -> None:
+        """Take no more games; ``run`` returns when those under way are finished."""
+        self._draining.set()
+
+    def hand_back(self) -> None:
+        """Take no more games and give up those under way: the hub lets another runner play them."""
+        self._draining.set()
+        for game in self._games:
+            game.cancel()
+
+    async def run(self) -> WorkerStats:
+        """Play until drained, handed back, idle for too long or out of games.
+
+        Raises StoreUnreachable when the hub stays away longer than the client's patience.
+        """
+        await self._client.wait_until_reachable()
+        self.ready = True
+        logger.info("%s: ready, up to %d games at a time", self.worker_id, self._games_at_once)
+        background = [asyncio.create_task(self._uploader.run()), asyncio.create_task(self._heartbeat())]
+        taking = asyncio.create_task(self._take_games())
+        try:
+            # Only ``taking`` ends by itself; a background task ends by raising.
+            await asyncio.wait([taking, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in (taking, *background):
+                if task.done():
+                    task.result()
+            while self._games:
+                await asyncio.wait([*self._games, *background], return_when=asyncio.FIRST_COMPLETED)
+                for task in background:
+                    if task.done():
+                        task.result()
+        finally:
+            taking.cancel()
+            for game in self._games:
+                game.cancel()
+            await asyncio.gather(taking, *self._games, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+        return self.stats
+
+    async def _take_games(self) -> None:
+        poll = _SHORTEST_POLL
+        idle_since = time.monotonic()
+        while not self._draining.is_set():
+            free = self._games_at_once - len(self._games)
+            if self._max_games is not None:
+                if self._taken >= self._max_games:
+                    return
+                free = min(free, self._max_games - self._taken)
+            rollouts = (
+                await self._client.dequeue_many_rollouts(limit=free, worker_id=self.worker_id) if free > 0 else []
+            )
+            for rollout in rollouts:
+                self._start(rollout)
+            if rollouts or self._games:
+                idle_since = time.monotonic()
+            elif self._idle_exit is not None and time.monotonic() - idle_since > self._idle_exit:
+                logger.info("%s: no game for %.0f s, leaving", self.worker_id, self._idle_exit)
+                return
+            poll = _SHORTEST_POLL if rollouts else min(poll * 1.5, _LONGEST_POLL)
+            await self._wait_for_room_or_time(poll)
+
+    async def _wait_for_room_or_time(self, seconds: float) -> None:
+        """Until a game ends, draining begins, or the time is up."""
+        draining = asyncio.create_task(self._draining.wait())
+        full = len(self._games) >= self._games_at_once
+        await asyncio.wait(
+            [draining, *self._games], timeout=None if full else seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        draining.cancel()
+
+    def _start(self, rollout: AttemptedRollout) -> None:
+        self._taken += 1
+        game = asyncio.create_task(self._play_one(rollout), name=rollout.rollout_id)
+        self._games.add(game)
+        game.add_done_callback(self._games.discard)
+
+    async def _play_one(self, rollout: AttemptedRollout) -> None:
+        """Play one game and report how it ended. Nothing that happens in a game ends the worker."""
+        key = (rollout.rollout_id, rollout.attempt.attempt_id)
+        sequence = 0
+
+        def store(record: TurnSpan | ResultSpan, started: float, ended: float) -> None:
+            nonlocal sequence
+            sequence += 1
+            self._uploader.add(
+                to_span(
+                    record,
+                    rollout_id=key[0],
+                    attempt_id=key[1],
+                    sequence_id=sequence,
+                    start_time=started,
+                    end_time=ended,
+                )
+            )
+
+        try:
+            started = time.time()
+            result = await self._play(rollout, store)
+            store(result, started, time.time())
+            await self._uploader.finish(key)
+            await self._set_status(key, "succeeded")
+            self.stats.finished += 1
+            self.stats.turns += result.turns
+            logger.info("%s: %s won after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
+        except asyncio.CancelledError:
+            self.stats.handed_back += 1
+            await self._give_up(key, "handed back by its runner")
+            raise
+        except GameForgotten as error:
+            self.stats.failed += 1
+            logger.warning("game dropped: %s", error)
+        except StoreUnreachable:
+            self.stats.failed += 1  # the uploader or the heartbeat stops the worker for the same reason
+        except Exception as error:  # whatever went wrong in one game, the others go on; the hub retries it
+            self.stats.failed += 1
+            logger.exception("rollout %s, attempt %s failed", *key)
+            await self._give_up(key, f"{type(error).__name__}: {error}")
+
+    async def _give_up(self, key: tuple[str, str], reason: str) -> None:
+        await self._uploader.discard(key)
+        with contextlib.suppress(aiohttp.ClientError, asyncio.TimeoutError):  # then the hub's own time-out reports it
+            await self._set_status(key, "failed", reason)
+
+    async def _set_status(self, key: tuple[str, str], status: str, reason: str | None = None) -> None:
+        """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""
+        rollout_id, attempt_id = key
+        found = list(await self._client.query_rollouts(rollout_id_in=[rollout_id]))
+        if not found or not isinstance(found[0], AttemptedRollout):
+            raise GameForgotten(f"the hub no longer knows rollout {rollout_id}; it must have restarted")
+        rollout = found[0]
+        superseded = rollout.attempt.attempt_id != attempt_id
+        if superseded or rollout.attempt.status not in _OPEN_ATTEMPTS or rollout.status in _CLOSED_ROLLOUTS:
+            logger.warning(
+                "rollout %s: attempt %s was closed by the hub (%s); its status stays",
+                rollout_id,
+                attempt_id,
+                "replaced by another attempt" if superseded else f"attempt {rollout.attempt.status}, {rollout.status}",
+            )
+            return
+        metadata = {"reason": reason} if reason else {}
+        await self._client.update_attempt(rollout_id, attempt_id, status=status, metadata=metadata)
+
+    async def _heartbeat(self) -> None:
+        """Tell the hub now and then that this runner lives; also how an unreachable hub is noticed when idle."""
+        while True:
+            try:
+                await self._client.update_worker(
+                    self.worker_id,
+                    {
+                        "playing": self.playing,
+                        "finished": self.stats.finished,
+                        "failed": self.stats.failed,
+                        "time": time.time(),
+                    },
+                )
+            except (aiohttp.ClientError, asyncio.TimeoutError):
+                await self._client.wait_until_reachable()
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
