@@ -1,6 +1,14 @@
-"""One seat's game as one token sequence: what the update trains on."""
+"""Triplets -> one token sequence per seat and segment of a game: what the update trains on."""
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from agentlightning import Triplet
+
+from algo.triplets import FinishedGame
+from configs.schema import RewardConfig
+from store.spans import SeatResult
 
 
 @dataclass(frozen=True)
@@ -58,3 +66,115 @@ class SeatTrajectory:
         ends = self.turn_ends
         if any(not 0 < end <= length or not self.loss_mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
             raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
+
+
+NOT_TRAINABLE = "not_trainable"
+TOO_LONG = "too_long"
+NOTHING_SAMPLED = "nothing_sampled"
+
+
+@dataclass(frozen=True)
+class TrajectorySet:
+    """The trajectories of a step, and the model turns that are in none of them.
+
+    turns: model turns in ``trajectories``.
+    left_out: other model turns, counted by reason.
+    breaks: prompts that did not extend the turn before them within a segment; each began a new sequence.
+    """
+
+    trajectories: tuple[SeatTrajectory, ...]
+    turns: int
+    left_out: Counter[str]
+    breaks: int
+
+
+def seat_reward(seat: SeatResult, weights: RewardConfig) -> float:
+    """A seat's reward for its game: the outcome of its side, less its share of unusable replies."""
+    outcome = {1.0: weights.win, -1.0: weights.lose}.get(seat.outcome, weights.draw)
+    return outcome + weights.invalid_turn * (seat.invalid_turns / seat.turns if seat.turns else 0.0)
+
+
+def build_trajectories(
+    games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int
+) -> TrajectorySet:
+    """One sequence per seat and segment of every game, for the seats that may be trained on.
+
+    max_sequence_tokens: longer sequences are left out, and their turns counted.
+    """
+    trajectories: list[SeatTrajectory] = []
+    left_out: Counter[str] = Counter()
+    breaks = 0
+    for game in games:
+        left_out += game.left_out
+        left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in game.triplets)
+        seats = {seat.seat: seat for seat in game.result.seats}
+        for seat, triplets in _by_seat(game.triplets).items():
+            chains = _chains(triplets)
+            breaks += len(chains) - len({triplet.metadata["segment"] for triplet in triplets})
+            for number, chain in enumerate(chains):
+                length = len(chain[-1].prompt["token_ids"]) + len(chain[-1].response["token_ids"])
+                if length > max_sequence_tokens:
+                    left_out[TOO_LONG] += len(chain)
+                    continue
+                sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
+                left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
+                if sampled_turns:
+                    trajectories.append(_trajectory(chain, number, seat_reward(seats[seat], weights)))
+    return TrajectorySet(
+        trajectories=tuple(trajectories),
+        turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
+        left_out=+left_out,
+        breaks=breaks,
+    )
+
+
+def _by_seat(triplets: Iterable[Triplet]) -> dict[int, list[Triplet]]:
+    seats: dict[int, list[Triplet]] = defaultdict(list)
+    for triplet in triplets:
+        if triplet.metadata["trainable"]:
+            seats[triplet.metadata["seat"]].append(triplet)
+    return seats
+
+
+def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
+    """Consecutive turns whose prompts each extend, token by token, everything before them."""
+    chains: list[list[Triplet]] = []
+    so_far: list[int] = []
+    for triplet in triplets:
+        prompt = triplet.prompt["token_ids"]
+        if so_far and prompt[: len(so_far)] == so_far:
+            chains[-1].append(triplet)
+        else:
+            chains.append([triplet])
+        so_far = [*prompt, *triplet.response["token_ids"]]
+    return chains
+
+
+def _trajectory(chain: Sequence[Triplet], number: int, reward: float) -> SeatTrajectory:
+    token_ids: list[int] = []
+    loss_mask: list[int] = []
+    logprobs: list[float] = []
+    turn_ends: list[int] = []
+    for triplet in chain:
+        new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
+        sampled = triplet.response["token_ids"]
+        token_ids += [*new_prompt, *sampled]
+        loss_mask += [0] * len(new_prompt) + [1] * len(sampled)
+        logprobs += [0.0] * len(new_prompt) + list(triplet.response["logprobs"])
+        if sampled:
+            turn_ends.append(len(token_ids))
+    facts = chain[0].metadata
+    return SeatTrajectory(
+        game_id=facts["game_id"],
+        group_id=facts["group_id"],
+        seat=facts["seat"],
+        role=facts["role"],
+        side=facts["side"],
+        segment=number,
+        policy_version=facts["policy_version"],
+        token_ids=tuple(token_ids),
+        loss_mask=tuple(loss_mask),
+        logprobs=tuple(logprobs),
+        turn_ends=tuple(turn_ends),
+        reward=reward,
+    )
