@@ -59,7 +59,8 @@ def check_estimator(name: str) -> None:
     for parameter, reason in _UNAVAILABLE.items():
         if _requires(name, parameter):
             raise ConfigError(
-                f"advantage.estimator {name!r} cannot be used: {reason}. Choose one of {', '.join(_usable_estimators())}"
+                f"advantage.estimator {name!r} cannot be used: {reason}. "
+                f"Choose one of {', '.join(_usable_estimators())}"
             )
 
 

@@ -162,8 +162,8 @@ def _share(items: list[int], shares: int, number: int) -> list[int]:
 def _select(batch: TensorDict, rows: Sequence[int | None]) -> TensorDict:
     tensors: dict[str, torch.Tensor] = {}
     non_tensors: dict[str, object] = {}
-    for name in batch.keys():
-        value = batch[name]
+    for name, _ in batch.items():
+        value = batch[name]  # Unwraps non-tensor data, which items() does not.
         if not isinstance(value, torch.Tensor):
             non_tensors[name] = value
             continue

@@ -102,19 +102,24 @@ class Engine:
         self._updates = 0
         if config.training.device == "cpu":
             platform_cpu.select()
-        self._ray_directory = _start_ray(config.training)
-        on_gpu = config.training.device != "cpu"
-        pool = RayResourcePool(process_on_nodes=[config.training.ranks], use_gpu=on_gpu, max_colocate_count=1)
-        self._pool = pool
-        self._workers = RayWorkerGroup(
-            resource_pool=pool,
-            ray_cls_with_init=RayClassWithInitArgs(
-                ray.remote(PolicyWorker), config=_worker_config(config.model, config.training)
-            ),
-            device_name=config.training.device,
+        self._pool = RayResourcePool(
+            process_on_nodes=[config.training.ranks], use_gpu=config.training.device != "cpu", max_colocate_count=1
         )
-        self._workers.reset()
-        self._workers.set_loss_fn(loss)
+        self._ray_directory = _start_ray(config.training)
+        try:
+            self._workers = RayWorkerGroup(
+                resource_pool=self._pool,
+                ray_cls_with_init=RayClassWithInitArgs(
+                    ray.remote(PolicyWorker), config=_worker_config(config.model, config.training)
+                ),
+                device_name=config.training.device,
+                worker_env=_worker_environment(config.training),
+            )
+            self._workers.reset()
+            self._workers.set_loss_fn(loss)
+        except BaseException:
+            self.close()
+            raise
 
     def log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
         """Log-probs of every token under the present weights, at the batch's temperature.
@@ -141,7 +146,7 @@ class Engine:
         where there is an entropy coefficient), plus ``actor/optimizer_steps`` and
         ``actor/skipped_steps``: verl leaves out a step whose gradient is not finite.
         """
-        if "advantages" not in batch.keys():
+        if "advantages" not in batch:
             raise ValueError("the batch has no advantages: pass them to build_batch")
         steps: list[dict[str, float]] = []
         for _ in range(self._training.epochs):
@@ -206,9 +211,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop the workers, and Ray if this engine started it. Closing twice is harmless."""
-        for worker in self._workers.workers:
-            ray.kill(worker)
-        self._workers.workers.clear()
+        # Removing a placement group kills the workers in it.
         for group in self._pool.pgs or []:
             ray.util.remove_placement_group(group)
         self._pool.pgs = None
@@ -336,33 +339,33 @@ def _packs_sequences(model: ModelConfig) -> bool:
 
 def _start_ray(training: TrainingConfig) -> Path | None:
     """Connect to Ray; returns the folder of a Ray that was started here, None if there was one."""
-    cpus = os.cpu_count() or 1
-    # verl takes one CPU per rank, and a moment's task on top of the ranks of a small machine.
-    environment = {"TOKENIZERS_PARALLELISM": "false"}
-    if training.device == "cpu":
-        # Ray gives a worker one thread; the ranks share the machine's cores instead.
-        environment |= platform_cpu.WORKER_ENV | {"OMP_NUM_THREADS": str(max(1, cpus // training.ranks))}
-    settings: dict[str, Any] = {
-        "runtime_env": {"env_vars": environment},
-        "log_to_driver": False,
-        "logging_level": "WARNING",
-    }
     if ray.is_initialized():
         return None
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(**settings)
+        ray.init(**quiet)
         return None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters.
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     ray.init(
         address="local",
-        num_cpus=max(cpus, training.ranks + 1),
+        # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
+        num_cpus=max(os.cpu_count() or 1, training.ranks + 1),
         include_dashboard=False,
         _temp_dir=str(directory),
-        **settings,
+        **quiet,
     )
     return directory
+
+
+def _worker_environment(training: TrainingConfig) -> dict[str, str]:
+    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    if training.device == "cpu":
+        # Ray would give each worker one thread; the ranks share the machine's cores instead.
+        threads = max(1, (os.cpu_count() or 1) // training.ranks)
+        environment |= platform_cpu.WORKER_ENV | {"OMP_NUM_THREADS": str(threads)}
+    return environment
 
 
 def _flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:

@@ -49,6 +49,19 @@ class CpuDeviceModule(ModuleType):
         """Bytes of device memory reserved: none."""
         return 0
 
+    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
+        """Free and total bytes of device memory: none."""
+        return 0, 0
+
+    # Checkpoints: the random numbers of the "device" are the process's own.
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        """State of torch's random numbers."""
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        """Restore the state of torch's random numbers."""
+        torch.set_rng_state(state)
+
     def empty_cache(self) -> None:
         """Do nothing: called after loading, saving and offloading."""
 

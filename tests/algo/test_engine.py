@@ -1,0 +1,224 @@
+"""The engine against plain transformers and PyTorch: log-probs, one update, export, save and load.
+
+Locks: which token a log-prob, a mask entry and an advantage belong to; that loss and gradient do not
+depend on padding rows, micro-batches or ranks; float32 all the way.
+"""
+
+import random
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from algo.batch import build_batch
+from algo.engine import Engine, actor_config, check_model_folder
+from algo.trajectories import SeatTrajectory
+from configs.schema import Config, ConfigError
+
+TEMPERATURE = 0.7
+LEARNING_RATE = 1e-2
+CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.3, 3.0
+
+
+def make_model(directory, tied):
+    words = {f"w{number}": number for number in range(64)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")), eos_token="w1", pad_token="w0"
+    )
+    tokenizer.save_pretrained(directory)
+    torch.manual_seed(0)
+    shape = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, head_dim=16)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=64, num_key_value_heads=1, tie_word_embeddings=tied, eos_token_id=1, **shape)
+    )
+    # Larger than the usual initialisation, so that probabilities differ much from token to token.
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(directory)
+    return directory
+
+
+def make_config(model, ranks):
+    training = dict(
+        ranks=ranks, learning_rate=LEARNING_RATE, mini_batch_size=8, micro_batch_size=2, grad_clip=0.5,
+        clip_ratio_low=CLIP_LOW, clip_ratio_high=CLIP_HIGH,
+    )  # fmt: skip
+    return Config.model_validate({"model": {"path": model}, "training": training})
+
+
+def make_trajectories(count, seed=0):
+    """Uneven sequences of turns: a few given tokens, then a few sampled ones; some end in given tokens."""
+    rng = random.Random(seed)
+    trajectories = []
+    for number in range(count):
+        mask, ends = [], []
+        for _ in range(rng.randint(1, 4)):
+            mask += [0] * rng.randint(1, 9) + [1] * rng.randint(1, 5)
+            ends.append(len(mask))
+        mask += [0] * (number % 3)
+        token_ids = tuple(rng.randrange(2, 64) for _ in mask)
+        logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
+        streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
+        identity = dict(game_id=f"game-{number}", group_id="deal", seat=1, role="seer", side="good", segment=0)
+        trajectories.append(SeatTrajectory(**identity, **streams, policy_version=0, reward=1.0))
+    return trajectories
+
+
+def reference_log_probs(model, trajectory):
+    ids = torch.tensor([trajectory.token_ids])
+    logits = model(input_ids=ids).logits[0] / TEMPERATURE
+    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, ids[0, 1:, None])[:, 0]
+    return torch.cat([torch.zeros(1), following])
+
+
+def load_model(directory):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+
+def largest_difference(ours, theirs):
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one_rank", "two_ranks"])
+def started(request, tmp_path_factory):
+    """An engine, its model folder and a checkpoint of its first state."""
+    directory = tmp_path_factory.mktemp("engine")
+    model = make_model(directory / "model", tied=request.param == 1)
+    with Engine(make_config(model, request.param)) as engine:
+        engine.save(directory / "start", step=0)
+        yield engine, model, directory / "start"
+
+
+@pytest.fixture
+def fresh(started):
+    """The engine in its first state."""
+    engine, model, start = started
+    assert engine.load(start) == 0
+    return engine, model
+
+
+@pytest.mark.timeout(240)
+def test_log_probs_equal_a_plain_forward_pass(fresh):
+    engine, model = fresh
+    trajectories = make_trajectories(7)
+    plain = load_model(model)
+    with torch.no_grad():
+        expected = [reference_log_probs(plain, trajectory) for trajectory in trajectories]
+    found, entropies = engine.log_probs_and_entropies(build_batch(trajectories, temperature=TEMPERATURE))
+    assert largest_difference(found, expected) < 1e-5
+    assert largest_difference(engine.log_probs(build_batch(trajectories, temperature=TEMPERATURE)), found) == 0
+    with torch.no_grad():
+        logits = plain(input_ids=torch.tensor([trajectories[0].token_ids])).logits[0, :-1] / TEMPERATURE
+    assert torch.allclose(entropies[0][1:], torch.distributions.Categorical(logits=logits).entropy(), atol=1e-5)
+
+
+def reference_update(model, trajectories, advantages, old_log_probs):
+    """PPO, clipped (dual for negative advantages), token mean per sequence, mean over sequences; one AdamW step."""
+    losses = []
+    for trajectory, advantage, old in zip(trajectories, advantages, old_log_probs, strict=True):
+        sampled = torch.tensor(trajectory.loss_mask).bool()
+        ratio = torch.exp(reference_log_probs(model, trajectory) - old)[sampled]
+        advantage = advantage[sampled]
+        clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
+        loss = torch.maximum(-advantage * ratio, -advantage * clipped)
+        loss = torch.where(advantage < 0, torch.minimum(loss, -advantage * DUAL_CLIP), loss)
+        losses.append(loss.mean())
+    loss = torch.stack(losses).mean()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    return loss.item(), norm.item()
+
+
+@pytest.mark.parametrize("count", [8, 5, 1])
+def test_one_update_equals_plain_pytorch(fresh, tmp_path, count):
+    engine, model = fresh
+    trajectories = make_trajectories(count, seed=count)
+    plain = load_model(model)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        old = [reference_log_probs(plain, trajectory) for trajectory in trajectories]
+    # Ratios on both sides of the clipping range, and another advantage at every token.
+    old = [row + 0.5 * torch.randn_like(row) for row in old]
+    advantages = [torch.randn(len(row)) for row in old]
+    metrics = engine.update(build_batch(trajectories, advantages, temperature=TEMPERATURE, old_log_probs=old))
+    loss, norm = reference_update(plain, trajectories, advantages, old)
+    assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=1e-5)
+    assert metrics["actor/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert metrics["actor/lr"] == pytest.approx(LEARNING_RATE)
+    assert (metrics["actor/optimizer_steps"], metrics["actor/skipped_steps"]) == (1, 0)
+
+    engine.export(tmp_path / "exported")
+    updated = load_model(tmp_path / "exported").state_dict()
+    for name, expected in plain.state_dict().items():
+        # Adam's first step is lr times the gradient's sign, so all but the tiniest gradients agree.
+        off = (updated[name] - expected).abs()
+        assert off.quantile(0.99) < 1e-5, name
+        assert off.mean() < 1e-5, name
+
+
+def test_an_exported_folder_loads_and_agrees(fresh, tmp_path):
+    engine, model = fresh
+    trajectories = make_trajectories(6)
+    batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
+    before = engine.log_probs(batch)
+    engine.update(batch)
+    after = engine.log_probs(batch)
+    assert largest_difference(before, after) > 1e-2
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "stale").touch()
+    engine.export(tmp_path / "exported")
+    assert not (tmp_path / "exported" / "stale").exists()
+    check_model_folder(tmp_path / "exported")
+    exported = load_model(tmp_path / "exported")
+    with torch.no_grad():
+        expected = [reference_log_probs(exported, trajectory) for trajectory in trajectories]
+    assert largest_difference(after, expected) < 1e-5
+    assert AutoTokenizer.from_pretrained(tmp_path / "exported").get_vocab()["w5"] == 5
+    assert exported.config.tie_word_embeddings == load_model(model).config.tie_word_embeddings
+
+
+def test_a_checkpoint_continues_exactly(fresh, tmp_path):
+    engine, _ = fresh
+    trajectories = make_trajectories(9)
+    batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
+    engine.update(batch)
+    saved = engine.log_probs(batch)
+    engine.save(tmp_path / "checkpoint", step=7)
+    second = engine.update(batch)
+    assert second["actor/optimizer_steps"] == 2
+    continued = engine.log_probs(batch)
+    assert engine.load(tmp_path / "checkpoint") == 7
+    assert largest_difference(engine.log_probs(batch), saved) == 0
+    # The optimizer's state and the order of the rows come back too.
+    assert engine.update(batch)["actor/grad_norm"] == pytest.approx(second["actor/grad_norm"], rel=1e-6)
+    assert largest_difference(engine.log_probs(batch), continued) < 1e-6
+
+
+def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
+    engine, _ = fresh
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        engine.load(tmp_path)
+    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "updates": 1}')
+    with pytest.raises(ConfigError, match=r"training\.ranks=16"):
+        engine.load(tmp_path)
+
+
+def test_a_batch_without_advantages_is_refused(fresh):
+    with pytest.raises(ValueError, match="no advantages"):
+        fresh[0].update(build_batch(make_trajectories(2), temperature=1.0))
+
+
+def test_bad_configurations_are_refused_before_ray_starts(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere does not exist.*make model"):
+        Engine(make_config(tmp_path / "nowhere", 1))
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ConfigError, match=r"lacks weights .*safetensors.*, tokenizer"):
+        check_model_folder(tmp_path)
+    config = make_config(tmp_path, 1).training
+    with pytest.raises(ConfigError, match=r"policy_loss 'vanila'.*gspo.*vanilla"):
+        actor_config(config.model_copy(update={"policy_loss": "vanila"}))
+    with pytest.raises(ConfigError, match=r"loss_agg_mode 'mean'.*seq-mean-token-mean"):
+        actor_config(config.model_copy(update={"loss_agg_mode": "mean"}))
