@@ -191,7 +191,8 @@ class ScriptedBrain:
             return
         if not self._checks and not exposed and self._rng.random() >= FAKE_CLAIM_RATE:
             return
-        victims = [seat for seat in observation.living if seat not in self._wolves]
+        framed = {target for _, target, _ in self._checks}
+        victims = [seat for seat in observation.living if seat not in self._wolves | framed]
         rivals = [seat for seat in victims if seat in self._claims]
         if victims:
             self._checks.append((observation.day, self._rng.choice(rivals or victims), Side.WOLF))

@@ -155,7 +155,7 @@ def rules_prompt(preset: Preset) -> str:
     counts = Counter(preset.deck)
     deck = "、".join(f"{ROLE_NAMES[role]}{counts[role]}名" for role in Role if counts[role])
     abstain = "（可弃票）" if preset.may_abstain else "（不可弃票）"
-    nobody = "再平票或全员弃票则无人出局" if preset.may_abstain else "再平票则无人出局"
+    nobody = "再平票、全员平票" + ("或全员弃票" if preset.may_abstain else "") + "则无人出局"
     return "\n".join(
         (
             f"{len(preset.deck)}人狼人杀：{deck}。狼人属狼人阵营，其余属好人阵营。出局者不公布身份。",

@@ -74,7 +74,7 @@ def render_reply(action: Action, request: Request) -> str:
 
 def clean_speech(text: str) -> str:
     """A speech as the table hears it: one harmless line, no markers, at most MAX_SPEECH_CHARS characters."""
-    speech = disarm(one_line(text))
+    speech = disarm(one_line(text))[: 4 * MAX_SPEECH_CHARS]
     while _MARKER.search(speech):  # Taking one out can make another of what stood around it.
         speech = one_line(_MARKER.sub(" ", speech))
     return _SPEECH_HEAD.sub("", speech)[:MAX_SPEECH_CHARS].strip()
