@@ -1,0 +1,1 @@
+"""The algorithm: from games in the store to an update of the policy. Never imports ``runners``."""

@@ -94,9 +94,7 @@ def seat_reward(seat: SeatResult, weights: RewardConfig) -> float:
     return outcome + weights.invalid_turn * (seat.invalid_turns / seat.turns if seat.turns else 0.0)
 
 
-def build_trajectories(
-    games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int
-) -> TrajectorySet:
+def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int) -> TrajectorySet:
     """One sequence per seat and segment of every game, for the seats that may be trained on.
 
     max_sequence_tokens: longer sequences are left out, and their turns counted.

@@ -233,6 +233,6 @@ class Worker:
                         "time": time.time(),
                     },
                 )
-            except (aiohttp.ClientError, asyncio.TimeoutError):
+            except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(_HEARTBEAT_SECONDS)

@@ -48,3 +48,18 @@ async def client(hub):
     client = connect(hub.url, patience_seconds=20)
     yield client
     await client.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """Folder of the tiny model, built once."""
+    from algo.tiny_model import build_tiny_model
+
+    return build_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_model):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tiny_model, local_files_only=True)

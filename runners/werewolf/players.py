@@ -16,10 +16,8 @@ from agentscope.model import ChatModelBase, ChatResponse
 from runners.werewolf.chat_tokens import ChatMessage
 from runners.werewolf.game import Action, Event, Observation
 from runners.werewolf.policy_model import ContextFull, SampledTurn
-from runners.werewolf.prompts_zh import render_events, render_question, render_recap, render_reply_error
+from runners.werewolf.prompts_zh import render_events, render_question, render_recap, render_reply_error, seat_name
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
-
-REFEREE = "裁判"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,7 @@ class PolicyPlayer(Player):
                 action = parse_reply(text, request)
             except ReplyError as error:
                 turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, error.code))
-                content = render_reply_error(error, request)
-                question = f"{render_question(request)}\n{content}"
+                content = question = render_reply_error(error, request)
             else:
                 turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, None))
                 return Decided(action, turns=tuple(turns))
@@ -144,8 +141,3 @@ class PolicyPlayer(Player):
             response = await self._model(conversation)
         self._conversation = [*conversation, {"role": "assistant", "content": response.content[0]["text"]}]
         return response
-
-
-def seat_name(seat: int) -> str:
-    """How a seat is called at the table: 1号 … 12号."""
-    return f"{seat}号"

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from agentscope.message import TextBlock
-from agentscope.model import ChatModelBase, ChatResponse, ChatUsage
+from agentscope.model import ChatModelBase, ChatResponse
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
 from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
@@ -190,7 +190,6 @@ class TokenExactChatModel(ChatModelBase):
         self._conversation = [*messages, {"role": "assistant", "content": text}]
         return ChatResponse(
             content=[TextBlock(type="text", text=text)],
-            usage=ChatUsage(len(context) + len(prompt_ids), len(completion.token_ids), ended - started),
             metadata={"sampled": sampled},
         )
 

@@ -26,8 +26,8 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from runners.werewolf.players import REFEREE, Decided, ModelTurn, Player
-from runners.werewolf.prompts_zh import render_event, render_question
+from runners.werewolf.players import Decided, ModelTurn, Player
+from runners.werewolf.prompts_zh import REFEREE, render_event, render_question
 from runners.werewolf.transcript import render_transcript
 from store.schema import GameTask
 from store.spans import ResultSpan, SeatResult, TurnSpan

@@ -5,11 +5,10 @@ import asyncio
 import pytest
 from agentlightning import EnqueueRolloutRequest, find_final_reward
 from conftest import free_port
-from test_spans import make_result, make_turn
+from fakes import make_result, make_turn
 
 from store.client import StoreUnreachable, connect
 from store.spans import ResultSpan, TurnSpan, is_result, is_turn, to_span
-
 
 # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
 NOW = 1_700_000_000.0

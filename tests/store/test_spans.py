@@ -2,72 +2,10 @@ import struct
 
 import pytest
 from agentlightning import find_final_reward
+from fakes import make_result, make_turn
 from pydantic import ValidationError
 
-from store.spans import (
-    MalformedSpan,
-    ResultSpan,
-    SeatResult,
-    TurnSpan,
-    context_digest,
-    is_result,
-    is_turn,
-    to_span,
-)
-
-
-def make_turn(**changes):
-    fields = dict(
-        game_id="g",
-        group_id="d",
-        seat=2,
-        role="seer",
-        side="good",
-        day=1,
-        phase="discussion",
-        decision="speech",
-        turn=3,
-        segment=0,
-        is_reask=False,
-        policy="policy",
-        policy_version=5,
-        trainable=True,
-        valid=True,
-        context_tokens=2,
-        context_digest=context_digest([4, 5]),
-        prompt_ids=(6, 2**31, 151_935),
-        response_ids=(7, 8),
-        logprobs=(-0.1, -17.25),
-        finish_reason="stop",
-        reply="我是预言家，查验了3号。",
-    )
-    return TurnSpan(**{**fields, **changes})
-
-
-def make_result(result="wolf"):
-    seat = SeatResult(
-        seat=1,
-        role="wolf",
-        side="wolf",
-        policy="policy",
-        trainable=True,
-        outcome=1.0,
-        turns=2,
-        invalid_turns=1,
-        defaulted_decisions=0,
-    )
-    return ResultSpan(
-        game_id="g",
-        group_id="d",
-        preset="5p_tiny",
-        seed=3,
-        policy_version=5,
-        result=result,
-        days=2,
-        turns=9,
-        seats=(seat,),
-        transcript="第一夜\n平安夜",
-    )
+from store.spans import MalformedSpan, ResultSpan, TurnSpan, is_result, is_turn, to_span
 
 
 def wrap(record, sequence_id=1):

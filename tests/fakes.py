@@ -1,0 +1,130 @@
+"""Sample records, and a fake of vLLM's completions endpoint. Fakes stand in for real parts only in unit tests."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from store.spans import ResultSpan, SeatResult, TurnSpan, context_digest
+
+
+def make_turn(**changes):
+    fields = dict(
+        game_id="g",
+        group_id="d",
+        seat=2,
+        role="seer",
+        side="good",
+        day=1,
+        phase="discussion",
+        decision="speech",
+        turn=3,
+        segment=0,
+        is_reask=False,
+        policy="policy",
+        policy_version=5,
+        trainable=True,
+        valid=True,
+        context_tokens=2,
+        context_digest=context_digest([4, 5]),
+        prompt_ids=(6, 2**31, 151_935),
+        response_ids=(7, 8),
+        logprobs=(-0.1, -17.25),
+        finish_reason="stop",
+        reply="我是预言家，查验了3号。",
+    )
+    return TurnSpan(**{**fields, **changes})
+
+
+def make_result(result="wolf"):
+    seat = SeatResult(
+        seat=1,
+        role="wolf",
+        side="wolf",
+        policy="policy",
+        trainable=True,
+        outcome=1.0,
+        turns=2,
+        invalid_turns=1,
+        defaulted_decisions=0,
+    )
+    return ResultSpan(
+        game_id="g",
+        group_id="d",
+        preset="5p_tiny",
+        seed=3,
+        policy_version=5,
+        result=result,
+        days=2,
+        turns=9,
+        seats=(seat,),
+        transcript="第一夜\n平安夜",
+    )
+
+
+class FakeVllm:
+    """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
+
+    answer: prompt text -> reply text. tokenizer: turns both into ids.
+    fail_next: number of coming requests to answer with a server error.
+    gate: while cleared, requests wait.
+    """
+
+    def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
+        self.tokenizer = tokenizer
+        self.answer = answer
+        self.model_folder = model_folder
+        self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.fail_next = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Event()
+
+    async def start(self) -> str:
+        """Listen on a free port; the base URL, ending in /v1."""
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._completions)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
+
+    async def stop(self) -> None:
+        self.gate.set()
+        await self._runner.cleanup()
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "policy", "root": self.model_folder}]})
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.set()
+        await self.gate.wait()
+        if self.fail_next:
+            self.fail_next -= 1
+            return web.json_response({"error": {"message": "fake failure"}}, status=500)
+        prompt = body["prompt"]
+        reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)
+        sampled, finish = [*reply, self.tokenizer.eos_token_id], "stop"
+        if len(sampled) > body["max_tokens"]:
+            sampled, finish = sampled[: body["max_tokens"]], "length"
+        choice = {
+            "index": 0,
+            "text": self.tokenizer.decode(sampled),
+            "finish_reason": finish,
+            "token_ids": sampled,
+            "prompt_token_ids": prompt,
+            "logprobs": {
+                "token_logprobs": [-0.1 * (n + 1) for n in range(len(sampled))],
+                "tokens": [str(token) for token in sampled],
+                "text_offset": [0] * len(sampled),
+                "top_logprobs": None,
+            },
+        }
+        self.exchanges.append((body, choice))
+        return web.json_response(
+            {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]}
+        )

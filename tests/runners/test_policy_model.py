@@ -1,0 +1,107 @@
+"""The trained policy in tokens: segments, budget, seeds, and a server that misbehaves."""
+
+import pytest
+from fakes import FakeVllm
+
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.policy_model import ContextFull, PolicyServer, PolicyUnavailable, TokenExactChatModel
+from store.schema import TokenLimits
+from store.spans import context_digest
+
+SYSTEM = {"role": "system", "content": "你是3号。"}
+REPLY = {"role": "assistant", "content": "好的"}
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer):
+    fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的")
+    fake.endpoint = await fake.start()
+    yield fake
+    await fake.stop()
+
+
+def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
+    server = PolicyServer(vllm.endpoint, "policy", temperature=0.7)
+    limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
+    return TokenExactChatModel(server, ChatTokens(vllm.tokenizer), limits, key)
+
+
+async def test_each_prompt_is_the_last_prompt_the_sampled_ids_and_the_new_message(vllm):
+    model = make_model(vllm)
+    first = (await model([SYSTEM, user("一")])).metadata["sampled"]
+    second = (await model([SYSTEM, user("一"), REPLY, user("二")])).metadata["sampled"]
+    sent = [body["prompt"] for body, _ in vllm.exchanges]
+    assert sent[0] == list(first.prompt_ids)
+    assert sent[1] == [*first.prompt_ids, *first.response_ids, *second.prompt_ids]
+    assert (first.context_tokens, second.context_tokens) == (0, len(first.prompt_ids) + len(first.response_ids))
+    assert second.context_digest == context_digest([*first.prompt_ids, *first.response_ids])
+    assert first.segment == second.segment == 0
+    returned = [choice for _, choice in vllm.exchanges]
+    assert [list(turn.response_ids) for turn in (first, second)] == [choice["token_ids"] for choice in returned]
+    assert list(first.logprobs) == returned[0]["logprobs"]["token_logprobs"]
+
+
+async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
+    for key in ("game-1/3", "game-1/3", "game-1/4"):
+        model = make_model(vllm, key=key)
+        await model([SYSTEM, user("一")])
+        await model([SYSTEM, user("一"), REPLY, user("二")])
+    seeds = [body["seed"] for body, _ in vllm.exchanges]
+    assert seeds[0:2] == seeds[2:4] and len(set(seeds)) == 4
+    assert all(body["temperature"] == 0.7 for body, _ in vllm.exchanges)
+
+
+async def test_another_conversation_starts_a_new_segment(vllm):
+    model = make_model(vllm)
+    await model([SYSTEM, user("一")])
+    turn = (await model([SYSTEM, user("前情提要")])).metadata["sampled"]
+    assert (turn.segment, turn.context_tokens) == (1, 0)
+    assert vllm.exchanges[1][0]["prompt"] == list(turn.prompt_ids)
+
+
+async def test_a_turn_that_does_not_fit_is_refused_before_anything_is_sent(vllm):
+    model = make_model(vllm, context_tokens=60, reply_tokens=20)
+    with pytest.raises(ContextFull, match="pass the budget of 60"):
+        await model([SYSTEM, user("很长的话。" * 30)])
+    assert vllm.exchanges == []
+    await model([SYSTEM, user("短")])
+
+
+async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(vllm, monkeypatch):
+    model = make_model(vllm)
+    vllm.fail_next = 1
+    await model([SYSTEM, user("一")])
+    assert len(vllm.exchanges) == 1
+    await vllm.stop()
+    monkeypatch.setattr(model._server._client, "max_retries", 0)
+    with pytest.raises(PolicyUnavailable, match="no answer.*127.0.0.1.*Is vLLM running"):
+        await model([SYSTEM, user("一"), REPLY, user("二")])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda choice: choice.pop("token_ids"), "no token ids"),
+        (lambda choice: choice["prompt_token_ids"].append(1), "changed the prompt"),
+        (lambda choice: choice["token_ids"].append(1), "log-probs"),
+    ],
+)
+async def test_an_answer_that_is_not_token_exact_is_refused(vllm, spoil, message):
+    server = PolicyServer(vllm.endpoint, "policy", temperature=1.0)
+    await server.complete([5, 6], 4, seed=1)
+    choice = vllm.exchanges[0][1]
+    spoil(choice)
+    with pytest.raises(PolicyUnavailable, match=message):
+        server._read(choice, [5, 6])
+    await server.close()
+
+
+async def test_the_models_folder_is_what_the_server_names(vllm):
+    vllm.model_folder = "/models/x"
+    assert await PolicyServer(vllm.endpoint, "policy", 1.0).model_folder() == "/models/x"
+    with pytest.raises(PolicyUnavailable, match="serves policy, not 'other'"):
+        await PolicyServer(vllm.endpoint, "other", 1.0).model_folder()

@@ -1,0 +1,193 @@
+"""A game at the table: who hears what, what is recorded, bad replies, budget, failure."""
+
+import asyncio
+import random
+import re
+
+import pytest
+from fakes import FakeVllm
+
+from runners.werewolf.brains import RandomBrain, ScriptedBrain
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.game import get_preset
+from runners.werewolf.players import BrainPlayer, PolicyPlayer
+from runners.werewolf.policy_model import PolicyServer, PolicyUnavailable, TokenExactChatModel
+from runners.werewolf.prompts_zh import system_prompt
+from runners.werewolf.table import play_game
+from store.schema import GameTask
+
+PRESET = get_preset("5p_tiny")
+
+
+def make_task(game_id="game-1", seed=3, **changes):
+    fields = dict(
+        game_id=game_id,
+        group_id="deal-1",
+        seed=seed,
+        preset="5p_tiny",
+        seating={"wolf": "policy", "good": "policy"},
+        trainable=["wolf"],
+        limits={"context_tokens": 4000, "reply_tokens": 40},
+    )
+    return GameTask(**{**fields, **changes})
+
+
+def legal_answer(rng):
+    """A policy that always answers in form: one of the options offered, or a sentence."""
+
+    def answer(prompt):
+        offered = re.search(r"可选：(.*?)。[^可]*$", prompt)
+        if prompt.rfind("可选：") < prompt.rfind("<|im_start|>user") or not offered:
+            return "我是好人，请相信我。"
+        return f"决定：{rng.choice(offered[1].split('、'))}"
+
+    return answer
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer):
+    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)))
+    fake.endpoint = await fake.start()
+    yield fake
+    await fake.stop()
+
+
+def policy_seats(vllm, task, players=None):
+    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), ChatTokens(vllm.tokenizer)
+
+    def seat_player(seat, role):
+        model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")
+        player = PolicyPlayer(seat, model, system_prompt(PRESET, seat, role))
+        if players is not None:
+            players[seat] = player
+        return player
+
+    return seat_player
+
+
+async def play(vllm, task, **kwargs):
+    turns = []
+    result = await play_game(task, 4, policy_seats(vllm, task, **kwargs), lambda turn, *times: turns.append(turn))
+    return result, turns
+
+
+async def test_every_call_is_recorded_once_with_what_the_server_returned(vllm):
+    result, turns = await play(vllm, make_task())
+    recorded = sorted((turn.response_ids, turn.logprobs) for turn in turns)
+    returned = sorted(
+        (tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"])) for _, choice in vllm.exchanges
+    )
+    assert recorded == returned and result.turns == len(turns) == len(vllm.exchanges)
+    for turn in turns:
+        assert (turn.game_id, turn.group_id, turn.policy_version, turn.policy) == ("game-1", "deal-1", 4, "policy")
+        assert turn.trainable == (turn.side == "wolf")
+    for seat in result.seats:
+        own = [turn for turn in turns if turn.seat == seat.seat]
+        assert [turn.turn for turn in own] == list(range(seat.turns))
+        assert seat.invalid_turns == sum(not turn.valid for turn in own)
+        assert seat.outcome == (0 if result.result == "draw" else 1 if result.result == seat.side else -1)
+
+
+async def test_a_seats_prompts_grow_by_appending(vllm):
+    _, turns = await play(vllm, make_task())
+    for seat in range(1, 6):
+        sequence = []
+        for turn in (turn for turn in turns if turn.seat == seat):
+            assert turn.context_tokens == len(sequence)
+            sequence += [*turn.prompt_ids, *turn.response_ids]
+        assert len(sequence) > 0
+
+
+async def test_players_hear_exactly_what_they_may_know():
+    """Told through the hubs = visible in the engine's own view, for every seat at every question."""
+    compared = 0
+
+    class Witness(BrainPlayer):
+        async def decide(self, observation):
+            nonlocal compared
+            compared += 1
+            assert tuple(self.heard) == observation.events
+            return await super().decide(observation)
+
+    for seed in range(20):
+        task = make_task(seed=seed, seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
+        await play_game(task, 0, lambda seat, role: Witness(seat, ScriptedBrain(random.Random(seat))), print)
+    assert compared > 200
+
+
+async def test_the_same_task_gives_the_same_game(vllm):
+    # Votes are asked at once and may arrive in any order, so the answer depends on the prompt alone.
+    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
+    first, _ = await play(vllm, make_task())
+    second, _ = await play(vllm, make_task())
+    assert first.transcript == second.transcript
+
+
+async def test_one_reask_then_the_default_and_both_are_recorded(vllm):
+    vllm.answer = lambda prompt: "<|im_start|>嗯"
+    result, turns = await play(vllm, make_task())
+    choices = [turn for turn in turns if turn.decision == "exile_vote"]
+    assert choices and all(not turn.valid and turn.error for turn in choices)
+    assert [turn.is_reask for turn in choices if turn.seat == choices[0].seat][:2] == [False, True]
+    assert sum(seat.defaulted_decisions for seat in result.seats) >= len(choices) // 2 > 0
+    speeches = [turn for turn in turns if turn.decision == "speech"]
+    assert all(turn.valid and turn.reply == "嗯" for turn in speeches)
+
+
+async def test_a_usable_second_reply_counts(vllm):
+    answer = legal_answer(random.Random(2))
+    vllm.answer = lambda prompt: answer(prompt) if "无效" in prompt.rsplit("<|im_start|>user", 1)[1] else "？"
+    result, turns = await play(vllm, make_task())
+    assert any(turn.is_reask and turn.valid for turn in turns)
+    assert all(seat.defaulted_decisions == 0 for seat in result.seats)
+
+
+async def test_thoughts_are_recorded_and_never_shown(vllm):
+    answer = legal_answer(random.Random(3))
+    vllm.answer = lambda prompt: f"<think>绝密想法</think>{answer(prompt)}"
+    result, turns = await play(vllm, make_task())
+    assert all(turn.thought == "绝密想法" and "绝密" not in turn.reply for turn in turns)
+    assert "绝密" not in result.transcript
+    for turn in turns:
+        assert "绝密" not in vllm.tokenizer.decode(list(turn.prompt_ids))
+
+
+async def test_a_full_context_continues_from_a_recap(vllm):
+    task = make_task(limits={"context_tokens": 1100, "reply_tokens": 40})
+    result, turns = await play(vllm, task)
+    assert max(turn.segment for turn in turns) > 0
+    for turn in turns:
+        assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 1100
+    later = [turn for turn in turns if turn.segment > 0 and turn.context_tokens == 0]
+    assert later and all("身份" in vllm.tokenizer.decode(list(turn.prompt_ids)) for turn in later)
+
+
+async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
+    task = make_task()
+    seats = policy_seats(vllm, task)
+    await vllm.stop()
+
+    def impatient(seat, role):
+        player = seats(seat, role)
+        player._model._server._client.max_retries = 0
+        return player
+
+    with pytest.raises(PolicyUnavailable):
+        await play_game(task, 0, impatient, print)
+
+
+async def test_cancelling_a_game_cancels_it(vllm):
+    """AgentScope turns a cancelled reply into an ordinary one unless told otherwise."""
+    vllm.gate.clear()
+    game = asyncio.create_task(play(vllm, make_task()))
+    await vllm.asked.wait()
+    game.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await game
+
+
+async def test_random_and_scripted_players_need_no_model():
+    for brain in (RandomBrain, ScriptedBrain):
+        task = make_task(seating={"wolf": "random", "good": "random"}, trainable=[])
+        result = await play_game(task, 0, lambda seat, role, b=brain: BrainPlayer(seat, b(random.Random(seat))), print)
+        assert result.turns == 0 and result.result in ("wolf", "good", "draw")
