@@ -18,13 +18,16 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils
 from verl.utils.dataset.dataset_utils import DatasetPadMode
 
-from algo.trajectories import SeatTrajectory
+if TYPE_CHECKING:
+    # The training workers import this module, and have no use for agentlightning, which that one brings along.
+    from algo.trajectories import SeatTrajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
@@ -51,7 +54,7 @@ class MiniBatch:
 
 
 def build_batch(
-    trajectories: Sequence[SeatTrajectory],
+    trajectories: "Sequence[SeatTrajectory]",
     advantages: PerToken | None = None,
     *,
     temperature: float,

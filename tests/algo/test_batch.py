@@ -1,0 +1,169 @@
+"""The batch that verl gets: which token lands where, and that its arrangement does not change the loss.
+
+Locks: prompts, responses and masks of interleaved sequences; padding rows, micro-batches and ranks
+leave verl's own loss and gradient alone, for every way of aggregating it.
+"""
+
+import random
+
+import pytest
+import torch
+from verl.utils import tensordict_utils
+from verl.workers.utils.losses import ppo_loss
+
+from algo.batch import build_batch, mini_batches
+from algo.engine import LOSS_AGG_MODES, actor_config
+from algo.trajectories import SeatTrajectory
+from configs.schema import TrainingConfig
+
+VOCABULARY = 20
+
+
+def trajectory(mask, seat=1, first_token=2):
+    tokens = tuple(first_token + position % (VOCABULARY - 2 - first_token) for position in range(len(mask)))
+    ends = tuple(i + 1 for i, sampled in enumerate(mask) if sampled and not (*mask, 0)[i + 1])
+    logprobs = tuple(-0.1 * (position + 1) if sampled else 0.0 for position, sampled in enumerate(mask))
+    streams = dict(token_ids=tokens, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=ends)
+    identity = dict(game_id="g", group_id="d", seat=seat, role="seer", side="good", segment=0, policy_version=0)
+    return SeatTrajectory(**identity, **streams, reward=1.0)
+
+
+def uneven(count):
+    rng = random.Random(count)
+    return [
+        trajectory(
+            [0] + [rng.randrange(2) for _ in range(rng.randint(1, 12))] + [1], seat=seat, first_token=2 + seat % 5
+        )
+        for seat in range(count)
+    ]
+
+
+def rows(batch, name):
+    return [row.tolist() for row in batch[name].unbind()]
+
+
+def test_a_sequence_is_split_before_its_first_sampled_token():
+    batch = build_batch(
+        [trajectory([0, 0, 1, 1, 0, 1]), trajectory([0, 1, 0])],
+        [[9, 9, 1, 2, 9, 3], [9, 4, 9]],
+        temperature=0.5,
+    )
+    assert rows(batch, "input_ids") == [[2, 3, 4, 5, 6, 7], [2, 3, 4]]
+    assert rows(batch, "position_ids") == [[0, 1, 2, 3, 4, 5], [0, 1, 2]]
+    assert rows(batch, "loss_mask") == [[0, 0, 1, 1, 0, 1], [0, 1, 0]]
+    assert rows(batch, "prompts") == [[2, 3], [2]]
+    assert rows(batch, "responses") == [[4, 5, 6, 7], [3, 4]]
+    assert rows(batch, "response_mask") == [[1, 1, 0, 1], [1, 0]]
+    assert rows(batch, "advantages") == [[1, 2, 0, 3], [4, 0]]
+    for name in ("rollout_log_probs", "old_log_probs"):
+        assert rows(batch, name) == [pytest.approx([-0.3, -0.4, 0, -0.6]), pytest.approx([-0.2, 0])]
+    assert batch["temperature"] == 0.5
+
+
+def test_recomputed_log_probs_replace_those_of_the_rollout():
+    batch = build_batch([trajectory([0, 1, 1])], temperature=1.0, old_log_probs=[torch.tensor([9.0, -1.0, -2.0])])
+    assert rows(batch, "old_log_probs") == [[-1, -2]]
+    assert rows(batch, "rollout_log_probs") == [pytest.approx([-0.2, -0.3])]
+    assert "advantages" not in batch
+
+
+def test_rows_that_do_not_match_are_refused():
+    with pytest.raises(ValueError, match=r"game g, seat 3, segment 0: advantages of shape \(2,\) for 3 tokens"):
+        build_batch([trajectory([0, 1, 1], seat=3)], [[1.0, 1.0]], temperature=1.0)
+    with pytest.raises(ValueError, match="2 rows of old_log_probs for 1 traj"):
+        build_batch([trajectory([0, 1])], temperature=1.0, old_log_probs=[[0, 0], [0, 0]])
+    with pytest.raises(ValueError, match="at least one"):
+        build_batch([], temperature=1.0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 33])
+@pytest.mark.parametrize(("ranks", "micro"), [(1, 1), (1, 4), (2, 4), (3, 2)])
+def test_every_row_is_dealt_once_and_every_rank_gets_as_many(count, ranks, micro):
+    batch = build_batch(uneven(count), temperature=1.0)
+    arranged = mini_batches(batch, mini_batch_size=16, micro_batch_size=micro, ranks=ranks, seed=4)
+    dealt = [row for each in arranged for row in each.rows if row is not None]
+    assert sorted(dealt) == list(range(count))
+    sizes = [each.real_rows for each in arranged]
+    assert max(sizes) <= 16 and max(sizes) - min(sizes) <= 1
+    for each in arranged:
+        assert len(each.rows) == len(each.data)
+        assert each.micro_batch_size <= micro
+        assert len(each.rows) % (ranks * each.micro_batch_size) == 0
+        for start in range(0, len(each.rows), each.micro_batch_size):
+            together = each.rows[start : start + each.micro_batch_size]
+            assert together.count(None) <= 1
+            assert count < ranks or together != (None,)
+        for row, ids in zip(each.rows, rows(each.data, "input_ids"), strict=True):
+            assert ids == ([0, 0] if row is None else rows(batch, "input_ids")[row])
+
+
+def test_the_order_follows_from_the_seed():
+    batch = build_batch(uneven(20), temperature=1.0)
+
+    def order(seed):
+        return [each.rows for each in mini_batches(batch, mini_batch_size=8, micro_batch_size=2, ranks=1, seed=seed)]
+
+    assert order(1) == order(1) != order(2)
+
+
+def verl_gradient(arranged, ranks, training, theta):
+    """Loss and gradient as verl's engine adds them up: micro-batches summed, ranks averaged.
+
+    The "model" gives token t the log-prob theta[t], wherever it stands.
+    """
+    config = actor_config(training)
+    data = arranged.data
+    tensordict_utils.assign_non_tensor(
+        data,
+        dp_size=ranks,
+        batch_num_tokens=data["loss_mask"].values().sum().item(),
+        global_batch_size=arranged.real_rows,
+    )
+    theta = theta.clone().requires_grad_()
+    total = torch.zeros(())
+    for micro_batch in tensordict_utils.chunk_tensordict(data, len(data) // arranged.micro_batch_size):
+        ids = micro_batch["input_ids"]
+        # Entry i of verl's model output speaks of token i + 1.
+        log_probs = torch.nested.nested_tensor_from_jagged(theta[ids.values().roll(-1)], ids.offsets())
+        loss, _ = ppo_loss(config, {"log_probs": log_probs, "entropy": log_probs**2}, micro_batch)
+        total = total + loss / ranks
+    total.backward()
+    return total.item(), theta.grad
+
+
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+@pytest.mark.parametrize("policy_loss", ["vanilla", "gspo"])
+def test_the_arrangement_changes_neither_loss_nor_gradient(mode, policy_loss):
+    torch.manual_seed(0)
+    trajectories = uneven(5)
+    advantages = [torch.randn(len(row.token_ids)) for row in trajectories]
+    batch = build_batch(trajectories, advantages, temperature=1.0)
+    theta = -0.5 * torch.rand(VOCABULARY)
+    training = TrainingConfig(loss_agg_mode=mode, policy_loss=policy_loss, entropy_coeff=0.1, max_sequence_tokens=16)
+
+    def gradient(ranks, micro):
+        (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=micro, ranks=ranks, seed=None)
+        return verl_gradient(whole, ranks, training, theta)
+
+    loss, expected = gradient(ranks=1, micro=5)
+    assert expected.abs().max() > 1e-4
+    for ranks, micro in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 4), (4, 2), (8, 1)]:
+        found_loss, found = gradient(ranks, micro)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_default_loss_weighs_sequences_alike_and_counts_sampled_tokens_only():
+    trajectories = [trajectory([0, 1, 0, 1, 1]), trajectory([0, 0, 1], first_token=9)]
+    batch = build_batch(trajectories, [[5, 1, 5, 1, 1], [5, 5, 2]], temperature=1.0)
+    theta = torch.zeros(VOCABULARY)
+    batch["old_log_probs"] = torch.nested.as_nested_tensor(
+        [torch.zeros(4), torch.zeros(1)], layout=torch.jagged
+    )  # Ratio 1, where the gradient of -A * ratio is -A.
+    (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=4, ranks=1, seed=None)
+    loss, gradient = verl_gradient(whole, 1, TrainingConfig(), theta)
+    expected = torch.zeros(VOCABULARY)
+    expected[[3, 5, 6]] = -1 / 3 / 2
+    expected[11] = -2 / 2
+    assert loss == pytest.approx((-1 - 2) / 2)
+    assert torch.allclose(gradient, expected, atol=1e-6)
