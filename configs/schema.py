@@ -165,7 +165,7 @@ class LogConfig(Section):
 
     backends: tuple[str, ...] = Field(
         ("console", "file", "tensorboard"),
-        description="backends of verl's Tracking: console, file, tensorboard, wandb …",
+        description="backends of verl's Tracking: file, tensorboard, console, wandb …",
     )
     transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
     save_batches: bool = Field(

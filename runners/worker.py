@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import aiohttp
 from agentlightning import AttemptedRollout
 
+from runners.errors import CannotPlay
 from runners.uploads import GameForgotten, SpanUploader
 from store.client import PatientStoreClient, StoreUnreachable
 from store.spans import ResultSpan, TurnSpan, to_span
@@ -181,7 +182,7 @@ class Worker:
             await self._set_status(key, "succeeded")
             self.stats.finished += 1
             self.stats.turns += result.turns
-            logger.info("%s: %s won after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
+            logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
         except asyncio.CancelledError:
             self.stats.handed_back += 1
             await self._give_up(key, "handed back by its runner")
@@ -191,6 +192,10 @@ class Worker:
             logger.warning("game dropped: %s", error)
         except StoreUnreachable:
             self.stats.failed += 1  # the uploader or the heartbeat stops the worker for the same reason
+        except CannotPlay as error:
+            self.stats.failed += 1
+            logger.error("rollout %s cannot be played: %s", rollout.rollout_id, error)
+            await self._give_up(key, f"{type(error).__name__}: {error}")
         except Exception as error:  # whatever went wrong in one game, the others go on; the hub retries it
             self.stats.failed += 1
             logger.exception("rollout %s, attempt %s failed", *key)

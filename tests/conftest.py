@@ -3,9 +3,11 @@
 import socket
 
 import pytest
-from agentlightning import InMemoryLightningStore, LightningStoreServer
 
-from store.client import connect
+from store.client import connect  # before agentlightning: importing store sets what its import reads
+
+# isort: split
+from agentlightning import InMemoryLightningStore, LightningStoreServer
 
 
 def free_port() -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from agentlightning import AttemptedRollout
 
+from runners.errors import MissingResources, UnknownPlayer, UnusableTask, UnusableTokenizer
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, get_preset
@@ -22,14 +23,6 @@ logger = logging.getLogger(__name__)
 
 _RESOURCES_POLL_SECONDS = 2.0
 _BRAINS = {SCRIPTED_PLAYER: ScriptedBrain, RANDOM_PLAYER: RandomBrain}
-
-
-class UnknownPlayer(LookupError):
-    """A task seats a player that this runner does not know; the message names those it knows."""
-
-
-class MissingResources(LookupError):
-    """The resources that a game names did not appear in time."""
 
 
 class WerewolfPlay:
@@ -52,9 +45,12 @@ class WerewolfPlay:
         self._loading = asyncio.Lock()
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
-        """Play the rollout's game. Raises what names the problem: task, preset, resources, player or server."""
-        task = GameTask.decode(rollout.input)
-        preset = get_preset(task.preset)
+        """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
+        try:
+            task = GameTask.decode(rollout.input)
+            preset = get_preset(task.preset)
+        except ValueError as error:
+            raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
         resources = await self._resources_of(rollout)
         needs_policy = TRAINED_POLICY in task.seating.values()
         server, tokens = await self._policy(resources) if needs_policy else (None, None)
@@ -90,7 +86,10 @@ class WerewolfPlay:
         while True:
             found = list(await self._client.query_resources(resources_id=resources_id))
             if found:
-                return PolicyResources.decode(found[0])
+                try:
+                    return PolicyResources.decode(found[0])
+                except ValueError as error:
+                    raise MissingResources(str(error)) from error
             if waited >= self._patience:
                 raise MissingResources(
                     f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
@@ -114,10 +113,13 @@ class WerewolfPlay:
 
 
 def load_chat_tokens(folder: Path) -> ChatTokens:
-    """The tokenizer in ``folder``; FileNotFoundError names the remedy when the folder is not on this machine."""
+    """The tokenizer in ``folder``; UnusableTokenizer names the remedy when it is not on this machine or unfit."""
     if not folder.is_dir():
-        raise FileNotFoundError(
+        raise UnusableTokenizer(
             f"the policy's tokenizer folder {folder} is not on this machine: copy the model's tokenizer files here and "
             f"name their folder with --tokenizer"
         )
-    return ChatTokens.load(folder)
+    try:
+        return ChatTokens.load(folder)
+    except (OSError, ValueError) as error:
+        raise UnusableTokenizer(f"the tokenizer in {folder} cannot be used: {error}") from error

@@ -16,16 +16,13 @@ from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
+from runners.errors import PolicyUnavailable
 from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
 from store.schema import TokenLimits
 from store.spans import context_digest
 
 _REQUEST_TIMEOUT_SECONDS = 300.0
 _RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
-
-
-class PolicyUnavailable(ConnectionError):
-    """The server of the trained policy does not answer, or not as vLLM would; names the endpoint and remedy."""
 
 
 class ContextFull(Exception):

@@ -3,8 +3,9 @@
 import pytest
 from fakes import FakeVllm
 
+from runners.errors import PolicyUnavailable
 from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.policy_model import ContextFull, PolicyServer, PolicyUnavailable, TokenExactChatModel
+from runners.werewolf.policy_model import ContextFull, PolicyServer, TokenExactChatModel
 from store.schema import TokenLimits
 from store.spans import context_digest
 
@@ -78,7 +79,7 @@ async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(
     assert len(vllm.exchanges) == 1
     await vllm.stop()
     monkeypatch.setattr(model._server._client, "max_retries", 0)
-    with pytest.raises(PolicyUnavailable, match="no answer.*127.0.0.1.*Is vLLM running"):
+    with pytest.raises(PolicyUnavailable, match=r"no answer.*127\.0\.0\.1.*Is vLLM running"):
         await model([SYSTEM, user("一"), REPLY, user("二")])
 
 

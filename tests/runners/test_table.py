@@ -7,11 +7,12 @@ import re
 import pytest
 from fakes import FakeVllm
 
+from runners.errors import PolicyUnavailable
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import get_preset
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
-from runners.werewolf.policy_model import PolicyServer, PolicyUnavailable, TokenExactChatModel
+from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
 from runners.werewolf.prompts_zh import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import GameTask
@@ -154,7 +155,7 @@ async def test_thoughts_are_recorded_and_never_shown(vllm):
 
 async def test_a_full_context_continues_from_a_recap(vllm):
     task = make_task(limits={"context_tokens": 1100, "reply_tokens": 40})
-    result, turns = await play(vllm, task)
+    _, turns = await play(vllm, task)
     assert max(turn.segment for turn in turns) > 0
     for turn in turns:
         assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 1100

@@ -1,0 +1,210 @@
+"""The algorithm's side of the hub: publish a policy, enqueue games, wait, read back what was played."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+
+from algo.triplets import FinishedGame, IncompleteGame, read_game
+from configs.schema import GameConfig
+from store.client import PatientStoreClient
+from store.schema import TRAINED_POLICY, GameTask, PolicyResources, TokenLimits
+from store.spans import MalformedSpan, is_turn
+
+logger = logging.getLogger(__name__)
+
+FAILED_GAME = "failed_game"
+SUPERSEDED_ATTEMPT = "superseded_attempt"
+UNREADABLE_GAME = "unreadable_game"
+
+_POLL_SECONDS = 0.5
+_ALIVE_CHECK_SECONDS = 5.0
+_LONELY_SECONDS = 30.0
+_TERMINAL = ("succeeded", "failed", "cancelled")
+
+
+class NoGamesFinished(RuntimeError):
+    """Not one game of a step could be used; going on would train on nothing. The message gives the reasons."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a step's games are."""
+
+    finished: int
+    failed: int
+    playing: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class PlayedGames:
+    """What came back of a step's games.
+
+    finished: games with all their spans, in the order of their tasks.
+    failures: games that could not be used, counted by reason.
+    turns_stored: turn spans of all attempts that the store holds for these games.
+    left_out: turn spans outside ``finished``, counted by reason.
+    """
+
+    finished: tuple[FinishedGame, ...]
+    failures: Counter[str]
+    turns_stored: int
+    left_out: Counter[str]
+
+
+def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
+    """The games of one step: ``groups_per_step`` deals, each played ``games_per_group`` times."""
+    seating = {side: TRAINED_POLICY if side in config.train_sides else config.opponent for side in ("wolf", "good")}
+    tasks = []
+    for group in range(config.groups_per_step):
+        group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
+        for game in range(config.games_per_group):
+            tasks.append(
+                GameTask(
+                    game_id=f"{group_id}-game{game:02d}",
+                    group_id=group_id,
+                    seed=deal_seed(run_seed, step, group),
+                    preset=config.preset,
+                    seating=seating,
+                    trainable=frozenset(config.train_sides),
+                    limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),
+                )
+            )
+    return tasks
+
+
+def deal_seed(run_seed: int, step: int, group: int) -> int:
+    """A 31-bit seed for one deal; follows from the run's seed alone, so that a run can be replayed."""
+    digest = hashlib.blake2b(f"deal/{run_seed}/{step}/{group}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+class Games:
+    """Plays the steps' games through the hub. Survives a hub that restarts with an empty memory."""
+
+    def __init__(self, client: PatientStoreClient, config: GameConfig):
+        self._client = client
+        self._config = config
+        self._open: dict[str, GameTask] = {}
+
+    async def play(
+        self,
+        tasks: Sequence[GameTask],
+        resources: PolicyResources,
+        check_alive: Callable[[], Awaitable[None]],
+        on_progress: Callable[[Progress], None],
+    ) -> PlayedGames:
+        """Publish the policy, enqueue the games and wait until each has finished or failed for good.
+
+        check_alive: called every few seconds; what it raises ends the wait.
+        Raises NoGamesFinished if not one of them can be used.
+        """
+        await self._client.update_resources(resources.resources_id, resources.encode())
+        await self._enqueue(tasks, resources)
+        finished: dict[str, FinishedGame] = {}
+        failures: Counter[str] = Counter()
+        left_out: Counter[str] = Counter()
+        turns_stored = 0
+        next_alive_check, lonely_since = 0.0, time.monotonic()
+        while self._open:
+            if time.monotonic() >= next_alive_check:
+                await check_alive()
+                next_alive_check = time.monotonic() + _ALIVE_CHECK_SECONDS
+            rollouts = {
+                rollout.rollout_id: rollout
+                for rollout in await self._client.query_rollouts(rollout_id_in=list(self._open))
+            }
+            await self._restore_forgotten(rollouts, resources)
+            for rollout_id, rollout in rollouts.items():
+                if rollout.status not in _TERMINAL:
+                    continue
+                spans = list(await self._client.query_spans(rollout_id))
+                turns_stored += sum(map(is_turn, spans))
+                task = self._open.pop(rollout_id)
+                game = _read(rollout, spans, left_out, failures)
+                if game is not None:
+                    finished[task.game_id] = game
+            statuses = Counter(rollout.status for rollout_id, rollout in rollouts.items() if rollout_id in self._open)
+            playing = statuses["preparing"] + statuses["running"]
+            on_progress(Progress(len(finished), failures.total(), playing, len(self._open) - playing))
+            if playing or not self._open:
+                lonely_since = time.monotonic()
+            elif time.monotonic() - lonely_since > _LONELY_SECONDS:
+                command = f"python -m runners.werewolf --n 8 --store {self._client.server_address_root}"
+                logger.warning("%d games wait and no runner takes them; start one: %s", len(self._open), command)
+                lonely_since = time.monotonic()
+            if self._open:
+                await asyncio.sleep(_POLL_SECONDS)
+        if not finished:
+            reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
+            raise NoGamesFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+        ordered = tuple(finished[task.game_id] for task in tasks if task.game_id in finished)
+        return PlayedGames(ordered, failures, turns_stored, +left_out)
+
+    async def cancel_open(self) -> None:
+        """Take back the games that nobody will read any more, so that no runner plays them in vain."""
+        for rollout_id in list(self._open):
+            try:
+                await self._client.update_rollout(rollout_id, status="cancelled")
+            except (TimeoutError, aiohttp.ClientError) as error:
+                logger.warning("could not cancel the %d games still open: %s", len(self._open), error)
+                return
+            del self._open[rollout_id]
+
+    async def _enqueue(self, tasks: Sequence[GameTask], resources: PolicyResources) -> None:
+        config = RolloutConfig(
+            timeout_seconds=self._config.timeout_seconds,
+            unresponsive_seconds=self._config.unresponsive_seconds,
+            max_attempts=self._config.max_attempts,
+            # Without a condition a status ends the game; every way of failing deserves another try.
+            retry_condition=["failed", "timeout", "unresponsive"],
+        )
+        rollouts = await self._client.enqueue_many_rollouts(
+            [
+                EnqueueRolloutRequest(
+                    input=task.encode(),
+                    mode="train",
+                    resources_id=resources.resources_id,
+                    config=config,
+                    metadata={"game_id": task.game_id, "run": resources.run_name},
+                )
+                for task in tasks
+            ]
+        )
+        self._open |= {rollout.rollout_id: task for rollout, task in zip(rollouts, tasks, strict=True)}
+
+    async def _restore_forgotten(self, known: dict[str, Rollout], resources: PolicyResources) -> None:
+        """Enqueue again the games that the hub has lost: an in-memory hub forgets everything when it restarts."""
+        forgotten = [rollout_id for rollout_id in self._open if rollout_id not in known]
+        if forgotten:
+            logger.warning("the hub has forgotten %d games (did it restart?); enqueueing them again", len(forgotten))
+            tasks = [self._open.pop(rollout_id) for rollout_id in forgotten]
+            await self._client.update_resources(resources.resources_id, resources.encode())
+            await self._enqueue(tasks, resources)
+
+
+def _read(
+    rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
+) -> FinishedGame | None:
+    """The game of a closed rollout, or None; what cannot be used is counted with its reason."""
+    attempt = getattr(rollout, "attempt", None)
+    if rollout.status != "succeeded" or attempt is None:
+        failures[(attempt and (attempt.metadata or {}).get("reason")) or f"rollout {rollout.status}"] += 1
+        left_out[FAILED_GAME] += sum(map(is_turn, spans))
+        return None
+    own = [span for span in spans if span.attempt_id == attempt.attempt_id]
+    left_out[SUPERSEDED_ATTEMPT] += sum(map(is_turn, spans)) - sum(map(is_turn, own))
+    try:
+        return read_game(rollout.rollout_id, attempt.attempt_id, own)
+    except (IncompleteGame, MalformedSpan) as error:
+        logger.warning("game left out: %s", error)
+        failures[type(error).__name__] += 1
+        left_out[UNREADABLE_GAME] += sum(map(is_turn, own))
+        return None

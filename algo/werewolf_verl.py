@@ -1,0 +1,394 @@
+"""``python -m algo.werewolf_verl``: train a policy to play Werewolf by reinforcement learning.
+
+One step: publish the policy and enqueue games -> wait until the runners have played them -> spans to
+triplets to trajectories -> advantages -> update through verl -> new weights into vLLM -> checkpoint.
+``train`` below is that loop, top to bottom; the modules it calls are one room each.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import torch
+import yaml
+from rich.console import Console
+from verl.utils.tracking import Tracking
+
+from algo.advantages import check_estimator, seat_advantages
+from algo.batch import build_batch
+from algo.engine import Engine, actor_config, check_model_folder
+from algo.games import Games, NoGamesFinished, step_tasks
+from algo.report import (
+    RunSummary,
+    Stopwatch,
+    game_metrics,
+    game_progress,
+    show_summary,
+    trajectory_metrics,
+    write_batch,
+    write_transcripts,
+)
+from algo.serving import Serving, ServingError
+from algo.trajectories import SeatTrajectory, build_trajectories
+from configs.schema import Config, ConfigError, load_config
+from store.client import StoreUnreachable, connect
+from store.schema import PolicyResources, Sampling
+
+logger = logging.getLogger("algo.werewolf_verl")
+
+PROBE_TOKENS = 256
+EQUAL_REWARDS = "group_of_equal_rewards"
+_Result = TypeVar("_Result")
+
+
+class WeightsNotServed(RuntimeError):
+    """After a push vLLM scores a probe sequence differently from the trainer: it does not serve what was trained."""
+
+
+class TrainerThread:
+    """Runs the engine's blocking calls, all on one thread, beside the event loop."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
+
+    async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Await a call made on the trainer's thread; a cancelled wait still lets the call finish first."""
+        future = asyncio.wrap_future(self._executor.submit(call, *arguments))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+
+async def train(config: Config) -> dict[str, Any]:
+    """Make ``run.steps`` steps; returns the run's summary (``algo.report.RunSummary``)."""
+    stopwatch = Stopwatch()
+    summary = RunSummary(config.run_dir)
+    async with AsyncExitStack() as stack:
+        with stopwatch.stage("start"):
+            client = connect(config.store.url, config.store.patience_seconds)
+            stack.push_async_callback(client.close)
+            await client.wait_until_reachable()
+            serving, engine, trainer = await start_policy(config, stack)
+        games = Games(client, config.game)
+        stack.push_async_callback(games.cancel_open)
+        tracking = open_tracking(config)
+        stack.callback(tracking.finish)
+        version, probe = 0, None
+
+        for step in range(1, config.run.steps + 1):
+            with stopwatch.stage("play"), game_progress(step, config.run.steps, _games_per_step(config)) as on_progress:
+                resources = PolicyResources(
+                    run_name=config.run.name,
+                    version=version,
+                    endpoint=serving.endpoint,
+                    model=serving.model,
+                    sampling=Sampling(temperature=config.game.temperature),
+                )
+                tasks = step_tasks(config.game, config.run.name, config.run.seed, step)
+                played = await games.play(tasks, resources, serving.check_alive, on_progress)
+
+            found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
+            advantages = seat_advantages(found.trajectories, config.advantage)
+            rows = [row for row, informative in enumerate(advantages.informative) if informative]
+            trained = [found.trajectories[row] for row in rows]
+            trained_advantages = [advantages.per_token[row] for row in rows]
+            turns_in_batch = sum(len(trajectory.turn_ends) for trajectory in trained)
+            left_out = played.left_out + found.left_out + Counter({EQUAL_REWARDS: found.turns - turns_in_batch})
+            metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+            metrics |= {
+                "policy_version": float(version),
+                "turns/in_batch": float(turns_in_batch),
+                "turns/left_out": float(left_out.total()),
+                "turns/context_breaks": float(found.breaks),
+                "tokens/trained_sequences": float(len(trained)),
+                "tokens/trained": float(sum(len(trajectory.token_ids) for trajectory in trained)),
+                "tokens/sampled_and_trained": float(sum(sum(trajectory.loss_mask) for trajectory in trained)),
+            }
+            write_transcripts(
+                config.run_dir / "transcripts" / f"step-{step:04d}", played.finished, config.log.transcripts_per_step
+            )
+
+            if trained:
+                if probe is None:
+                    probe = probe_of(trained[0])
+                    metrics["serving/probe_difference_before"] = await compare_probe(
+                        config, serving, engine, trainer, probe
+                    )
+                with stopwatch.stage("update"):
+                    batch = build_batch(trained, temperature=config.game.temperature)
+                    trainer_logprobs = await trainer.run(engine.log_probs, batch)
+                    metrics |= logprob_agreement(trained, trainer_logprobs)
+                    batch = build_batch(
+                        trained,
+                        trained_advantages,
+                        temperature=config.game.temperature,
+                        old_log_probs=trainer_logprobs,
+                    )
+                    metrics |= await trainer.run(engine.update, batch)
+                    version += 1
+                if config.log.save_batches:
+                    write_batch(
+                        config.run_dir / "batches" / f"step-{step:04d}.jsonl",
+                        trained,
+                        trained_advantages,
+                        trainer_logprobs,
+                    )
+                with stopwatch.stage("push"):
+                    folder = policy_folder(config, version)
+                    await trainer.run(engine.export, folder)
+                    await serving.push_weights(folder)
+                    metrics["serving/probe_difference"] = await compare_probe(config, serving, engine, trainer, probe)
+            else:
+                logger.warning("step %d: every group's rewards are equal, so there is nothing to learn from", step)
+
+            if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
+                with stopwatch.stage("checkpoint"):
+                    await trainer.run(save_checkpoint, config, engine, step, version)
+            metrics |= {f"seconds/{name}": seconds for name, seconds in stopwatch.seconds.items()}
+            tracking.log(metrics, step=step)
+            summary.add_step(metrics, left_out)
+            log_step(step, config.run.steps, metrics)
+            (config.run_dir / "summary.json").write_text(
+                json.dumps(summary.as_dict(stopwatch, version), indent=2) + "\n", encoding="utf-8"
+            )
+    return summary.as_dict(stopwatch, version)
+
+
+async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
+    """Start vLLM and the trainer side by side; both are stopped when ``stack`` closes, and on any failure."""
+    trainer = TrainerThread()
+    starting = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line)))
+    try:
+        # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
+        await asyncio.wait([starting], timeout=4.0)
+        if starting.done():
+            starting.result()
+        logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
+        engine = await trainer.run(Engine, config)
+        stack.push_async_callback(trainer.run, engine.close)
+        logger.info("the trainer is ready")
+        serving = await starting
+    except BaseException:
+        starting.cancel()
+        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+        if isinstance(outcome, Serving):
+            await outcome.stop()
+        raise
+    stack.push_async_callback(serving.stop)
+    return serving, engine, trainer
+
+
+def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
+    """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
+    token_ids = trajectory.token_ids[:PROBE_TOKENS]
+    return SeatTrajectory(
+        game_id="probe",
+        group_id="probe",
+        seat=trajectory.seat,
+        role=trajectory.role,
+        side=trajectory.side,
+        segment=0,
+        policy_version=trajectory.policy_version,
+        token_ids=token_ids,
+        loss_mask=(0, *([1] * (len(token_ids) - 1))),
+        logprobs=(0.0,) * len(token_ids),
+        turn_ends=(len(token_ids),),
+        reward=0.0,
+    )
+
+
+async def compare_probe(
+    config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, probe: SeatTrajectory
+) -> float:
+    """Largest difference, in nats per token, between vLLM's and the trainer's log-probs of the probe.
+
+    Raises WeightsNotServed beyond ``serving.probe_tolerance``.
+    """
+    (expected,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
+    served = torch.tensor(await serving.score(probe.token_ids))
+    difference = (served - expected[1:]).abs().max().item()
+    if not difference <= config.serving.probe_tolerance:
+        raise WeightsNotServed(
+            f"vLLM's log-probs of a probe sequence differ from the trainer's by {difference:.2e} nats per token "
+            f"(serving.probe_tolerance is {config.serving.probe_tolerance:.0e}): it does not serve the trained "
+            f"weights, or computes them in another precision than model.dtype"
+        )
+    return difference
+
+
+def logprob_agreement(
+    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor]
+) -> dict[str, float]:
+    """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats."""
+    differences = torch.cat(
+        [
+            (torch.tensor(trajectory.logprobs) - recomputed)[torch.tensor(trajectory.loss_mask, dtype=torch.bool)].abs()
+            for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True)
+        ]
+    )
+    return {
+        "logprobs/rollout_difference_max": differences.max().item(),
+        "logprobs/rollout_difference_mean": differences.mean().item(),
+    }
+
+
+def policy_folder(config: Config, version: int) -> Path:
+    """Folder of one version's weights, and none older than the one before: vLLM has long read those."""
+    folder = config.run_dir / "policy" / f"version-{version:06d}"
+    for old in sorted(folder.parent.glob("version-*"))[:-1]:
+        shutil.rmtree(old)
+    return folder
+
+
+def save_checkpoint(config: Config, engine: Engine, step: int, version: int) -> None:
+    """Write the trainer's state and the exported model, then drop the oldest checkpoints."""
+    folder = config.run_dir / "checkpoints" / f"step-{step:06d}"
+    engine.save(folder / "trainer", step)
+    engine.export(folder / "huggingface")
+    (folder / "state.json").write_text(json.dumps({"step": step, "policy_version": version}) + "\n", encoding="utf-8")
+    for old in sorted(folder.parent.glob("step-*"))[: -config.checkpoint.keep]:
+        shutil.rmtree(old)
+
+
+def open_tracking(config: Config) -> Tracking:
+    """verl's Tracking, its files inside the run's folder."""
+    os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
+    os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
+    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
+    if unknown:
+        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+    return Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
+
+
+def log_step(step: int, steps: int, metrics: dict[str, float]) -> None:
+    """One readable line about a finished step."""
+    logger.info(
+        "step %d/%d done: %d games, %.0f%% valid replies, mean reward wolf %+.3f good %+.3f, %d tokens trained, "
+        "policy version %d",
+        step,
+        steps,
+        metrics["games/finished"],
+        100 * metrics["turns/valid_share"],
+        metrics.get("reward/wolf", float("nan")),
+        metrics.get("reward/good", float("nan")),
+        metrics["tokens/trained"],
+        metrics["policy_version"] + (metrics["tokens/trained"] > 0),
+    )
+
+
+def _games_per_step(config: Config) -> int:
+    return config.game.groups_per_step * config.game.games_per_group
+
+
+def check_before_starting(config: Config) -> None:
+    """Refuse what can be refused without starting anything. Raises ConfigError."""
+    check_model_folder(config.model.path)
+    check_estimator(config.advantage.estimator)
+    actor_config(config.training)
+    if config.game.games_per_group < 2 and config.advantage.estimator == "grpo":
+        raise ConfigError(
+            "game.games_per_group must be at least 2: a group-relative baseline of one game is the game itself"
+        )
+
+
+def new_run_folder(config: Config) -> Config:
+    """The configuration with a run name that no folder has yet, so that nothing earlier is overwritten."""
+    name, number = config.run.name, 1
+    while (config.run.dir / name).exists():
+        number += 1
+        name = f"{config.run.name}-{number}"
+    config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+    (config.run_dir / "logs").mkdir(parents=True)
+    (config.run_dir / "config.yaml").write_text(_as_yaml(config), encoding="utf-8")
+    return config
+
+
+def _as_yaml(config: Config) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.werewolf_verl",
+        description="Train a policy to play Werewolf: games through the hub, updates through verl, serving by vLLM.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="override one setting, e.g. --set run.steps=5; may be repeated",
+    )
+    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
+    )
+    return parser.parse_args(arguments)
+
+
+def set_up_logging(level: str, file: Path) -> None:
+    """Log to the terminal and, in full, to the run's folder."""
+    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
+    logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
+    for noisy in ("httpx", "agentlightning", "ray"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+async def _train_until_interrupted(config: Config) -> dict[str, Any]:
+    training = asyncio.create_task(train(config))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, training.cancel)
+    return await training
+
+
+def main() -> int:
+    """Entry point; the exit status is 0 only for a run that made all its steps."""
+    options = parse_arguments()
+    try:
+        config = load_config(options.config, options.overrides)
+        if options.print_config:
+            print(_as_yaml(config), end="")
+            return 0
+        check_before_starting(config)
+        config = new_run_folder(config)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    set_up_logging(options.log_level, config.run_dir / "logs" / "algorithm.log")
+    logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
+    try:
+        summary = asyncio.run(_train_until_interrupted(config))
+    except asyncio.CancelledError:
+        logger.warning("interrupted; finished games stay in the hub, checkpoints in %s", config.run_dir / "checkpoints")
+        return 130
+    except (StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError, ValueError) as error:
+        logger.error("%s", error)
+        return 1
+    except aiohttp.ClientError as error:
+        logger.error("the hub at %s stopped answering: %s", config.store.url, error)
+        return 1
+    show_summary(summary, Console())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

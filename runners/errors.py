@@ -1,0 +1,25 @@
+"""Why a game cannot be played: reasons outside the game, told to the user in one line, without a traceback."""
+
+
+class CannotPlay(RuntimeError):
+    """The game's task, resources or model server do not allow it to be played; the message names the remedy."""
+
+
+class PolicyUnavailable(CannotPlay):
+    """The server of the trained policy does not answer, or not as vLLM would."""
+
+
+class MissingResources(CannotPlay):
+    """The resources that a game names did not appear in time."""
+
+
+class UnknownPlayer(CannotPlay):
+    """A task seats a player that this runner does not know."""
+
+
+class UnusableTask(CannotPlay):
+    """A rollout's input is no task of ours, or names a preset that this runner does not know."""
+
+
+class UnusableTokenizer(CannotPlay):
+    """The policy's tokenizer is not on this machine, or cannot be used for training."""
