@@ -32,6 +32,7 @@ _LOG_TAIL_LINES = 30
 _BODY_SHOWN = 1000
 _PORT_PATIENCE_SECONDS = 3.0
 _STOP_GRACE_SECONDS = 15.0
+_EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 30.0
 # Pausing waits for the replies under way; none is longer than the context.
 _PUSH_TIMEOUT_SECONDS = 600.0
@@ -90,15 +91,12 @@ class Serving:
         takes the end of the calling thread for that. Its output goes to ``vllm.log`` in the run's folder.
         progress: called with one line when vLLM is started, every ten seconds, and when it is ready.
 
-        Raises ServingError when the model folder is missing, the port is taken (nothing is started
-        then) or vLLM is not healthy in time; ServingDied, with the end of its log, when it exits.
+        Raises ServingError when the model folder is missing or cannot be served here or the port is taken
+        (nothing is started then), or when vLLM is not healthy in time; ServingDied, with the end of its
+        log, when it exits.
         """
         settings = config.serving
-        if not (config.model.path / "config.json").is_file():
-            raise ServingError(
-                f"model.path {config.model.path} holds no config.json: name a Hugging Face model folder, or build "
-                f"a tiny model there with `python -m algo.tiny_model {config.model.path}`"
-            )
+        _require_servable_model(config)
         await _require_free_port(settings.host, settings.port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         serving = cls(config, f"http://{host}:{settings.port}")
@@ -194,6 +192,9 @@ class Serving:
         except ServingDied:
             raise
         except ServingError as error:
+            # A dying vLLM stops answering moments before it ends; its exit code says more.
+            await self._wait_for_exit(_EXIT_PATIENCE_SECONDS)
+            self._raise_if_exited()
             raise ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self.log_path) from error
 
     async def stop(self) -> None:
@@ -205,9 +206,7 @@ class Serving:
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             # The guard bounds the wait and kills what is left of vLLM's group.
-            deadline = time.monotonic() + _STOP_GRACE_SECONDS + 5
-            while process.poll() is None and time.monotonic() < deadline:
-                await asyncio.sleep(0.05)
+            await self._wait_for_exit(_STOP_GRACE_SECONDS + 5)
             if process.poll() is None:
                 process.kill()
                 await asyncio.to_thread(process.wait)
@@ -315,6 +314,11 @@ class Serving:
             reason = f"no answer within {timeout:.0f} s" if isinstance(error, TimeoutError) else str(error)
             raise ServingError(f"{method} {url} failed: {reason}") from error
 
+    async def _wait_for_exit(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
     def _raise_if_exited(self) -> None:
         exit_code = self._process.poll() if self._process is not None else None
         if exit_code is not None:
@@ -327,6 +331,24 @@ class Serving:
             log.seek(self._log_start)
             lines = log.read().decode("utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([f"; the end of {self.log_path}:", *(f"    {line}" for line in lines)])
+
+
+def _require_servable_model(config: Config) -> None:
+    path = config.model.path
+    try:
+        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ServingError(
+            f"model.path {path} holds no config.json: name a Hugging Face model folder, or build a tiny model "
+            f"there with `python -m algo.tiny_model {path}`"
+        ) from error
+    if config.training.device == "cpu" and architecture.get("tie_word_embeddings"):
+        # Its output head keeps a packed copy of the first weights, which a reload does not renew
+        # (vLLM 0.28.0): the log-probs would be those of no model at all.
+        raise ServingError(
+            f"model.path {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: save the "
+            "model with tie_word_embeddings=false and an lm_head.weight of its own, or serve it on a GPU"
+        )
 
 
 async def _require_free_port(host: str, port: int) -> None:

@@ -1,6 +1,6 @@
 """A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
 
-``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about one million
+``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 1.1 million
 parameters. The tokenizer's merges come from ``tiny_corpus``; the weights are random and follow from
 the seed alone, so two machines that build with one seed train from the same model.
 """
@@ -10,13 +10,14 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
-
-import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from algo.tiny_corpus import COMMON_CHARACTERS, CORPUS
+
+# torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
+# folder that is there already.
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 MARKER_FILE = "tiny_model.json"
 """Present in every folder this module wrote; holds the recipe it was built from."""
@@ -85,7 +86,7 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
 
 
 def _recipe(seed: int) -> dict[str, Any]:
-    return {"built_by": "algo.tiny_model", "format": 1, "seed": seed}
+    return {"built_by": "algo.tiny_model", "format": 2, "seed": seed}
 
 
 def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
@@ -112,6 +113,9 @@ def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
 
 
 def _write_model(directory: Path, seed: int) -> None:
+    import torch
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
     tokenizer = _build_tokenizer()
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -122,7 +126,8 @@ def _write_model(directory: Path, seed: int) -> None:
         num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=CONTEXT_TOKENS,
-        tie_word_embeddings=True,
+        # vLLM 0.28 on CPU keeps the old output head of a tied model when its weights are reloaded.
+        tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -137,7 +142,10 @@ def _write_model(directory: Path, seed: int) -> None:
     tokenizer.save_pretrained(directory)
 
 
-def _build_tokenizer() -> PreTrainedTokenizerFast:
+def _build_tokenizer() -> "PreTrainedTokenizerFast":
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -177,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.tiny_model",
-        description="Write a tiny random Qwen3 (about one million parameters) with a Chinese tokenizer: a model "
+        description="Write a tiny random Qwen3 (about 1.1 million parameters) with a Chinese tokenizer: a model "
         "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")

@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from algo.tiny_model import MARKER_FILE, build_tiny_model
+
+MESSAGES = [
+    {"role": "system", "content": "你是3号玩家，身份是预言家。"},
+    {"role": "user", "content": "天亮了，昨晚是平安夜。请投票，可选：1号、2号、弃票。"},
+    {"role": "assistant", "content": "<think>2号可疑</think>决定：2号"},
+]
+
+# Not in the tokenizer's corpus.
+ORDINARY_TEXT = (
+    "你是一名经验丰富的狼人杀玩家，本局共7人。昨晚4号倒牌，没有遗言。请你结合警上发言和票型，判断11号与12号谁更像狼人，"
+    "并说明理由。女巫昨晚开药了吗？如果预言家对跳，守卫应当先守警长。我建议先放逐5号，今晚再看验人信息，投错了算我的。决定：5号"
+)
+
+
+def contents(directory):
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+def test_the_same_seed_gives_the_same_files_and_another_seed_other_weights_only(tiny_model, tmp_path):
+    again = contents(build_tiny_model(tmp_path / "again", seed=0))
+    other = contents(build_tiny_model(tmp_path / "other", seed=1))
+    assert again == contents(tiny_model)
+    assert {name for name in other if other[name] != again[name]} == {"model.safetensors", MARKER_FILE}
+
+
+def test_loads_as_a_small_float32_qwen3(tiny_model):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    assert model.config.model_type == "qwen3"
+    assert 500_000 < sum(parameter.numel() for parameter in model.parameters()) < 1_500_000
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32"}
+    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tiny_model)) <= 1500
+
+
+def test_brings_no_sampling_settings_along(tiny_model):
+    settings = json.loads((tiny_model / "generation_config.json").read_text())
+    settings.pop("transformers_version")
+    assert settings == {"eos_token_id": 2, "pad_token_id": 0}
+    assert GenerationConfig.from_pretrained(tiny_model).temperature in (None, 1.0)
+
+
+def test_ordinary_prompts_cost_less_than_a_token_per_character(tiny_tokenizer):
+    assert len(tiny_tokenizer(ORDINARY_TEXT)["input_ids"]) < 1.0 * len(ORDINARY_TEXT)
+    for word in "狼预女猎守警徽投票弃空刀遗平安逐验查":
+        assert len(tiny_tokenizer(word)["input_ids"]) == 1, word
+
+
+@pytest.mark.parametrize("text", [ORDINARY_TEXT, "罕见字：龘🐺\n  two  spaces\tTab", '{"决定": "12号"}'])
+def test_text_survives_the_round_trip(tiny_tokenizer, text):
+    assert tiny_tokenizer.decode(tiny_tokenizer(text)["input_ids"]) == text
+
+
+def test_chat_template_extends_the_previous_prompt_and_reply(tiny_tokenizer):
+    def encode(messages):
+        return tiny_tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+    reply = tiny_tokenizer(MESSAGES[2]["content"] + "<|im_end|>")["input_ids"]
+    following = encode([*MESSAGES, {"role": "user", "content": "请发言。"}])
+    before = encode(MESSAGES[:2]) + reply
+    assert following[: len(before)] == before
+
+
+def test_thinking_tags_are_single_tokens_that_stay_in_the_text(tiny_tokenizer):
+    ids = tiny_tokenizer("<think>好</think>决定<|im_end|>")["input_ids"]
+    assert len(ids) == 5
+    assert ids[-1] == tiny_tokenizer.eos_token_id
+    assert tiny_tokenizer.decode(ids, skip_special_tokens=True) == "<think>好</think>决定"
+    assert tiny_tokenizer.pad_token == "<|endoftext|>"
+
+
+def test_thinking_can_be_switched_off_as_with_qwen3(tiny_tokenizer):
+    prompt = tiny_tokenizer.apply_chat_template(
+        MESSAGES[:1], tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_an_existing_model_is_kept_and_rebuilt_only_by_force(tmp_path):
+    directory = build_tiny_model(tmp_path / "model", seed=3)
+    inode = (directory / "model.safetensors").stat().st_ino
+    build_tiny_model(directory, seed=3)
+    assert (directory / "model.safetensors").stat().st_ino == inode
+    with pytest.raises(FileExistsError, match="--force"):
+        build_tiny_model(directory, seed=4)
+    build_tiny_model(directory, seed=4, force=True)
+    assert json.loads((directory / MARKER_FILE).read_text())["seed"] == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]  # no scratch folder is left
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_of_something_else_is_never_touched(tmp_path, force):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"was not written by algo\.tiny_model"):
+        build_tiny_model(tmp_path, force=force)
+    assert contents(tmp_path) == {"thesis.txt": b"years of work"}
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    assert (build_tiny_model(tmp_path) / MARKER_FILE).is_file()
+
+
+def test_command_line(tmp_path):
+    command = [sys.executable, "-m", "algo.tiny_model"]
+    help_text = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--seed" in help_text and "tokenizer" in help_text
+    (tmp_path / "file").touch()
+    refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert refused.returncode == 2 and "was not written by" in refused.stderr and "Traceback" not in refused.stderr
