@@ -27,7 +27,6 @@ Play = Callable[[AttemptedRollout, TurnSink], Awaitable[ResultSpan]]
 """Plays one attempt to its end, handing over each model turn with its start and end (seconds since the epoch)."""
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
-_HEARTBEAT_SECONDS = 10.0
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
@@ -47,6 +46,7 @@ class Worker:
 
     max_games: stop after taking this many; None means no limit.
     idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
+    heartbeat_seconds: how often the hub is told that this worker lives, and an absent hub is noticed.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Worker:
         games_at_once: int = 8,
         max_games: int | None = None,
         idle_exit_seconds: float | None = None,
+        heartbeat_seconds: float = 10.0,
     ):
         self._client = client
         self._play = play
@@ -64,6 +65,7 @@ class Worker:
         self._games_at_once = games_at_once
         self._max_games = max_games
         self._idle_exit = idle_exit_seconds
+        self._heartbeat_seconds = heartbeat_seconds
         self._uploader = SpanUploader(client)
         self._games: set[asyncio.Task[None]] = set()
         self._taken = 0
@@ -240,4 +242,4 @@ class Worker:
                 )
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
-            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            await asyncio.sleep(self._heartbeat_seconds)

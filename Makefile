@@ -1,0 +1,62 @@
+# Every target installs what it needs first, into a virtual environment of this project.
+#
+#   make demo            train a tiny model on this machine, from nothing
+#   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
+#
+# Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
+# index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3))
+VENV ?= .venv
+EXTRA ?= cpu
+UV_FLAGS ?=
+PYTEST_FLAGS ?=
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-$(EXTRA)
+# The lock and the overrides of pyproject.toml's [tool.uv] are those of the CPU set; on GPUs the pins alone decide.
+CONSTRAINTS := $(if $(filter cpu,$(EXTRA)),--constraint requirements-cpu.lock,--no-config)
+
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+.DEFAULT_GOAL := help
+.PHONY: help install model demo test bench lint format lock clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+install: $(INSTALLED) ## Install into .venv (EXTRA=cpu or gpu)
+
+$(INSTALLED): pyproject.toml requirements-cpu.lock
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(EXTRA),dev]'
+	@touch $@
+
+model: install ## Build the tiny model in runs/tiny_model
+	$(BIN)/python -m algo.tiny_model runs/tiny_model
+
+demo: install ## Hub, runner, vLLM and verl on this machine: a few training steps of a tiny model
+	$(BIN)/python -m algo.demo
+
+test: install ## All tests, those with real processes included
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+bench: install ## Speeds, as ratios measured side by side
+	$(BIN)/python -m tests.bench
+
+lint: install ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install ## Fix style and formatting
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: install ## Resolve the CPU set anew and write requirements-cpu.lock
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --upgrade --python-version 3.11 \
+		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --output-file requirements-cpu.lock
+
+clean: ## Remove the virtual environment and caches (runs/ stays)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,263 @@
+"""The worker against a real hub: order of spans and status, failures, hand-back, drain, a hub that restarts."""
+
+import asyncio
+import random
+import re
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
+from fakes import FakeVllm, make_result, make_turn
+
+from runners.errors import CannotPlay
+from runners.werewolf.agent import WerewolfPlay
+from runners.worker import Worker
+from store.client import StoreUnreachable, connect
+from store.schema import GameTask, PolicyResources
+from store.spans import is_result, is_turn
+
+RETRY = RolloutConfig(
+    timeout_seconds=60,
+    unresponsive_seconds=60,
+    max_attempts=2,
+    retry_condition=["failed", "timeout", "unresponsive"],
+)
+
+
+class ScriptedPlay:
+    """A ``Play`` that stores two turns and a result; a game may be told to fail, or to wait at a gate."""
+
+    def __init__(self):
+        self.failures = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.playing = 0
+        self.most_at_once = 0
+        self.started = asyncio.Event()
+
+    async def __call__(self, rollout, on_turn):
+        self.playing += 1
+        self.most_at_once = max(self.most_at_once, self.playing)
+        self.started.set()
+        try:
+            on_turn(make_turn(turn=0), 1.7e9, 1.7e9)
+            await self.gate.wait()
+            for error in self.failures.pop(rollout.input["n"], []):
+                raise error
+            on_turn(make_turn(turn=1), 1.7e9, 1.7e9)
+            return make_result()
+        finally:
+            self.playing -= 1
+
+
+async def enqueue(client, count):
+    requests = [EnqueueRolloutRequest(input={"n": n}, config=RETRY) for n in range(count)]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+async def statuses(client, ids):
+    return [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
+
+
+@pytest.fixture
+def play():
+    return ScriptedPlay()
+
+
+async def test_games_are_stored_whole_and_then_succeed(client, play):
+    ids = await enqueue(client, 5)
+    play.gate.clear()
+    running = asyncio.create_task(Worker(client, play, "w", games_at_once=3, max_games=5).run())
+    while play.playing < 3:
+        await asyncio.sleep(0.01)
+    play.gate.set()
+    assert (await running).finished == 5 and play.most_at_once == 3
+    assert await statuses(client, ids) == ["succeeded"] * 5
+    for rollout_id in ids:
+        spans = list(await client.query_spans(rollout_id))
+        assert [is_turn(span) for span in spans] == [True, True, False] and is_result(spans[2])
+        assert [span.sequence_id for span in spans] == [1, 2, 3]
+        assert find_final_reward(spans) == -1.0
+
+
+async def test_spans_reach_the_hub_while_the_game_goes_on(client, play):
+    (rollout_id,) = await enqueue(client, 1)
+    play.gate.clear()
+    running = asyncio.create_task(Worker(client, play, "w", max_games=1).run())
+    while not list(await client.query_spans(rollout_id)):
+        await asyncio.sleep(0.05)
+    assert await statuses(client, [rollout_id]) == ["running"]
+    play.gate.set()
+    await running
+    assert await statuses(client, [rollout_id]) == ["succeeded"]
+
+
+@pytest.mark.parametrize("error", [CannotPlay("no model here"), KeyError("a bug")])
+async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(client, play, error):
+    ids = await enqueue(client, 3)
+    play.failures[1] = [error]
+    stats = await Worker(client, play, "w", max_games=4).run()
+    assert (stats.finished, stats.failed) == (3, 1)
+    assert await statuses(client, ids) == ["succeeded"] * 3
+    first, second = list(await client.query_attempts(ids[1]))
+    assert (first.status, second.status) == ("failed", "succeeded")
+    assert type(error).__name__ in first.metadata["reason"]
+
+
+async def test_a_game_that_keeps_failing_fails_with_its_reason(client, play):
+    class Always(ScriptedPlay):
+        async def __call__(self, rollout, on_turn):
+            raise CannotPlay("no such preset")
+
+    (rollout_id,) = await enqueue(client, 1)
+    await Worker(client, Always(), "w", max_games=2).run()
+    (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
+    assert rollout.status == "failed" and rollout.attempt.metadata["reason"] == "CannotPlay: no such preset"
+
+
+async def test_handing_back_leaves_the_game_to_another_runner(client, play):
+    (rollout_id,) = await enqueue(client, 1)
+    play.gate.clear()
+    worker = Worker(client, play, "first")
+    running = asyncio.create_task(worker.run())
+    await play.started.wait()
+    worker.hand_back()
+    assert (await running).handed_back == 1
+    assert await statuses(client, [rollout_id]) == ["requeuing"]
+    play.gate.set()
+    await Worker(client, play, "second", max_games=1).run()
+    (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
+    assert (rollout.status, rollout.attempt.worker_id) == ("succeeded", "second")
+
+
+async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
+    ids = await enqueue(client, 2)
+    play.gate.clear()
+    worker = Worker(client, play, "w", games_at_once=1)
+    running = asyncio.create_task(worker.run())
+    await play.started.wait()
+    worker.drain()
+    play.gate.set()
+    assert (await running).finished == 1
+    assert sorted(await statuses(client, ids)) == ["queuing", "succeeded"]
+
+
+async def test_a_cancelled_rollout_stays_cancelled(client, play):
+    """The stock hub would let a late success overwrite it."""
+    (rollout_id,) = await enqueue(client, 1)
+    play.gate.clear()
+    running = asyncio.create_task(Worker(client, play, "w", max_games=1).run())
+    await play.started.wait()
+    await client.update_rollout(rollout_id, status="cancelled")
+    play.gate.set()
+    await running
+    assert await statuses(client, [rollout_id]) == ["cancelled"]
+
+
+async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play):
+    await enqueue(client, 1)
+    play.gate.clear()
+    worker = Worker(client, play, "w", games_at_once=2)
+    running = asyncio.create_task(worker.run())
+    await play.started.wait()
+    await hub.stop()
+    await hub.start()
+    play.gate.set()
+    (after,) = await enqueue(client, 1)
+    while await statuses(client, [after]) != ["succeeded"]:
+        await asyncio.sleep(0.05)
+    worker.drain()
+    stats = await running
+    assert (stats.finished, stats.failed) == (1, 1)
+
+
+async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
+    impatient = connect(hub.url, patience_seconds=0.3)
+    running = asyncio.create_task(Worker(impatient, play, "w", heartbeat_seconds=0.1).run())
+    while not list(await impatient.query_workers()):
+        await asyncio.sleep(0.05)
+    await hub.stop()
+    with pytest.raises(StoreUnreachable, match="agl store"):
+        await running
+    await impatient.close()
+
+
+async def test_an_idle_worker_leaves_when_told_to(client, play):
+    stats = await Worker(client, play, "w", idle_exit_seconds=0.1).run()
+    assert stats.finished == 0
+
+
+# --- the real game behind the worker ----------------------------------------------------------------------------------
+
+
+def werewolf_task(**changes):
+    fields = dict(
+        game_id="g",
+        group_id="d",
+        seed=1,
+        preset="5p_tiny",
+        seating={"wolf": "policy", "good": "scripted"},
+        trainable=["wolf"],
+        limits={"context_tokens": 3000, "reply_tokens": 30},
+    )
+    return GameTask(**{**fields, **changes}).encode()
+
+
+@pytest.fixture
+async def policy(tiny_tokenizer, tiny_model):
+    fake = FakeVllm(tiny_tokenizer, lambda prompt: random.choice(["决定：1号", "过"]), str(tiny_model))
+    endpoint = await fake.start()
+    yield PolicyResources(run_name="run", version=3, endpoint=endpoint, model="policy")
+    await fake.stop()
+
+
+async def play_rollout(client, policy, task_input, attempts=1, publish=True, **play_options):
+    if publish:
+        await client.update_resources(policy.resources_id, policy.encode())
+    config = RETRY.model_copy(update={"max_attempts": attempts})
+    rollout = await client.enqueue_rollout(task_input, resources_id=policy.resources_id, config=config)
+    werewolf = WerewolfPlay(client, **play_options)
+    await Worker(client, werewolf, "w", max_games=attempts).run()
+    await werewolf.close()
+    (rollout,) = await client.query_rollouts(rollout_id_in=[rollout.rollout_id])
+    return rollout
+
+
+async def test_a_werewolf_game_from_task_to_spans(client, policy):
+    rollout = await play_rollout(client, policy, werewolf_task())
+    assert rollout.status == "succeeded"
+    turns = [span for span in await client.query_spans(rollout.rollout_id) if is_turn(span)]
+    assert turns and all(span.attributes["werewolf.policy_version"] == 3 for span in turns)
+
+
+@pytest.mark.parametrize(
+    ("task_input", "reason"),
+    [
+        ({"not": "a task"}, "UnusableTask.*game_id"),
+        (werewolf_task(preset="99p"), "UnusableTask.*99p.*5p_tiny"),
+        (werewolf_task(seating={"wolf": "policy", "good": "gpt-9"}), "UnknownPlayer.*gpt-9.*scripted"),
+    ],
+)
+async def test_a_task_that_cannot_be_played_says_why(client, policy, task_input, reason):
+    rollout = await play_rollout(client, policy, task_input)
+    assert rollout.status == "failed"
+    assert re.search(reason, rollout.attempt.metadata["reason"], re.DOTALL)
+
+
+async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
+    playing = asyncio.create_task(
+        play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=30)
+    )
+    while "waiting for resources" not in caplog.text:
+        await asyncio.sleep(0.05)
+    await client.update_resources(policy.resources_id, policy.encode())
+    assert (await playing).status == "succeeded"
+
+
+async def test_resources_that_never_come_are_named(client, policy):
+    rollout = await play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=0)
+    assert rollout.status == "failed" and "run.policy-000003" in rollout.attempt.metadata["reason"]
+
+
+async def test_a_tokenizer_that_is_not_here_is_named(client, policy, tmp_path):
+    rollout = await play_rollout(client, policy, werewolf_task(), tokenizer=tmp_path / "none")
+    assert rollout.status == "failed" and "--tokenizer" in rollout.attempt.metadata["reason"]
