@@ -81,7 +81,8 @@ def run_demo(runs_dir: Path, steps: int) -> int:
     processes = Processes()
     try:
         with (logs / "hub.log").open("wb") as hub_log, (logs / "runner.log").open("wb") as runner_log:
-            hub_command = [*python, "agentlightning.cli", "store", "--host", "127.0.0.1", "--port", str(hub_port)]
+            agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
+            hub_command = [agl, "store", "--host", "127.0.0.1", "--port", str(hub_port)]
             processes.start("hub", hub_command, hub_log)
             processes.start("runner", [*python, "runners.werewolf", "--n", "8", "--store", hub], runner_log)
         _console.print(f"hub {hub} (agl store), a runner with 8 games at a time; their logs: {logs}")

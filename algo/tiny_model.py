@@ -32,14 +32,17 @@ PADDING = "<|endoftext|>"
 _CONTROL_TOKENS = (PADDING, "<|im_start|>", END_OF_TURN)
 _THINKING_TAGS = ("<think>", "</think>")
 
-# Qwen's splitting rule: each digit stands alone, so 12号 shares its pieces with 1号 and 2号.
+# Qwen's splitting rule (each digit stands alone), except that a seat's name is one piece, and so one
+# token: random weights then name a seat now and then, and games of an untrained model differ in more
+# than their noise.
 _SPLIT = (
+    r"\p{N}{1,2}号|"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Every known character is shown this often on its own, so that it becomes one token before the
-# frequent words of the corpus use the vocabulary up.
-_CHARACTER_WEIGHT = 60
+# Every known character and seat is shown this often on its own, so that it becomes one token before
+# the frequent words of the corpus use the vocabulary up.
+_WHOLE_TOKEN_WEIGHT = 60
 _CORPUS_WEIGHT = 4
 
 # Prefix-stable, unlike Qwen3's own: an assistant message is rendered as it was sampled, thinking
@@ -178,7 +181,9 @@ def _build_tokenizer() -> "PreTrainedTokenizerFast":
 
 def _training_text() -> list[str]:
     characters = sorted({character for character in CORPUS + COMMON_CHARACTERS if not character.isspace()})
-    return CORPUS.splitlines() * _CORPUS_WEIGHT + characters * _CHARACTER_WEIGHT + ["system", "user", "assistant"] * 100
+    seats = [f"{seat}号" for seat in range(1, 13)]
+    whole = [*characters, *seats, "system", "user", "assistant"]
+    return CORPUS.splitlines() * _CORPUS_WEIGHT + whole * _WHOLE_TOKEN_WEIGHT
 
 
 def main(arguments: list[str] | None = None) -> None:
