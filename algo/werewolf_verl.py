@@ -77,12 +77,14 @@ async def train(config: Config) -> dict[str, Any]:
     """Make ``run.steps`` steps; returns the run's summary (``algo.report.RunSummary``)."""
     stopwatch = Stopwatch()
     summary = RunSummary(config.run_dir)
+    cancel_on_signals()
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
             client = connect(config.store.url, config.store.patience_seconds)
             stack.push_async_callback(client.close)
             await client.wait_until_reachable()
             serving, engine, trainer = await start_policy(config, stack)
+            cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
         games = Games(client, config.game)
         stack.push_async_callback(games.cancel_open)
         tracking = open_tracking(config)
@@ -306,13 +308,13 @@ def check_before_starting(config: Config) -> None:
 
 
 def new_run_folder(config: Config) -> Config:
-    """The configuration with a run name that no folder has yet, so that nothing earlier is overwritten."""
+    """The configuration with a name that no earlier run has, so that nothing is overwritten; makes the run's folder."""
     name, number = config.run.name, 1
-    while (config.run.dir / name).exists():
+    while (config.run.dir / name / "config.yaml").exists():
         number += 1
         name = f"{config.run.name}-{number}"
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    (config.run_dir / "logs").mkdir(parents=True)
+    (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
     (config.run_dir / "config.yaml").write_text(_as_yaml(config), encoding="utf-8")
     return config
 
@@ -352,12 +354,12 @@ def set_up_logging(level: str, file: Path) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-async def _train_until_interrupted(config: Config) -> dict[str, Any]:
-    training = asyncio.create_task(train(config))
-    loop = asyncio.get_running_loop()
+def cancel_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM cancel the running task, so that everything started is stopped in order."""
+    task = asyncio.current_task()
+    assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, training.cancel)
-    return await training
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def main() -> int:
@@ -376,7 +378,7 @@ def main() -> int:
     set_up_logging(options.log_level, config.run_dir / "logs" / "algorithm.log")
     logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
     try:
-        summary = asyncio.run(_train_until_interrupted(config))
+        summary = asyncio.run(train(config))
     except asyncio.CancelledError:
         logger.warning("interrupted; finished games stay in the hub, checkpoints in %s", config.run_dir / "checkpoints")
         return 130

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import aiohttp
@@ -17,7 +17,7 @@ from agentlightning import AttemptedRollout
 
 from runners.errors import CannotPlay
 from runners.uploads import GameForgotten, SpanUploader
-from store.client import PatientStoreClient, StoreUnreachable
+from store.client import AttemptKey, PatientStoreClient, StoreUnreachable
 from store.spans import ResultSpan, TurnSpan, to_span
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,8 @@ class Worker:
         self._idle_exit = idle_exit_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._uploader = SpanUploader(client)
-        self._games: set[asyncio.Task[None]] = set()
+        self._games: dict[asyncio.Task[None], AttemptKey] = {}
+        self._closed: set[AttemptKey] = set()
         self._taken = 0
         self._draining = asyncio.Event()
         self.stats = WorkerStats()
@@ -154,8 +155,8 @@ class Worker:
     def _start(self, rollout: AttemptedRollout) -> None:
         self._taken += 1
         game = asyncio.create_task(self._play_one(rollout), name=rollout.rollout_id)
-        self._games.add(game)
-        game.add_done_callback(self._games.discard)
+        self._games[game] = (rollout.rollout_id, rollout.attempt.attempt_id)
+        game.add_done_callback(self._games.pop)
 
     async def _play_one(self, rollout: AttemptedRollout) -> None:
         """Play one game and report how it ended. Nothing that happens in a game ends the worker."""
@@ -186,6 +187,10 @@ class Worker:
             self.stats.turns += result.turns
             logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
         except asyncio.CancelledError:
+            if key in self._closed:
+                self._closed.discard(key)
+                await self._uploader.discard(key)
+                return
             self.stats.handed_back += 1
             await self._give_up(key, "handed back by its runner")
             raise
@@ -203,32 +208,44 @@ class Worker:
             logger.exception("rollout %s, attempt %s failed", *key)
             await self._give_up(key, f"{type(error).__name__}: {error}")
 
-    async def _give_up(self, key: tuple[str, str], reason: str) -> None:
+    async def _give_up(self, key: AttemptKey, reason: str) -> None:
         await self._uploader.discard(key)
         with contextlib.suppress(aiohttp.ClientError, asyncio.TimeoutError):  # then the hub's own time-out reports it
             await self._set_status(key, "failed", reason)
 
-    async def _set_status(self, key: tuple[str, str], status: str, reason: str | None = None) -> None:
+    async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> None:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""
         rollout_id, attempt_id = key
-        found = list(await self._client.query_rollouts(rollout_id_in=[rollout_id]))
-        if not found or not isinstance(found[0], AttemptedRollout):
-            raise GameForgotten(f"the hub no longer knows rollout {rollout_id}; it must have restarted")
-        rollout = found[0]
-        superseded = rollout.attempt.attempt_id != attempt_id
-        if superseded or rollout.attempt.status not in _OPEN_ATTEMPTS or rollout.status in _CLOSED_ROLLOUTS:
-            logger.warning(
-                "rollout %s: attempt %s was closed by the hub (%s); its status stays",
-                rollout_id,
-                attempt_id,
-                "replaced by another attempt" if superseded else f"attempt {rollout.attempt.status}, {rollout.status}",
-            )
+        why_closed = (await self._why_closed([key])).get(key)
+        if why_closed is not None:
+            logger.warning("rollout %s: %s; the end of attempt %s is not reported", rollout_id, why_closed, attempt_id)
             return
         metadata = {"reason": reason} if reason else {}
         await self._client.update_attempt(rollout_id, attempt_id, status=status, metadata=metadata)
 
+    async def _why_closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, str]:
+        """Those of the attempts that the hub has closed, replaced or forgotten, with the reason."""
+        keys = list(keys)
+        found = {
+            rollout.rollout_id: rollout
+            for rollout in await self._client.query_rollouts(rollout_id_in=[rollout_id for rollout_id, _ in keys])
+        }
+        reasons = {}
+        for rollout_id, attempt_id in keys:
+            rollout = found.get(rollout_id)
+            if not isinstance(rollout, AttemptedRollout):
+                reasons[rollout_id, attempt_id] = "the hub no longer knows the game; it must have restarted"
+            elif rollout.attempt.attempt_id != attempt_id:
+                reasons[rollout_id, attempt_id] = "the hub has given the game to another runner"
+            elif rollout.status in _CLOSED_ROLLOUTS or rollout.attempt.status not in _OPEN_ATTEMPTS:
+                reasons[rollout_id, attempt_id] = f"the hub has closed the game ({rollout.status})"
+        return reasons
+
     async def _heartbeat(self) -> None:
-        """Tell the hub now and then that this runner lives; also how an unreachable hub is noticed when idle."""
+        """Tell the hub now and then that this runner lives, and drop the games that it no longer wants.
+
+        Also how an unreachable hub is noticed when idle.
+        """
         while True:
             try:
                 await self._client.update_worker(
@@ -240,6 +257,17 @@ class Worker:
                         "time": time.time(),
                     },
                 )
+                if self._games:
+                    for key, reason in (await self._why_closed(self._games.values())).items():
+                        self._drop(key, reason)
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)
+
+    def _drop(self, key: AttemptKey, reason: str) -> None:
+        for game, own_key in self._games.items():
+            if own_key == key:
+                logger.warning("rollout %s dropped: %s", key[0], reason)
+                self._closed.add(key)
+                self.stats.failed += 1
+                game.cancel()

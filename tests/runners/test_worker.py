@@ -153,6 +153,17 @@ async def test_a_cancelled_rollout_stays_cancelled(client, play):
     assert await statuses(client, [rollout_id]) == ["cancelled"]
 
 
+async def test_a_game_that_nobody_wants_any_more_is_dropped(client, play):
+    (rollout_id,) = await enqueue(client, 1)
+    play.gate.clear()
+    running = asyncio.create_task(Worker(client, play, "w", max_games=1, heartbeat_seconds=0.1).run())
+    await play.started.wait()
+    await client.update_rollout(rollout_id, status="cancelled")
+    stats = await running  # although the game itself would wait for ever
+    assert (stats.failed, stats.handed_back) == (1, 0)
+    assert await statuses(client, [rollout_id]) == ["cancelled"]
+
+
 async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play):
     await enqueue(client, 1)
     play.gate.clear()
