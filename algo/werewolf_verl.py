@@ -63,14 +63,13 @@ class TrainerThread:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
+    def submit(self, call: Callable[..., _Result], *arguments: Any) -> asyncio.Future[_Result]:
+        """Make a call on the trainer's thread."""
+        return asyncio.wrap_future(self._executor.submit(call, *arguments))
+
     async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Await a call made on the trainer's thread; a cancelled wait still lets the call finish first."""
-        future = asyncio.wrap_future(self._executor.submit(call, *arguments))
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
+        """Make a call and await it. Cancelling the wait does not end the call; closing the engine does."""
+        return await asyncio.shield(self.submit(call, *arguments))
 
 
 async def train(config: Config) -> dict[str, Any]:
@@ -89,7 +88,7 @@ async def train(config: Config) -> dict[str, Any]:
         stack.push_async_callback(games.cancel_open)
         tracking = open_tracking(config)
         stack.callback(tracking.finish)
-        version, probe = 0, None
+        version, probe, served_before = 0, None, []
 
         for step in range(1, config.run.steps + 1):
             with stopwatch.stage("play"), game_progress(step, config.run.steps, _games_per_step(config)) as on_progress:
@@ -127,9 +126,7 @@ async def train(config: Config) -> dict[str, Any]:
             if trained:
                 if probe is None:
                     probe = probe_of(trained[0])
-                    metrics["serving/probe_difference_before"] = await compare_probe(
-                        config, serving, engine, trainer, probe
-                    )
+                    served_before, _ = await score_probe(config, serving, engine, trainer, probe)
                 with stopwatch.stage("update"):
                     batch = build_batch(trained, temperature=config.game.temperature)
                     trainer_logprobs = await trainer.run(engine.log_probs, batch)
@@ -153,7 +150,12 @@ async def train(config: Config) -> dict[str, Any]:
                     folder = policy_folder(config, version)
                     await trainer.run(engine.export, folder)
                     await serving.push_weights(folder)
-                    metrics["serving/probe_difference"] = await compare_probe(config, serving, engine, trainer, probe)
+                    served, difference = await score_probe(config, serving, engine, trainer, probe)
+                    metrics["serving/probe_difference"] = difference
+                    metrics["serving/probe_change"] = max(
+                        abs(new - old) for new, old in zip(served, served_before, strict=True)
+                    )
+                    served_before = served
             else:
                 logger.warning("step %d: every group's rewards are equal, so there is nothing to learn from", step)
 
@@ -173,25 +175,31 @@ async def train(config: Config) -> dict[str, Any]:
 async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
     """Start vLLM and the trainer side by side; both are stopped when ``stack`` closes, and on any failure."""
     trainer = TrainerThread()
-    starting = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line)))
+    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line)))
+    engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
-        await asyncio.wait([starting], timeout=4.0)
-        if starting.done():
-            starting.result()
+        await asyncio.wait([serving], timeout=4.0)
+        if serving.done():
+            serving.result()
         logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
-        engine = await trainer.run(Engine, config)
-        stack.push_async_callback(trainer.run, engine.close)
-        logger.info("the trainer is ready")
-        serving = await starting
+        engine = trainer.submit(Engine, config)
+        engine.add_done_callback(lambda _: logger.info("the trainer has started"))
+        await asyncio.wait([serving, engine], return_when=asyncio.FIRST_EXCEPTION)
+        started = serving.result(), engine.result()
     except BaseException:
-        starting.cancel()
-        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
-        if isinstance(outcome, Serving):
-            await outcome.stop()
+        serving.cancel()
+        # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
+        starting = [serving] if engine is None else [serving, engine]
+        for outcome in await asyncio.gather(*starting, return_exceptions=True):
+            if isinstance(outcome, Serving):
+                await outcome.stop()
+            elif isinstance(outcome, Engine):
+                await asyncio.to_thread(outcome.close)
         raise
-    stack.push_async_callback(serving.stop)
-    return serving, engine, trainer
+    stack.push_async_callback(started[0].stop)
+    stack.push_async_callback(asyncio.to_thread, started[1].close)
+    return *started, trainer
 
 
 def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
@@ -213,23 +221,23 @@ def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
     )
 
 
-async def compare_probe(
+async def score_probe(
     config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, probe: SeatTrajectory
-) -> float:
-    """Largest difference, in nats per token, between vLLM's and the trainer's log-probs of the probe.
+) -> tuple[list[float], float]:
+    """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
 
     Raises WeightsNotServed beyond ``serving.probe_tolerance``.
     """
     (expected,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
-    served = torch.tensor(await serving.score(probe.token_ids))
-    difference = (served - expected[1:]).abs().max().item()
+    served = await serving.score(probe.token_ids)
+    difference = (torch.tensor(served) - expected[1:]).abs().max().item()
     if not difference <= config.serving.probe_tolerance:
         raise WeightsNotServed(
             f"vLLM's log-probs of a probe sequence differ from the trainer's by {difference:.2e} nats per token "
             f"(serving.probe_tolerance is {config.serving.probe_tolerance:.0e}): it does not serve the trained "
             f"weights, or computes them in another precision than model.dtype"
         )
-    return difference
+    return served, difference
 
 
 def logprob_agreement(
