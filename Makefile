@@ -44,7 +44,7 @@ test: install ## All tests, those with real processes included
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 bench: install ## Speeds, as ratios measured side by side
-	$(BIN)/python -m tests.bench
+	PYTHONPATH=tests $(BIN)/python -m bench
 
 lint: install ## Check style and formatting
 	$(BIN)/ruff check .

@@ -1,0 +1,129 @@
+"""Games through a real hub from the algorithm's side: order, accounting, a hub that forgets, failures."""
+
+import asyncio
+
+import pytest
+from fakes import make_result, make_turn
+
+from algo.games import FAILED_GAME, SUPERSEDED_ATTEMPT, Games, NoGamesFinished, deal_seed, step_tasks
+from configs.schema import GameConfig
+from runners.errors import CannotPlay
+from runners.worker import Worker
+from store.schema import GameTask, PolicyResources
+from store.spans import context_digest
+
+RESOURCES = PolicyResources(run_name="run", version=0, endpoint="http://127.0.0.1:1/v1", model="policy")
+CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
+
+
+class TwoTurnPlay:
+    """A ``Play`` of two turns. ``failures``: how often each game fails after its first turn."""
+
+    def __init__(self, **failures):
+        self.failures = failures
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.playing = asyncio.Event()
+
+    async def __call__(self, rollout, on_turn):
+        task = GameTask.decode(rollout.input)
+        first = make_turn(
+            game_id=task.game_id, seat=1, turn=0, context_tokens=0, context_digest=context_digest([]), prompt_ids=(1,)
+        )
+        on_turn(first, 1.7e9, 1.7e9)
+        self.playing.set()
+        await self.gate.wait()
+        name = task.game_id[-len("deal00-game00") :].replace("-", "_")
+        if self.failures.get(name, 0) > 0:
+            self.failures[name] -= 1
+            raise CannotPlay(f"told to fail {name}")
+        context = [*first.prompt_ids, *first.response_ids]
+        second = first.model_copy(
+            update={"turn": 1, "context_tokens": len(context), "context_digest": context_digest(context)}
+        )
+        on_turn(second, 1.7e9, 1.7e9)
+        return make_result().model_copy(update={"game_id": task.game_id, "turns": 2})
+
+
+async def alive():
+    pass
+
+
+async def play_step(client, play, check_alive=alive, progress=None):
+    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    games = Games(client, CONFIG)
+    try:
+        return await games.play(step_tasks(CONFIG, "run", 1, 1), RESOURCES, check_alive, progress or (lambda now: None))
+    finally:
+        await games.cancel_open()
+        worker.hand_back()
+        await working
+
+
+def test_a_steps_tasks_share_deals_within_groups_only():
+    tasks = step_tasks(CONFIG, "run", 1, 3)
+    assert len({task.game_id for task in tasks}) == 4
+    by_group = {}
+    for task in tasks:
+        by_group.setdefault(task.group_id, set()).add(task.seed)
+    assert len(by_group) == 2 and all(len(seeds) == 1 for seeds in by_group.values())
+    assert len({deal_seed(run, step, group) for run in range(5) for step in range(5) for group in range(5)}) == 125
+    assert tasks == step_tasks(CONFIG, "run", 1, 3)
+
+
+def test_a_side_that_is_not_trained_is_played_by_its_opponent():
+    config = GameConfig(train_sides=("wolf",), opponent="scripted")
+    task = step_tasks(config, "run", 1, 1)[0]
+    assert task.seating == {"wolf": "policy", "good": "scripted"} and task.trainable == {"wolf"}
+
+
+async def test_games_come_back_in_the_order_of_their_tasks(client):
+    seen = []
+    played = await play_step(client, TwoTurnPlay(), progress=seen.append)
+    assert [game.result.game_id[-13:] for game in played.finished] == [
+        f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
+    ]
+    assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
+    assert seen[-1].finished == 4
+
+
+async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(client):
+    played = await play_step(client, TwoTurnPlay(deal00_game01=1, deal01_game00=2))
+    assert len(played.finished) == 3
+    (reason,) = played.failures
+    assert "told to fail deal01_game00" in reason
+    # A failing attempt drops what it has not yet sent, so at most one turn of each is stored.
+    assert set(played.left_out) <= {SUPERSEDED_ATTEMPT, FAILED_GAME}
+    assert played.turns_stored == 6 + played.left_out.total()
+
+
+async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplog):
+    play = TwoTurnPlay()
+    play.gate.clear()
+    playing = asyncio.create_task(play_step(client, play))
+    await play.playing.wait()
+    await hub.stop()
+    await hub.start()
+    play.gate.set()
+    played = await playing
+    assert len(played.finished) == 4 and "forgotten" in caplog.text
+    assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
+
+
+async def test_a_step_without_a_usable_game_says_why(client):
+    failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
+    with pytest.raises(NoGamesFinished, match=r"none of 4 games.*told to fail"):
+        await play_step(client, TwoTurnPlay(**failures))
+
+
+async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client):
+    class Dead(RuntimeError):
+        pass
+
+    async def dead():
+        raise Dead
+
+    with pytest.raises(Dead):
+        await play_step(client, TwoTurnPlay(), check_alive=dead)
+    assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
