@@ -127,6 +127,7 @@ async def train(config: Config) -> dict[str, Any]:
                 if probe is None:
                     probe = probe_of(trained[0])
                     served_before, _ = await score_probe(config, serving, engine, trainer, probe)
+                logger.info("step %d/%d: updating on %d sequences", step, config.run.steps, len(trained))
                 with stopwatch.stage("update"):
                     batch = build_batch(trained, temperature=config.game.temperature)
                     trainer_logprobs = await trainer.run(engine.log_probs, batch)
@@ -358,7 +359,7 @@ def set_up_logging(level: str, file: Path) -> None:
     line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
     handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
     logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
-    for noisy in ("httpx", "agentlightning", "ray"):
+    for noisy in ("httpx", "agentlightning", "ray", "verl"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

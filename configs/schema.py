@@ -164,7 +164,7 @@ class LogConfig(Section):
     """What a person can look at afterwards."""
 
     backends: tuple[str, ...] = Field(
-        ("console", "file", "tensorboard"),
+        ("file", "tensorboard"),
         description="backends of verl's Tracking: file, tensorboard, console, wandb …",
     )
     transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
