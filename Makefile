@@ -6,9 +6,10 @@
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
 # index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
 
-PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3,$(shell command -v $(name) 2>/dev/null || true)))
 VENV ?= .venv
-EXTRA ?= cpu
+# What an earlier `make install EXTRA=gpu` chose stays.
+EXTRA ?= $(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu)
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
 

@@ -64,6 +64,11 @@ def check_estimator(name: str) -> None:
             )
 
 
+def needs_groups(name: str) -> bool:
+    """Whether the estimator compares the games of a group, and so says nothing about a single game."""
+    return _takes(name, "index")
+
+
 def seat_advantages(trajectories: Sequence[SeatTrajectory], config: AdvantageConfig) -> SeatAdvantages:
     """Compute each trajectory's advantages by the estimator that the configuration names.
 

@@ -19,7 +19,7 @@ from typing import IO
 from rich.console import Console
 
 from algo import child_guard
-from algo.tiny_model import build_tiny_model
+from algo.tiny_model import MARKER_FILE, build_tiny_model
 
 _GRACE_SECONDS = 45.0
 _POLL_SECONDS = 0.2
@@ -73,13 +73,13 @@ def run_demo(runs_dir: Path, steps: int) -> int:
     name = time.strftime("demo-%Y%m%d-%H%M%S")
     logs = runs_dir / name / "logs"
     logs.mkdir(parents=True)
-    _console.print(f"building the tiny model in {runs_dir / 'tiny_model'}")
-    model = build_tiny_model(runs_dir / "tiny_model")
     hub_port, vllm_port = _free_ports(2)
     hub = f"http://127.0.0.1:{hub_port}"
     python = [sys.executable, "-m"]
     processes = Processes()
     try:
+        _console.print(f"building the tiny model in {runs_dir / 'tiny_model'}")
+        model = build_tiny_model(runs_dir / "tiny_model", force=(runs_dir / "tiny_model" / MARKER_FILE).exists())
         with (logs / "hub.log").open("wb") as hub_log, (logs / "runner.log").open("wb") as runner_log:
             agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
             hub_command = [agl, "store", "--host", "127.0.0.1", "--port", str(hub_port)]

@@ -26,6 +26,7 @@ UNREADABLE_GAME = "unreadable_game"
 _POLL_SECONDS = 0.5
 _ALIVE_CHECK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
+_CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
 
 
@@ -70,7 +71,8 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
                 GameTask(
                     game_id=f"{group_id}-game{game:02d}",
                     group_id=group_id,
-                    seed=deal_seed(run_seed, step, group),
+                    seed=derived_seed("deal", run_seed, step, group),
+                    sampling_seed=derived_seed("sampling", run_seed, step, group, game),
                     preset=config.preset,
                     seating=seating,
                     trainable=frozenset(config.train_sides),
@@ -80,9 +82,9 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
     return tasks
 
 
-def deal_seed(run_seed: int, step: int, group: int) -> int:
-    """A 31-bit seed for one deal; follows from the run's seed alone, so that a run can be replayed."""
-    digest = hashlib.blake2b(f"deal/{run_seed}/{step}/{group}".encode(), digest_size=4).digest()
+def derived_seed(purpose: str, *numbers: int) -> int:
+    """A 31-bit seed that follows from the run's seed and a position in the run alone, so that it can be replayed."""
+    digest = hashlib.blake2b(f"{purpose}/{'/'.join(map(str, numbers))}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
@@ -126,6 +128,8 @@ class Games:
                 if rollout.status not in _TERMINAL:
                     continue
                 spans = list(await self._client.query_spans(rollout_id))
+                if rollout.status == "succeeded" and not spans:
+                    continue  # the hub has just restarted empty; the next look finds the game forgotten
                 turns_stored += sum(map(is_turn, spans))
                 task = self._open.pop(rollout_id)
                 game = _read(rollout, spans, left_out, failures)
@@ -150,13 +154,13 @@ class Games:
 
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
-        for rollout_id in list(self._open):
-            try:
-                await self._client.update_rollout(rollout_id, status="cancelled")
-            except (TimeoutError, aiohttp.ClientError) as error:
-                logger.warning("could not cancel the %d games still open: %s", len(self._open), error)
-                return
-            del self._open[rollout_id]
+        try:
+            async with asyncio.timeout(_CANCEL_SECONDS):  # a hub that is away must not hold up the end
+                for rollout_id in list(self._open):
+                    await self._client.update_rollout(rollout_id, status="cancelled")
+                    del self._open[rollout_id]
+        except (TimeoutError, aiohttp.ClientError) as error:
+            logger.warning("%d games not taken back (%r); runners may still play them", len(self._open), error)
 
     async def _enqueue(self, tasks: Sequence[GameTask], resources: PolicyResources) -> None:
         config = RolloutConfig(

@@ -192,7 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.tiny_model",
-        description="Write a tiny random Qwen3 (about 1.1 million parameters) with a Chinese tokenizer: a model "
+        description="Write a tiny random Qwen3 (0.75 million parameters) with a Chinese tokenizer: a model "
         "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -23,10 +24,11 @@ from typing import Any, TypeVar
 import aiohttp
 import torch
 import yaml
+from ray.exceptions import RayError
 from rich.console import Console
 from verl.utils.tracking import Tracking
 
-from algo.advantages import check_estimator, seat_advantages
+from algo.advantages import check_estimator, needs_groups, seat_advantages
 from algo.batch import build_batch
 from algo.engine import Engine, actor_config, check_model_folder
 from algo.games import Games, NoGamesFinished, step_tasks
@@ -49,12 +51,12 @@ from store.schema import PolicyResources, Sampling
 logger = logging.getLogger("algo.werewolf_verl")
 
 PROBE_TOKENS = 256
-EQUAL_REWARDS = "group_of_equal_rewards"
+UNINFORMATIVE = "group_without_information"
 _Result = TypeVar("_Result")
 
 
 class WeightsNotServed(RuntimeError):
-    """After a push vLLM scores a probe sequence differently from the trainer: it does not serve what was trained."""
+    """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
 
 
 class TrainerThread:
@@ -88,12 +90,14 @@ async def train(config: Config) -> dict[str, Any]:
         stack.push_async_callback(games.cancel_open)
         tracking = open_tracking(config)
         stack.callback(tracking.finish)
-        version, probe, served_before = 0, None, []
+        # Runners cache resources by id, and several runs may share a hub: names alone could collide.
+        run_id = f"{config.run.name}-{secrets.token_hex(4)}"
+        version, probe, served_before, seconds_before = 0, None, [], {}
 
         for step in range(1, config.run.steps + 1):
             with stopwatch.stage("play"), game_progress(step, config.run.steps, _games_per_step(config)) as on_progress:
                 resources = PolicyResources(
-                    run_name=config.run.name,
+                    run_name=run_id,
                     version=version,
                     endpoint=serving.endpoint,
                     model=serving.model,
@@ -108,7 +112,7 @@ async def train(config: Config) -> dict[str, Any]:
             trained = [found.trajectories[row] for row in rows]
             trained_advantages = [advantages.per_token[row] for row in rows]
             turns_in_batch = sum(len(trajectory.turn_ends) for trajectory in trained)
-            left_out = played.left_out + found.left_out + Counter({EQUAL_REWARDS: found.turns - turns_in_batch})
+            left_out = played.left_out + found.left_out + Counter({UNINFORMATIVE: found.turns - turns_in_batch})
             metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
             metrics |= {
                 "policy_version": float(version),
@@ -132,6 +136,9 @@ async def train(config: Config) -> dict[str, Any]:
                     batch = build_batch(trained, temperature=config.game.temperature)
                     trainer_logprobs = await trainer.run(engine.log_probs, batch)
                     metrics |= logprob_agreement(trained, trainer_logprobs)
+                    check_agreement(
+                        config, metrics["logprobs/rollout_difference_max"], "log-probs of the sampled tokens"
+                    )
                     batch = build_batch(
                         trained,
                         trained_advantages,
@@ -158,12 +165,16 @@ async def train(config: Config) -> dict[str, Any]:
                     )
                     served_before = served
             else:
-                logger.warning("step %d: every group's rewards are equal, so there is nothing to learn from", step)
+                logger.warning("step %d: nothing to learn from; its turns were left out: %s", step, dict(left_out))
 
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
                 with stopwatch.stage("checkpoint"):
                     await trainer.run(save_checkpoint, config, engine, step, version)
-            metrics |= {f"seconds/{name}": seconds for name, seconds in stopwatch.seconds.items()}
+            metrics |= {
+                f"seconds/{name}": seconds - seconds_before.get(name, 0.0)
+                for name, seconds in stopwatch.seconds.items()
+            }
+            seconds_before = dict(stopwatch.seconds)
             tracking.log(metrics, step=step)
             summary.add_step(metrics, left_out)
             log_step(step, config.run.steps, metrics)
@@ -185,8 +196,13 @@ async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, 
             serving.result()
         logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
         engine = trainer.submit(Engine, config)
-        engine.add_done_callback(lambda _: logger.info("the trainer has started"))
+        engine.add_done_callback(_tell_that_it_started)
         await asyncio.wait([serving, engine], return_when=asyncio.FIRST_EXCEPTION)
+        for start in (serving, engine):
+            if start.done():
+                start.result()
+        if config.serving.mode == "attach":  # whatever it serves now, this run begins with the configured model
+            await serving.result().push_weights(config.model.path)
         started = serving.result(), engine.result()
     except BaseException:
         serving.cancel()
@@ -201,6 +217,11 @@ async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, 
     stack.push_async_callback(started[0].stop)
     stack.push_async_callback(asyncio.to_thread, started[1].close)
     return *started, trainer
+
+
+def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
+    if not engine.cancelled() and engine.exception() is None:
+        logger.info("the trainer has started")
 
 
 def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
@@ -227,18 +248,23 @@ async def score_probe(
 ) -> tuple[list[float], float]:
     """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
 
-    Raises WeightsNotServed beyond ``serving.probe_tolerance``.
+    Raises WeightsNotServed beyond ``serving.logprob_tolerance``.
     """
     (expected,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
     served = await serving.score(probe.token_ids)
     difference = (torch.tensor(served) - expected[1:]).abs().max().item()
-    if not difference <= config.serving.probe_tolerance:
-        raise WeightsNotServed(
-            f"vLLM's log-probs of a probe sequence differ from the trainer's by {difference:.2e} nats per token "
-            f"(serving.probe_tolerance is {config.serving.probe_tolerance:.0e}): it does not serve the trained "
-            f"weights, or computes them in another precision than model.dtype"
-        )
+    check_agreement(config, difference, "log-probs of a probe sequence")
     return served, difference
+
+
+def check_agreement(config: Config, difference: float, what: str) -> None:
+    """Raise WeightsNotServed when a difference, in nats per token, is beyond what the precision explains."""
+    if not difference <= config.logprob_tolerance:
+        raise WeightsNotServed(
+            f"vLLM's {what} differ from the trainer's by {difference:.2e} nats per token (at most "
+            f"{config.logprob_tolerance:.0e} is allowed, serving.logprob_tolerance): vLLM does not serve the trained "
+            f"weights, samples from another distribution, or computes in another precision than model.dtype"
+        )
 
 
 def logprob_agreement(
@@ -268,9 +294,12 @@ def policy_folder(config: Config, version: int) -> Path:
 def save_checkpoint(config: Config, engine: Engine, step: int, version: int) -> None:
     """Write the trainer's state and the exported model, then drop the oldest checkpoints."""
     folder = config.run_dir / "checkpoints" / f"step-{step:06d}"
-    engine.save(folder / "trainer", step)
-    engine.export(folder / "huggingface")
-    (folder / "state.json").write_text(json.dumps({"step": step, "policy_version": version}) + "\n", encoding="utf-8")
+    unfinished = folder.with_name(f"unfinished-{folder.name}")
+    engine.save(unfinished / "trainer", step)
+    engine.export(unfinished / "huggingface")
+    state = {"step": step, "policy_version": version}
+    (unfinished / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+    unfinished.rename(folder)  # so that a checkpoint is either whole or not there
     for old in sorted(folder.parent.glob("step-*"))[: -config.checkpoint.keep]:
         shutil.rmtree(old)
 
@@ -279,9 +308,6 @@ def open_tracking(config: Config) -> Tracking:
     """verl's Tracking, its files inside the run's folder."""
     os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
     os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
-    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
-    if unknown:
-        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
     return Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
 
 
@@ -310,9 +336,13 @@ def check_before_starting(config: Config) -> None:
     check_model_folder(config.model.path)
     check_estimator(config.advantage.estimator)
     actor_config(config.training)
-    if config.game.games_per_group < 2 and config.advantage.estimator == "grpo":
+    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
+    if unknown:
+        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+    if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
         raise ConfigError(
-            "game.games_per_group must be at least 2: a group-relative baseline of one game is the game itself"
+            f"game.games_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: the "
+            f"baseline of a single game is the game itself"
         )
 
 
@@ -391,11 +421,17 @@ def main() -> int:
     except asyncio.CancelledError:
         logger.warning("interrupted; finished games stay in the hub, checkpoints in %s", config.run_dir / "checkpoints")
         return 130
-    except (StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError, ValueError) as error:
+    except (StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError) as error:
         logger.error("%s", error)
         return 1
-    except aiohttp.ClientError as error:
-        logger.error("the hub at %s stopped answering: %s", config.store.url, error)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        logger.error("the hub at %s stopped answering: %r", config.store.url, error)
+        return 1
+    except RayError as error:
+        logger.error("the trainer's Ray workers failed: %s. The last checkpoint is in %s", error, config.run_dir)
+        return 1
+    except Exception:  # a bug: say so here, where the log file gets it too
+        logger.exception("the run ended with an unexpected error")
         return 1
     show_summary(summary, Console())
     return 0

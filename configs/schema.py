@@ -24,7 +24,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """A group of settings. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RunConfig(Section):
@@ -65,6 +65,12 @@ class GameConfig(Section):
         120, gt=0, description="a game without a new span for this long is played again"
     )
     max_attempts: int = Field(3, ge=1, description="times that a game is tried before it counts as failed")
+
+    @model_validator(mode="after")
+    def _reply_fits(self) -> "GameConfig":
+        if self.reply_tokens >= self.context_tokens:
+            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self
 
 
 class RewardConfig(Section):
@@ -111,7 +117,7 @@ class TrainingConfig(Section):
     entropy_coeff: float = Field(0.0, ge=0)
     loss_agg_mode: str = Field(
         "seq-mean-token-mean",
-        description="verl's aggregation; the default weighs every seat of a game alike, however much it talks",
+        description="verl's aggregation; the default weighs every sequence alike, however much its seat talks",
     )
     max_sequence_tokens: int = Field(8192, gt=0, description="longer sequences are left out of the update, and counted")
 
@@ -137,11 +143,12 @@ class ServingConfig(Section):
     gpu_memory_utilization: float = Field(0.4, gt=0, le=1, description="share of each GPU's memory that vLLM may take")
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that vLLM decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
-    probe_tolerance: float = Field(
-        1e-3,
+    logprob_tolerance: float | None = Field(
+        None,
         gt=0,
-        description="largest difference, in nats per token, between the trainer's and vLLM's log-probs of a probe "
-        "sequence after a push; beyond it the run stops, since the weights are not the ones trained",
+        description="largest difference, in nats per token, between vLLM's log-probs and the trainer's, of what was "
+        "played and of a probe sequence after a push; beyond it the run stops, since it would not train what was "
+        "sampled. By default 0.001 in float32 and 1.0 in bfloat16",
     )
 
     @model_validator(mode="after")
@@ -186,6 +193,12 @@ class Config(Section):
     serving: ServingConfig = ServingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
+
+    @property
+    def logprob_tolerance(self) -> float:
+        """``serving.logprob_tolerance``, or its default for the model's precision."""
+        default = 1e-3 if self.model.dtype == "float32" else 1.0
+        return self.serving.logprob_tolerance or default
 
     @property
     def run_dir(self) -> Path:

@@ -37,15 +37,16 @@ class SpanUploader:
 
     async def finish(self, key: AttemptKey) -> None:
         """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""
-        await self._flush()  # waits for an upload under way, too
+        # Waits for an upload under way, too. Shielded: a game cancelled here must not abort the others' upload.
+        await asyncio.shield(asyncio.create_task(self._flush()))
         if key in self._forgotten:
             self._forgotten.discard(key)
             raise GameForgotten(f"the hub no longer knows rollout {key[0]}; it must have restarted")
 
     async def discard(self, key: AttemptKey) -> None:
         """Drop what is left of an abandoned game; returns when none of its spans can reach the hub any more."""
-        self._buffer.pop(key, None)
-        async with self._one_at_a_time:
+        async with self._one_at_a_time:  # an upload under way may still put spans back that it could not send
+            self._buffer.pop(key, None)
             self._forgotten.discard(key)
 
     async def _flush(self) -> None:
@@ -54,7 +55,7 @@ class SpanUploader:
             try:
                 refused = await self._client.upload_spans([span for spans in batch.values() for span in spans])
             except BaseException:
-                # Whoever was waiting may have been cancelled: the spans of the other games must still go out.
+                # What was not sent goes out next time; sending it twice is harmless.
                 for key, spans in batch.items():
                     self._buffer[key][:0] = spans
                 raise

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -27,6 +27,7 @@ Play = Callable[[AttemptedRollout, TurnSink], Awaitable[ResultSpan]]
 """Plays one attempt to its end, handing over each model turn with its start and end (seconds since the epoch)."""
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
+_LAST_REPORT_SECONDS = 10.0
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
@@ -67,8 +68,8 @@ class Worker:
         self._idle_exit = idle_exit_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._uploader = SpanUploader(client)
-        self._games: dict[asyncio.Task[None], AttemptKey] = {}
-        self._closed: set[AttemptKey] = set()
+        self._games: dict[asyncio.Task[None], _Game] = {}
+        self._handing_back = False
         self._taken = 0
         self._draining = asyncio.Event()
         self.stats = WorkerStats()
@@ -87,8 +88,10 @@ class Worker:
     def hand_back(self) -> None:
         """Take no more games and give up those under way: the hub lets another runner play them."""
         self._draining.set()
-        for game in self._games:
-            game.cancel()
+        self._handing_back = True
+        for task, game in self._games.items():
+            if game.begun:  # one that has not would end without telling the hub; it looks at the flag instead
+                task.cancel()
 
     async def run(self) -> WorkerStats:
         """Play until drained, handed back, idle for too long or out of games.
@@ -154,13 +157,14 @@ class Worker:
 
     def _start(self, rollout: AttemptedRollout) -> None:
         self._taken += 1
-        game = asyncio.create_task(self._play_one(rollout), name=rollout.rollout_id)
-        self._games[game] = (rollout.rollout_id, rollout.attempt.attempt_id)
-        game.add_done_callback(self._games.pop)
+        game = _Game((rollout.rollout_id, rollout.attempt.attempt_id))
+        task = asyncio.create_task(self._play_one(rollout, game), name=rollout.rollout_id)
+        self._games[task] = game
+        task.add_done_callback(self._games.pop)
 
-    async def _play_one(self, rollout: AttemptedRollout) -> None:
+    async def _play_one(self, rollout: AttemptedRollout, game: "_Game") -> None:
         """Play one game and report how it ended. Nothing that happens in a game ends the worker."""
-        key = (rollout.rollout_id, rollout.attempt.attempt_id)
+        key = game.key
         sequence = 0
 
         def store(record: TurnSpan | ResultSpan, started: float, ended: float) -> None:
@@ -177,41 +181,71 @@ class Worker:
                 )
             )
 
+        game.begun = True
         try:
+            if self._handing_back:
+                raise asyncio.CancelledError
             started = time.time()
             result = await self._play(rollout, store)
             store(result, started, time.time())
-            await self._uploader.finish(key)
-            await self._set_status(key, "succeeded")
-            self.stats.finished += 1
-            self.stats.turns += result.turns
-            logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
         except asyncio.CancelledError:
-            if key in self._closed:
-                self._closed.discard(key)
+            if game.unwanted:
                 await self._uploader.discard(key)
                 return
             self.stats.handed_back += 1
-            await self._give_up(key, "handed back by its runner")
+            await self._give_up(game, "handed back by its runner")
             raise
         except GameForgotten as error:
             self.stats.failed += 1
             logger.warning("game dropped: %s", error)
-        except StoreUnreachable:
-            self.stats.failed += 1  # the uploader or the heartbeat stops the worker for the same reason
         except CannotPlay as error:
             self.stats.failed += 1
             logger.error("rollout %s cannot be played: %s", rollout.rollout_id, error)
-            await self._give_up(key, f"{type(error).__name__}: {error}")
+            await self._give_up(game, f"{type(error).__name__}: {error}")
         except Exception as error:  # whatever went wrong in one game, the others go on; the hub retries it
             self.stats.failed += 1
             logger.exception("rollout %s, attempt %s failed", *key)
-            await self._give_up(key, f"{type(error).__name__}: {error}")
+            await self._give_up(game, f"{type(error).__name__}: {error}")
+        else:
+            game.ending = True
+            reporting = asyncio.create_task(self._report_finished(key, result))
+            try:
+                await asyncio.shield(reporting)
+            except asyncio.CancelledError:  # a finished game is not handed back: its report gets a moment to arrive
+                await asyncio.wait([reporting], timeout=_LAST_REPORT_SECONDS)
+                raise
 
-    async def _give_up(self, key: AttemptKey, reason: str) -> None:
-        await self._uploader.discard(key)
-        with contextlib.suppress(aiohttp.ClientError, asyncio.TimeoutError):  # then the hub's own time-out reports it
-            await self._set_status(key, "failed", reason)
+    async def _report_finished(self, key: AttemptKey, result: ResultSpan) -> None:
+        """Store a finished game's last spans, then its status, through any outage that the patience covers."""
+        deadline = time.monotonic() + self._client.patience_seconds
+        try:
+            await self._uploader.finish(key)
+            while True:
+                try:
+                    await self._set_status(key, "succeeded")
+                    break
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    logger.warning("%s: its end could not be reported (%r); trying again", result.game_id, error)
+                    if time.monotonic() > deadline:
+                        raise StoreUnreachable(f"the hub keeps refusing the end of rollout {key[0]}") from error
+                    await self._client.wait_until_reachable()
+                    await asyncio.sleep(_SHORTEST_POLL)
+        except GameForgotten as error:
+            self.stats.failed += 1
+            logger.warning("game dropped: %s", error)
+        except StoreUnreachable as error:
+            self.stats.failed += 1
+            logger.error("%s is finished, but the hub cannot be told: %s", result.game_id, error)
+        else:
+            self.stats.finished += 1
+            self.stats.turns += result.turns
+            logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
+
+    async def _give_up(self, game: "_Game", reason: str) -> None:
+        game.ending = True
+        await self._uploader.discard(game.key)
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # then the hub's own time-out reports it
+            await self._set_status(game.key, "failed", reason)
 
     async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> None:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""
@@ -264,10 +298,25 @@ class Worker:
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)
 
-    def _drop(self, key: AttemptKey, reason: str) -> None:
-        for game, own_key in self._games.items():
-            if own_key == key:
-                logger.warning("rollout %s dropped: %s", key[0], reason)
-                self._closed.add(key)
+    def _drop(self, reasons: Mapping[AttemptKey, str]) -> None:
+        """End the games that the hub no longer wants; those that are ending anyway are left to it."""
+        for task, game in self._games.items():
+            if game.key in reasons and game.begun and not (game.ending or game.unwanted):
+                logger.warning("rollout %s dropped: %s", game.key[0], reasons[game.key])
+                game.unwanted = True
                 self.stats.failed += 1
-                game.cancel()
+                task.cancel()
+
+
+@dataclass
+class _Game:
+    """One game under way.
+
+    begun: its task has started to run, so a cancellation is handled. ending: its end is being reported.
+    unwanted: the hub has closed it, so there is nothing to report.
+    """
+
+    key: AttemptKey
+    begun: bool = False
+    ending: bool = False
+    unwanted: bool = False

@@ -8,6 +8,7 @@ the only bulk route of the protocol.
 import asyncio
 import gzip
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ AttemptKey = tuple[str, str]
 
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
+_RETRY_DELAYS = (0.2, 1.0, 2.0)
+_SPANS_PER_REQUEST = 200
 _NANOSECONDS = 1_000_000_000
 
 
@@ -44,7 +47,9 @@ class PatientStoreClient(LightningStoreClient):
     def __init__(self, url: str, patience_seconds: float = 120.0):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
-        super().__init__(url, retry_delays=(0.2, 1.0, 2.0), health_retry_delays=_delays_within(patience_seconds))
+        if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
+            raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
+        super().__init__(url, retry_delays=_RETRY_DELAYS, health_retry_delays=_delays_within(patience_seconds))
         self.patience_seconds = patience_seconds
 
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
@@ -72,29 +77,32 @@ class PatientStoreClient(LightningStoreClient):
     async def upload_spans(self, spans: Sequence[Span]) -> set[AttemptKey]:
         """Store spans in bulk; sending a span again is harmless, its id makes it the same span.
 
-        Returns the attempts that the hub does not know (it restarted and lost them): their spans are
-        refused for good. Raises StoreUnreachable when the hub stays away longer than the patience.
+        Returns the attempts whose spans the hub refuses for good, mostly because it does not know them (it
+        restarted and lost them). Raises StoreUnreachable when the hub stays away longer than the
+        patience, or does not take spans at all.
         """
-        by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
-        for span in spans:
-            by_attempt[span.rollout_id, span.attempt_id].append(span)
-        if not by_attempt or await self._post_spans(by_attempt):
-            return set()
-        # One unknown attempt makes the hub refuse a whole request, so find out which it was.
-        refused = set()
-        for key, group in by_attempt.items():
-            deadline = time.monotonic() + self.patience_seconds
-            while not await self._post_spans({key: group}):
-                if not await self.knows_attempt(key):
-                    refused.add(key)
-                    break
-                if time.monotonic() > deadline:
-                    raise StoreUnreachable(
-                        f"the hub at {self.server_address_root} keeps refusing spans of rollout {key[0]} "
-                        f"with a server error; see its log"
-                    )
-                await asyncio.sleep(_LONGEST_DELAY)
+        refused: set[AttemptKey] = set()
+        for start in range(0, len(spans), _SPANS_PER_REQUEST):
+            by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
+            for span in spans[start : start + _SPANS_PER_REQUEST]:
+                by_attempt[span.rollout_id, span.attempt_id].append(span)
+            # One attempt that the hub cannot take makes it refuse a whole request, so find out which it was.
+            if not await self._post_spans(by_attempt):
+                for key, group in by_attempt.items():
+                    if not await self._post_spans({key: group}) and not await self._insist(key, group):
+                        refused.add(key)
         return refused
+
+    async def _insist(self, key: AttemptKey, spans: list[Span]) -> bool:
+        """Send an attempt's refused spans again, as long as the hub knows the attempt; False when it is no use."""
+        for delay in _RETRY_DELAYS:
+            if not await self.knows_attempt(key):
+                return False
+            await asyncio.sleep(delay)
+            if await self._post_spans({key: spans}):
+                return True
+        logger.error("the hub keeps answering spans of rollout %s with a server error; see its log", key[0])
+        return False
 
     async def knows_attempt(self, key: AttemptKey) -> bool:
         """Whether the hub still has this attempt. A restarted in-memory hub has forgotten it."""
@@ -106,17 +114,27 @@ class PatientStoreClient(LightningStoreClient):
         """One bulk request; False when the hub answers with a server error. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        while True:
+        deadline = time.monotonic() + self.patience_seconds
+        for delay in _delays():
             session = await self._get_session()
             try:
                 async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
-                    if response.status >= 500:
-                        return False
-                    response.raise_for_status()
-                    return True
+                    if 400 <= response.status < 500:
+                        raise StoreUnreachable(
+                            f"the hub at {self.server_address_root} does not take spans: it answers "
+                            f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
+                        )
+                    return response.status < 400
             except _NETWORK_ERRORS as error:
                 logger.warning("span upload interrupted (%s); waiting for the hub", type(error).__name__)
                 await self.wait_until_reachable()
+                if time.monotonic() > deadline:
+                    raise StoreUnreachable(
+                        f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
+                        f"gets through within {self.patience_seconds:.0f} s: {error!r}"
+                    ) from error
+                await asyncio.sleep(delay)
+        raise AssertionError("the delays are endless")
 
 
 def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceRequest:

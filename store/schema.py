@@ -46,10 +46,11 @@ class TokenLimits(BaseModel):
 class GameTask(BaseModel):
     """One game to be played: the ``input`` of a rollout.
 
-    game_id: unique within the run; also seeds the sampling and the players, so that two games of a
-        group differ while each can be replayed.
+    game_id: unique within the run.
     group_id: games with the same id share deal and policy version; baselines are taken over them.
     seed: deals the roles and breaks ties; the same for every game of a group.
+    sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
+        group, so that they differ while each can be replayed.
     preset: name of the rule preset.
     seating: side -> name of what plays its seats (``TRAINED_POLICY``, ``SCRIPTED_PLAYER``, ``RANDOM_PLAYER``).
         By side and not by seat, since only the referee knows the deal.
@@ -61,6 +62,7 @@ class GameTask(BaseModel):
     game_id: str = Field(min_length=1)
     group_id: str = Field(min_length=1)
     seed: int = Field(ge=0)
+    sampling_seed: int = Field(ge=0)
     preset: str = Field(min_length=1)
     seating: dict[SideName, str]
     trainable: frozenset[SideName]

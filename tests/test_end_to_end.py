@@ -36,6 +36,7 @@ from store.spans import ResultSpan, TurnSpan, is_result, is_turn
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
+MARK = "WEREWOLF_TEST_MARK"
 STEPS, DEALS, GAMES_PER_DEAL = 2, 2, 2
 
 # Both sides compute in float32 from the same weights, in other orders of summation. Its relative
@@ -79,15 +80,21 @@ class RecordingProxy:
         self._server.shutdown()
 
 
-def processes_mentioning(text: str) -> list[str]:
-    """Command lines of living processes, other than this one, that mention ``text``."""
+def marked_environment(mark: Path) -> dict[str, str]:
+    """An environment that every descendant process inherits, so that all of them can be found again."""
+    return {**os.environ, MARK: str(mark)}
+
+
+def processes_marked(mark: Path) -> list[str]:
+    """Command lines of the living processes whose environment carries ``mark``."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended
-        if text in command and int(folder.name) != os.getpid():
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it has just ended, or is not ours
+        if f"{MARK}={mark}".encode() in environment and command:
             found.append(command)
     return found
 
@@ -139,7 +146,13 @@ def run(tmp_path_factory, tiny_model):
 
     def start(name, *command):
         log = (runs_dir / f"{name}.log").open("wb")
-        children[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        children[name] = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=marked_environment(runs_dir),
+        )
 
     try:
         start("algorithm", sys.executable, "-m", "algo.werewolf_verl", *overrides)
@@ -293,7 +306,7 @@ def test_what_a_person_sees(run):
 
 
 def test_nothing_is_left_running(run):
-    assert processes_mentioning(str(run.folder.parent)) == []
+    assert [command for command in processes_marked(run.folder.parent) if "agl store" not in command] == []
 
 
 # --- the demo, interrupted and broken ---------------------------------------------------------------------------------
@@ -302,7 +315,9 @@ def test_nothing_is_left_running(run):
 def start_demo(folder):
     log = (folder / "demo.log").open("wb")
     command = [sys.executable, "-m", "algo.demo", "--runs-dir", str(folder)]
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=marked_environment(folder)
+    )
 
 
 def demo_output(folder):
@@ -311,7 +326,7 @@ def demo_output(folder):
 
 def end_of_demo(demo, folder):
     code = demo.wait(timeout=120)
-    wait_until(lambda: not processes_mentioning(str(folder)), 20, "the end of every process")
+    wait_until(lambda: not processes_marked(folder), 20, "the end of every process")
     return code
 
 
@@ -319,7 +334,7 @@ def test_ctrl_c_ends_every_process_of_the_demo(tmp_path):
     demo = start_demo(tmp_path)
     try:
         wait_until(lambda: "vLLM is starting" in demo_output(tmp_path), 240, "vLLM's start")
-        assert processes_mentioning(str(tmp_path))
+        assert len(processes_marked(tmp_path)) > 5
         demo.send_signal(signal.SIGINT)
         assert end_of_demo(demo, tmp_path) == 130
         assert "interrupted" in demo_output(tmp_path)

@@ -13,10 +13,6 @@ import socket
 import sys
 from pathlib import Path
 
-from runners.werewolf.agent import WerewolfPlay
-from runners.worker import Worker
-from store.client import StoreUnreachable, connect
-
 logger = logging.getLogger("runners.werewolf")
 
 
@@ -25,10 +21,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m runners.werewolf",
         description="Take Werewolf games from the hub, play them at an AgentScope table, store a span per turn.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub")
-    parser.add_argument("--n", type=_positive, default=8, metavar="GAMES", help="games played at once")
+    parser.add_argument(
+        "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--n", type=_positive, default=8, metavar="GAMES", help="games played at once (default: %(default)s)"
+    )
     parser.add_argument(
         "--tokenizer",
         type=Path,
@@ -40,9 +39,18 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games")
     parser.add_argument("--idle-exit", type=float, metavar="SECONDS", help="leave after this long without a game")
     parser.add_argument(
-        "--patience", type=float, default=120.0, metavar="SECONDS", help="how long to wait for a hub that is away"
+        "--patience",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long to wait for a hub that is away (default: %(default)g)",
     )
-    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity")
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="verbosity (default: %(default)s)",
+    )
     return parser.parse_args(arguments)
 
 
@@ -55,7 +63,16 @@ def _positive(text: str) -> int:
 
 async def run(options: argparse.Namespace) -> int:
     """Play until stopped; the process's exit status."""
-    client = connect(options.store, options.patience)
+    # Loading these takes most of the start-up: --help and a mistyped option should not have to wait for it.
+    from runners.werewolf.agent import WerewolfPlay
+    from runners.worker import Worker
+    from store.client import StoreUnreachable, connect
+
+    try:
+        client = connect(options.store, options.patience)
+    except ValueError as error:
+        logger.error("%s", error)
+        return 2
     play = WerewolfPlay(client, options.tokenizer)
     worker = Worker(
         client,
@@ -114,9 +131,8 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         return asyncio.run(run(options))
-    except ValueError as error:  # a hub address that is none
-        logger.error("%s", error)
-        return 2
+    except KeyboardInterrupt:  # before the worker was ready to take it
+        return 130
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, get_preset
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel, seed_of
-from runners.werewolf.prompts_zh import system_prompt
+from runners.werewolf.prompts_zh import SYSTEM_TEMPLATES, system_prompt
 from runners.werewolf.table import TurnSink, play_game
 from store.client import PatientStoreClient
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
@@ -52,12 +52,15 @@ class WerewolfPlay:
         except ValueError as error:
             raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
         resources = await self._resources_of(rollout)
+        unknown = sorted(set(resources.prompt_templates) - set(SYSTEM_TEMPLATES))
+        if unknown:
+            raise UnusableTask(f"the run replaces unknown prompts {unknown}; known: {', '.join(SYSTEM_TEMPLATES)}")
         needs_policy = TRAINED_POLICY in task.seating.values()
         server, tokens = await self._policy(resources) if needs_policy else (None, None)
 
         def seat_player(seat: int, role: Role) -> Player:
             name = task.seating[role.side.value]
-            key = f"{task.game_id}/{seat}"
+            key = f"{task.sampling_seed}/{seat}"
             if name == TRAINED_POLICY:
                 model = TokenExactChatModel(server, tokens, task.limits, key)
                 return PolicyPlayer(seat, model, system_prompt(preset, seat, role, resources.prompt_templates))

@@ -49,7 +49,9 @@ class ChatTokens:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if not tokenizer.chat_template:
             raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
-        return cls(tokenizer, thinking)
+        tokens = cls(tokenizer, thinking)
+        tokens.next_prompt((), [{"role": "user", "content": "?"}])  # an unfit template shows now, not in mid-game
+        return tokens
 
     def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids of a new conversation, up to where the reply begins."""

@@ -13,10 +13,18 @@ from agentscope.agent import AgentBase
 from agentscope.message import Msg
 from agentscope.model import ChatModelBase, ChatResponse
 
+from runners.errors import CannotPlay
 from runners.werewolf.chat_tokens import ChatMessage
 from runners.werewolf.game import Action, Event, Observation
 from runners.werewolf.policy_model import ContextFull, SampledTurn
-from runners.werewolf.prompts_zh import render_events, render_question, render_recap, render_reply_error, seat_name
+from runners.werewolf.prompts_zh import (
+    RECAP_SPEECH_CHARS,
+    render_events,
+    render_question,
+    render_recap,
+    render_reply_error,
+    seat_name,
+)
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
 
 
@@ -136,8 +144,19 @@ class PolicyPlayer(Player):
         try:
             response = await self._model(conversation)
         except ContextFull:
-            recap = f"{render_recap(self._known, self.seat)}\n{question}"
-            conversation = [self._system, {"role": "user", "content": recap}]
-            response = await self._model(conversation)
+            conversation, response = await self._start_afresh(question)
         self._conversation = [*conversation, {"role": "assistant", "content": response.content[0]["text"]}]
         return response
+
+    async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
+        """A new conversation that begins with a recap; without what was said, if only that fits."""
+        for speech_chars in (RECAP_SPEECH_CHARS, 0):
+            recap = f"{render_recap(self._known, self.seat, speech_chars)}\n{question}"
+            conversation: list[ChatMessage] = [self._system, {"role": "user", "content": recap}]
+            try:
+                return conversation, await self._model(conversation)
+            except ContextFull as error:
+                too_long = error
+        raise CannotPlay(
+            f"{self.name}: not even a recap of the game fits the context ({too_long}); raise game.context_tokens"
+        )

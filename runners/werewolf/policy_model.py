@@ -22,6 +22,7 @@ from store.schema import TokenLimits
 from store.spans import context_digest
 
 _REQUEST_TIMEOUT_SECONDS = 300.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
 _RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
 
 
@@ -68,7 +69,7 @@ class PolicyServer:
             base_url=endpoint,
             api_key="none",
             max_retries=_RETRIES,
-            timeout=_REQUEST_TIMEOUT_SECONDS,
+            timeout=httpx.Timeout(_REQUEST_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS),
             http_client=http_client,
         )
 
@@ -80,9 +81,11 @@ class PolicyServer:
                 prompt=list(prompt_ids),
                 max_tokens=max_tokens,
                 temperature=self._temperature,
+                # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
+                top_p=1.0,
+                extra_body={"return_token_ids": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
                 seed=seed,
                 logprobs=0,
-                extra_body={"return_token_ids": True},
             )
         except (APIConnectionError, InternalServerError) as error:
             raise PolicyUnavailable(
@@ -101,7 +104,10 @@ class PolicyServer:
             raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
         for model in models.data:
             if model.id == self.model:
-                return str(model.model_dump().get("root", ""))
+                folder = model.model_dump().get("root")
+                if not folder:
+                    raise PolicyUnavailable(f"the server at {self.endpoint} does not say where its model lies")
+                return str(folder)
         served = ", ".join(model.id for model in models.data)
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 
@@ -122,7 +128,13 @@ class PolicyServer:
             raise PolicyUnavailable(
                 f"the server at {self.endpoint} returned {len(token_ids)} tokens with {len(logprobs)} log-probs"
             )
-        return Completion(tuple(token_ids), tuple(logprobs), choice.get("finish_reason") or "unknown")
+        finish_reason = choice.get("finish_reason")
+        if finish_reason not in ("stop", "length") or not token_ids:
+            raise PolicyUnavailable(
+                f"the server at {self.endpoint} broke off a reply (finish reason {finish_reason!r}, {len(token_ids)} "
+                f"tokens); was it paused or stopped?"
+            )
+        return Completion(tuple(token_ids), tuple(logprobs), finish_reason)
 
 
 class TokenExactChatModel(ChatModelBase):

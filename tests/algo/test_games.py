@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fakes import make_result, make_turn
 
-from algo.games import FAILED_GAME, SUPERSEDED_ATTEMPT, Games, NoGamesFinished, deal_seed, step_tasks
+from algo.games import FAILED_GAME, SUPERSEDED_ATTEMPT, Games, NoGamesFinished, derived_seed, step_tasks
 from configs.schema import GameConfig
 from runners.errors import CannotPlay
 from runners.worker import Worker
@@ -18,6 +18,8 @@ CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
 
 class TwoTurnPlay:
     """A ``Play`` of two turns. ``failures``: how often each game fails after its first turn."""
+
+    client = None
 
     def __init__(self, **failures):
         self.failures = failures
@@ -35,6 +37,8 @@ class TwoTurnPlay:
         await self.gate.wait()
         name = task.game_id[-len("deal00-game00") :].replace("-", "_")
         if self.failures.get(name, 0) > 0:
+            while not list(await self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)):
+                await asyncio.sleep(0.05)  # let the first turn reach the hub
             self.failures[name] -= 1
             raise CannotPlay(f"told to fail {name}")
         context = [*first.prompt_ids, *first.response_ids]
@@ -50,6 +54,7 @@ async def alive():
 
 
 async def play_step(client, play, check_alive=alive, progress=None):
+    play.client = client
     worker = Worker(client, play, "w", heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
     games = Games(client, CONFIG)
@@ -68,7 +73,9 @@ def test_a_steps_tasks_share_deals_within_groups_only():
     for task in tasks:
         by_group.setdefault(task.group_id, set()).add(task.seed)
     assert len(by_group) == 2 and all(len(seeds) == 1 for seeds in by_group.values())
-    assert len({deal_seed(run, step, group) for run in range(5) for step in range(5) for group in range(5)}) == 125
+    assert len({task.sampling_seed for task in tasks}) == 4
+    numbers = [(run, step, group) for run in range(5) for step in range(5) for group in range(5)]
+    assert len({derived_seed("deal", *position) for position in numbers}) == 125
     assert tasks == step_tasks(CONFIG, "run", 1, 3)
 
 
@@ -93,8 +100,7 @@ async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(
     assert len(played.finished) == 3
     (reason,) = played.failures
     assert "told to fail deal01_game00" in reason
-    # A failing attempt drops what it has not yet sent, so at most one turn of each is stored.
-    assert set(played.left_out) <= {SUPERSEDED_ATTEMPT, FAILED_GAME}
+    assert played.left_out == {SUPERSEDED_ATTEMPT: 1, FAILED_GAME: 2}
     assert played.turns_stored == 6 + played.left_out.total()
 
 

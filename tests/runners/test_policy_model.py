@@ -53,7 +53,9 @@ async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
         await model([SYSTEM, user("一"), REPLY, user("二")])
     seeds = [body["seed"] for body, _ in vllm.exchanges]
     assert seeds[0:2] == seeds[2:4] and len(set(seeds)) == 4
-    assert all(body["temperature"] == 0.7 for body, _ in vllm.exchanges)
+    for body, _ in vllm.exchanges:  # nothing of the server's own sampling defaults may apply
+        sampling = [body[name] for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")]
+        assert sampling == [0.7, 1.0, -1, 0.0, 1.0]
 
 
 async def test_another_conversation_starts_a_new_segment(vllm):
@@ -89,6 +91,7 @@ async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(
         (lambda choice: choice.pop("token_ids"), "no token ids"),
         (lambda choice: choice["prompt_token_ids"].append(1), "changed the prompt"),
         (lambda choice: choice["token_ids"].append(1), "log-probs"),
+        (lambda choice: choice.update(finish_reason="abort"), "broke off a reply"),
     ],
 )
 async def test_an_answer_that_is_not_token_exact_is_refused(vllm, spoil, message):

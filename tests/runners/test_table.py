@@ -7,7 +7,7 @@ import re
 import pytest
 from fakes import FakeVllm
 
-from runners.errors import PolicyUnavailable
+from runners.errors import CannotPlay, PolicyUnavailable
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import get_preset
@@ -16,6 +16,7 @@ from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
 from runners.werewolf.prompts_zh import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import GameTask
+from store.spans import context_digest
 
 PRESET = get_preset("5p_tiny")
 
@@ -25,6 +26,7 @@ def make_task(game_id="game-1", seed=3, **changes):
         game_id=game_id,
         group_id="deal-1",
         seed=seed,
+        sampling_seed=8,
         preset="5p_tiny",
         seating={"wolf": "policy", "good": "policy"},
         trainable=["wolf"],
@@ -74,9 +76,10 @@ async def play(vllm, task, **kwargs):
 
 async def test_every_call_is_recorded_once_with_what_the_server_returned(vllm):
     result, turns = await play(vllm, make_task())
-    recorded = sorted((turn.response_ids, turn.logprobs) for turn in turns)
+    recorded = sorted((*whole_prompts(turns)[turn.seat, turn.turn], turn.response_ids, turn.logprobs) for turn in turns)
     returned = sorted(
-        (tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"])) for _, choice in vllm.exchanges
+        (*body["prompt"], tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"]))
+        for body, choice in vllm.exchanges
     )
     assert recorded == returned and result.turns == len(turns) == len(vllm.exchanges)
     for turn in turns:
@@ -89,14 +92,16 @@ async def test_every_call_is_recorded_once_with_what_the_server_returned(vllm):
         assert seat.outcome == (0 if result.result == "draw" else 1 if result.result == seat.side else -1)
 
 
-async def test_a_seats_prompts_grow_by_appending(vllm):
-    _, turns = await play(vllm, make_task())
-    for seat in range(1, 6):
-        sequence = []
-        for turn in (turn for turn in turns if turn.seat == seat):
-            assert turn.context_tokens == len(sequence)
-            sequence += [*turn.prompt_ids, *turn.response_ids]
-        assert len(sequence) > 0
+def whole_prompts(turns):
+    """(seat, turn) -> the prompt as sent, rebuilt by appending; digests checked on the way."""
+    prompts, sequences = {}, {}
+    for turn in turns:
+        sequence = sequences.setdefault((turn.seat, turn.segment), [])
+        assert (turn.context_tokens, turn.context_digest) == (len(sequence), context_digest(sequence))
+        sequence += turn.prompt_ids
+        prompts[turn.seat, turn.turn] = tuple(sequence)
+        sequence += turn.response_ids
+    return prompts
 
 
 async def test_players_hear_exactly_what_they_may_know():
@@ -161,6 +166,11 @@ async def test_a_full_context_continues_from_a_recap(vllm):
         assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 1100
     later = [turn for turn in turns if turn.segment > 0 and turn.context_tokens == 0]
     assert later and all("身份" in vllm.tokenizer.decode(list(turn.prompt_ids)) for turn in later)
+
+
+async def test_a_context_too_small_for_any_recap_names_the_setting(vllm):
+    with pytest.raises(CannotPlay, match=r"号.*game\.context_tokens"):
+        await play(vllm, make_task(limits={"context_tokens": 300, "reply_tokens": 40}))
 
 
 async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 
+import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
 from fakes import FakeVllm, make_result, make_turn
@@ -129,6 +130,58 @@ async def test_handing_back_leaves_the_game_to_another_runner(client, play):
     assert (rollout.status, rollout.attempt.worker_id) == ("succeeded", "second")
 
 
+async def test_handing_back_reaches_games_that_are_just_arriving(client, play, monkeypatch):
+    ids = await enqueue(client, 2)
+    worker = Worker(client, play, "w")
+    take = client.dequeue_many_rollouts
+
+    async def slow_answer(**options):
+        taken = await take(**options)
+        worker.hand_back()  # the second Ctrl-C, while the hub's answer is on its way
+        return taken
+
+    monkeypatch.setattr(client, "dequeue_many_rollouts", slow_answer)
+    assert (await worker.run()).handed_back == 2
+    assert await statuses(client, ids) == ["requeuing", "requeuing"]
+
+
+async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monkeypatch):
+    """A late span would make the hub believe that the game, already queued again, is running."""
+    await enqueue(client, 2)
+    play.gate.clear()
+    worker = Worker(client, play, "w")
+    upload, uploading = client.upload_spans, asyncio.Event()
+
+    async def slow_upload(spans):
+        if spans:
+            uploading.set()
+        await asyncio.sleep(0.3)
+        return await upload(spans)
+
+    monkeypatch.setattr(client, "upload_spans", slow_upload)
+    running = asyncio.create_task(worker.run())
+    await uploading.wait()
+    worker.hand_back()
+    await running
+    assert {rollout.status for rollout in await client.query_rollouts()} == {"requeuing"}
+
+
+async def test_a_finished_game_whose_report_fails_is_reported_again(client, play, monkeypatch):
+    ids = await enqueue(client, 1)
+    report, failures = client.update_attempt, [1, 1]
+
+    async def flaky(*arguments, **options):
+        if failures:
+            failures.pop()
+            raise aiohttp.ClientPayloadError("cut off")
+        return await report(*arguments, **options)
+
+    monkeypatch.setattr(client, "update_attempt", flaky)
+    stats = await Worker(client, play, "w", max_games=1).run()
+    assert (stats.finished, stats.failed) == (1, 0)
+    assert await statuses(client, ids) == ["succeeded"]
+
+
 async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
     ids = await enqueue(client, 2)
     play.gate.clear()
@@ -205,6 +258,7 @@ def werewolf_task(**changes):
         game_id="g",
         group_id="d",
         seed=1,
+        sampling_seed=8,
         preset="5p_tiny",
         seating={"wolf": "policy", "good": "scripted"},
         trainable=["wolf"],

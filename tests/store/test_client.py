@@ -85,6 +85,11 @@ async def test_a_hub_that_never_answers_is_named_with_a_remedy():
         await client.close()
 
 
+def test_a_patience_without_end_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        connect("http://127.0.0.1:1", patience_seconds=float("inf"))
+
+
 def test_an_address_without_scheme_is_refused():
     with pytest.raises(ValueError, match="http://"):
         connect("localhost:4747")

@@ -10,6 +10,7 @@ def make_task(**changes):
         game_id="g",
         group_id="d",
         seed=7,
+        sampling_seed=8,
         preset="5p_tiny",
         seating={"wolf": "policy", "good": "scripted"},
         trainable=["wolf"],
