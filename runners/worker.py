@@ -292,8 +292,7 @@ class Worker:
                     },
                 )
                 if self._games:
-                    for key, reason in (await self._why_closed(self._games.values())).items():
-                        self._drop(key, reason)
+                    self._drop(await self._why_closed(game.key for game in self._games.values()))
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)
