@@ -76,9 +76,10 @@ async def play(vllm, task, **kwargs):
 
 async def test_every_call_is_recorded_once_with_what_the_server_returned(vllm):
     result, turns = await play(vllm, make_task())
-    recorded = sorted((*whole_prompts(turns)[turn.seat, turn.turn], turn.response_ids, turn.logprobs) for turn in turns)
+    prompts = whole_prompts(turns)
+    recorded = sorted((prompts[turn.seat, turn.turn], turn.response_ids, turn.logprobs) for turn in turns)
     returned = sorted(
-        (*body["prompt"], tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"]))
+        (tuple(body["prompt"]), tuple(choice["token_ids"]), tuple(choice["logprobs"]["token_logprobs"]))
         for body, choice in vllm.exchanges
     )
     assert recorded == returned and result.turns == len(turns) == len(vllm.exchanges)
