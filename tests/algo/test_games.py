@@ -130,6 +130,8 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
     async def dead():
         raise Dead
 
+    play = TwoTurnPlay()
+    play.gate.clear()  # no game ends before the server is found dead
     with pytest.raises(Dead):
-        await play_step(client, TwoTurnPlay(), check_alive=dead)
+        await play_step(client, play, check_alive=dead)
     assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}

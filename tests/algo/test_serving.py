@@ -228,6 +228,8 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
     check_same_tensors(folders[1], folders[0])
     with pytest.raises(ValueError, match="lacks"):  # an untied model needs it
         check_same_tensors(folders[0], folders[1])
+    (folders[1] / "config.json").write_text('{"tie_word_embeddings": true}')
+    check_same_tensors(folders[0], folders[1])
 
 
 async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
