@@ -15,20 +15,20 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-import torch
 import yaml
 from ray.exceptions import RayError
 from rich.console import Console
 from verl.utils.tracking import Tracking
 
 from algo.advantages import check_estimator, needs_groups, seat_advantages
+from algo.agreement import WeightsNotServed, check_agreement, logprob_agreement, probe_of, score_probe
 from algo.batch import build_batch
 from algo.engine import Engine, actor_config, check_model_folder
 from algo.games import Games, NoGamesFinished, step_tasks
@@ -43,20 +43,15 @@ from algo.report import (
     write_transcripts,
 )
 from algo.serving import Serving, ServingError
-from algo.trajectories import SeatTrajectory, build_trajectories
+from algo.trajectories import build_trajectories
 from configs.schema import Config, ConfigError, load_config
 from store.client import StoreUnreachable, connect
 from store.schema import PolicyResources, Sampling
 
 logger = logging.getLogger("algo.werewolf_verl")
 
-PROBE_TOKENS = 256
 UNINFORMATIVE = "group_without_information"
 _Result = TypeVar("_Result")
-
-
-class WeightsNotServed(RuntimeError):
-    """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
 
 
 class TrainerThread:
@@ -130,7 +125,8 @@ async def train(config: Config) -> dict[str, Any]:
             if trained:
                 if probe is None:
                     probe = probe_of(trained[0])
-                    served_before, _ = await score_probe(config, serving, engine, trainer, probe)
+                    (probe_logprobs,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
+                    served_before, _ = await score_probe(config, serving, probe, probe_logprobs)
                 logger.info("step %d/%d: updating on %d sequences", step, config.run.steps, len(trained))
                 with stopwatch.stage("update"):
                     batch = build_batch(trained, temperature=config.game.temperature)
@@ -158,7 +154,8 @@ async def train(config: Config) -> dict[str, Any]:
                     folder = policy_folder(config, version)
                     await trainer.run(engine.export, folder)
                     await serving.push_weights(folder)
-                    served, difference = await score_probe(config, serving, engine, trainer, probe)
+                    (probe_logprobs,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
+                    served, difference = await score_probe(config, serving, probe, probe_logprobs)
                     metrics["serving/probe_difference"] = difference
                     metrics["serving/probe_change"] = max(
                         abs(new - old) for new, old in zip(served, served_before, strict=True)
@@ -222,65 +219,6 @@ async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, 
 def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
     if not engine.cancelled() and engine.exception() is None:
         logger.info("the trainer has started")
-
-
-def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
-    """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
-    token_ids = trajectory.token_ids[:PROBE_TOKENS]
-    return SeatTrajectory(
-        game_id="probe",
-        group_id="probe",
-        seat=trajectory.seat,
-        role=trajectory.role,
-        side=trajectory.side,
-        segment=0,
-        policy_version=trajectory.policy_version,
-        token_ids=token_ids,
-        loss_mask=(0, *([1] * (len(token_ids) - 1))),
-        logprobs=(0.0,) * len(token_ids),
-        turn_ends=(len(token_ids),),
-        reward=0.0,
-    )
-
-
-async def score_probe(
-    config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, probe: SeatTrajectory
-) -> tuple[list[float], float]:
-    """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
-
-    Raises WeightsNotServed beyond ``serving.logprob_tolerance``.
-    """
-    (expected,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
-    served = await serving.score(probe.token_ids)
-    difference = (torch.tensor(served) - expected[1:]).abs().max().item()
-    check_agreement(config, difference, "log-probs of a probe sequence")
-    return served, difference
-
-
-def check_agreement(config: Config, difference: float, what: str) -> None:
-    """Raise WeightsNotServed when a difference, in nats per token, is beyond what the precision explains."""
-    if not difference <= config.logprob_tolerance:
-        raise WeightsNotServed(
-            f"vLLM's {what} differ from the trainer's by {difference:.2e} nats per token (at most "
-            f"{config.logprob_tolerance:.0e} is allowed, serving.logprob_tolerance): vLLM does not serve the trained "
-            f"weights, samples from another distribution, or computes in another precision than model.dtype"
-        )
-
-
-def logprob_agreement(
-    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor]
-) -> dict[str, float]:
-    """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats."""
-    differences = torch.cat(
-        [
-            (torch.tensor(trajectory.logprobs) - recomputed)[torch.tensor(trajectory.loss_mask, dtype=torch.bool)].abs()
-            for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True)
-        ]
-    )
-    return {
-        "logprobs/rollout_difference_max": differences.max().item(),
-        "logprobs/rollout_difference_mean": differences.mean().item(),
-    }
 
 
 def policy_folder(config: Config, version: int) -> Path:

@@ -1,0 +1,78 @@
+"""Do vLLM and the trainer compute the same policy? Log-probs of what was played, and of a probe after each push.
+
+Both come from the same weights, so a difference beyond the precision means that what was sampled is not
+what would be trained: wrong weights, another sampling distribution, tokens out of line.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from algo.serving import Serving
+from algo.trajectories import SeatTrajectory
+from configs.schema import Config
+
+PROBE_TOKENS = 256
+
+
+class WeightsNotServed(RuntimeError):
+    """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
+
+
+def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
+    """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
+    token_ids = trajectory.token_ids[:PROBE_TOKENS]
+    return SeatTrajectory(
+        game_id="probe",
+        group_id="probe",
+        seat=trajectory.seat,
+        role=trajectory.role,
+        side=trajectory.side,
+        segment=0,
+        policy_version=trajectory.policy_version,
+        token_ids=token_ids,
+        loss_mask=(0, *([1] * (len(token_ids) - 1))),
+        logprobs=(0.0,) * len(token_ids),
+        turn_ends=(len(token_ids),),
+        reward=0.0,
+    )
+
+
+async def score_probe(
+    config: Config, serving: Serving, probe: SeatTrajectory, trainer_logprobs: torch.Tensor
+) -> tuple[list[float], float]:
+    """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
+
+    trainer_logprobs: the trainer's log-probs of the probe at temperature 1, aligned with its ``token_ids``.
+    Raises WeightsNotServed beyond ``serving.logprob_tolerance``.
+    """
+    served = await serving.score(probe.token_ids)
+    difference = (torch.tensor(served) - trainer_logprobs[1:]).abs().max().item()
+    check_agreement(config, difference, "log-probs of a probe sequence")
+    return served, difference
+
+
+def check_agreement(config: Config, difference: float, what: str) -> None:
+    """Raise WeightsNotServed when a difference, in nats per token, is beyond what the precision explains."""
+    if not difference <= config.logprob_tolerance:
+        raise WeightsNotServed(
+            f"vLLM's {what} differ from the trainer's by {difference:.2e} nats per token (at most "
+            f"{config.logprob_tolerance:.0e} is allowed, serving.logprob_tolerance): vLLM does not serve the trained "
+            f"weights, samples from another distribution, or computes in another precision than model.dtype"
+        )
+
+
+def logprob_agreement(
+    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor]
+) -> dict[str, float]:
+    """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats."""
+    differences = torch.cat(
+        [
+            (torch.tensor(trajectory.logprobs) - recomputed)[torch.tensor(trajectory.loss_mask, dtype=torch.bool)].abs()
+            for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True)
+        ]
+    )
+    return {
+        "logprobs/rollout_difference_max": differences.max().item(),
+        "logprobs/rollout_difference_mean": differences.mean().item(),
+    }

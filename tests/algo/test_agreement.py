@@ -1,0 +1,79 @@
+"""vLLM against the trainer: what counts as the same policy."""
+
+import pytest
+import torch
+
+from algo.agreement import PROBE_TOKENS, WeightsNotServed, check_agreement, logprob_agreement, probe_of, score_probe
+from algo.trajectories import SeatTrajectory
+from configs.schema import Config, load_config
+
+
+def trajectory(token_ids, loss_mask, logprobs):
+    return SeatTrajectory(
+        game_id="g",
+        group_id="d",
+        seat=1,
+        role="wolf",
+        side="wolf",
+        segment=0,
+        policy_version=0,
+        token_ids=token_ids,
+        loss_mask=loss_mask,
+        logprobs=logprobs,
+        turn_ends=(len(token_ids),),
+        reward=0.0,
+    )
+
+
+PLAYED = trajectory((5, 6, 7, 8), (0, 0, 1, 1), (0.0, 0.0, -1.0, -3.0))
+
+
+def test_only_sampled_tokens_are_compared():
+    recomputed = torch.tensor([9.0, 9.0, -1.0, -3.5])
+    found = logprob_agreement([PLAYED], [recomputed])
+    assert found["logprobs/rollout_difference_max"] == pytest.approx(0.5)
+    assert found["logprobs/rollout_difference_mean"] == pytest.approx(0.25)
+
+
+def test_log_probs_out_of_line_by_one_token_end_the_run():
+    shifted = torch.tensor([0.0, -1.0, -3.0, 0.0])
+    difference = logprob_agreement([PLAYED], [shifted])["logprobs/rollout_difference_max"]
+    with pytest.raises(WeightsNotServed, match=r"serving\.logprob_tolerance"):
+        check_agreement(Config(), difference, "log-probs")
+
+
+@pytest.mark.parametrize(
+    ("override", "difference", "agrees"),
+    [
+        ("model.dtype=float32", 1e-4, True),
+        ("model.dtype=float32", 1e-2, False),
+        ("model.dtype=bfloat16", 1e-2, True),
+        ("serving.logprob_tolerance=0.00001", 1e-4, False),
+        ("model.dtype=float32", float("nan"), False),
+    ],
+)
+def test_what_is_allowed_follows_the_precision(override, difference, agrees):
+    config = load_config(None, [override])
+    if agrees:
+        check_agreement(config, difference, "log-probs")
+    else:
+        with pytest.raises(WeightsNotServed):
+            check_agreement(config, difference, "log-probs")
+
+
+def test_a_probe_is_bounded_and_counts_every_token_but_the_first():
+    long = trajectory(tuple(range(1000)), (0, *[1] * 999), (0.0, *[-1.0] * 999))
+    probe = probe_of(long)
+    assert len(probe.token_ids) == PROBE_TOKENS and sum(probe.loss_mask) == PROBE_TOKENS - 1
+
+
+async def test_a_server_with_other_weights_is_noticed():
+    class FakeServing:
+        async def score(self, token_ids):
+            return [-1.0, -2.0, -3.0]
+
+    probe = probe_of(PLAYED)
+    served, difference = await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
+    assert (served, difference) == ([-1.0, -2.0, -3.0], 0.0)
+    with pytest.raises(WeightsNotServed, match="probe"):
+        await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.1]))
