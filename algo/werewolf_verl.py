@@ -154,6 +154,7 @@ async def train(config: Config) -> dict[str, Any]:
                     folder = policy_folder(config, version)
                     await trainer.run(engine.export, folder)
                     await serving.push_weights(folder)
+                    drop_old_policies(config)
                     (probe_logprobs,) = await trainer.run(engine.log_probs, build_batch([probe], temperature=1.0))
                     served, difference = await score_probe(config, serving, probe, probe_logprobs)
                     metrics["serving/probe_difference"] = difference
@@ -222,11 +223,14 @@ def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
 
 
 def policy_folder(config: Config, version: int) -> Path:
-    """Folder of one version's weights, and none older than the one before: vLLM has long read those."""
-    folder = config.run_dir / "policy" / f"version-{version:06d}"
-    for old in sorted(folder.parent.glob("version-*"))[:-1]:
+    """Folder of one version's weights, as pushed to vLLM."""
+    return config.run_dir / "policy" / f"version-{version:06d}"
+
+
+def drop_old_policies(config: Config) -> None:
+    """Keep the two newest versions' weights: vLLM has long read the older ones."""
+    for old in sorted((config.run_dir / "policy").glob("version-*"))[:-2]:
         shutil.rmtree(old)
-    return folder
 
 
 def save_checkpoint(config: Config, engine: Engine, step: int, version: int) -> None:
@@ -234,7 +238,11 @@ def save_checkpoint(config: Config, engine: Engine, step: int, version: int) -> 
     folder = config.run_dir / "checkpoints" / f"step-{step:06d}"
     unfinished = folder.with_name(f"unfinished-{folder.name}")
     engine.save(unfinished / "trainer", step)
-    engine.export(unfinished / "huggingface")
+    exported = policy_folder(config, version)
+    if exported.is_dir():  # gathered and written for the push already
+        shutil.copytree(exported, unfinished / "huggingface")
+    else:  # no update yet
+        engine.export(unfinished / "huggingface")
     state = {"step": step, "policy_version": version}
     (unfinished / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
     unfinished.rename(folder)  # so that a checkpoint is either whole or not there

@@ -40,8 +40,7 @@ class WerewolfPlay:
         self._tokenizer = tokenizer
         self._patience = resources_patience_seconds
         self._resources: dict[str, PolicyResources] = {}
-        self._servers: dict[tuple[str, str, float], PolicyServer] = {}
-        self._chat_tokens: dict[Path, ChatTokens] = {}
+        self._policies: dict[tuple[str, str, float], tuple[PolicyServer, ChatTokens]] = {}
         self._loading = asyncio.Lock()
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
@@ -73,7 +72,7 @@ class WerewolfPlay:
 
     async def close(self) -> None:
         """Close the connections to the policy's servers."""
-        for server in self._servers.values():
+        for server, _ in self._policies.values():
             await server.close()
 
     async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
@@ -106,13 +105,15 @@ class WerewolfPlay:
     async def _policy(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
         key = (resources.endpoint, resources.model, resources.sampling.temperature)
         async with self._loading:  # many games start at once; connect and load only once
-            if key not in self._servers:
-                self._servers[key] = PolicyServer(*key)
-            server = self._servers[key]
-            folder = self._tokenizer or Path(await server.model_folder())
-            if folder not in self._chat_tokens:
-                self._chat_tokens[folder] = await asyncio.to_thread(load_chat_tokens, folder)
-        return server, self._chat_tokens[folder]
+            if key not in self._policies:
+                server = PolicyServer(*key)
+                try:
+                    folder = self._tokenizer or Path(await server.model_folder())
+                    self._policies[key] = server, await asyncio.to_thread(load_chat_tokens, folder)
+                except BaseException:
+                    await server.close()
+                    raise
+        return self._policies[key]
 
 
 def load_chat_tokens(folder: Path) -> ChatTokens:
