@@ -6,7 +6,7 @@ announce, so a private answer cannot leak through a broadcast.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from agentscope.agent import AgentBase
@@ -19,7 +19,7 @@ from runners.werewolf.game import Action, Event, Observation
 from runners.werewolf.policy_model import ContextFull, SampledTurn
 from runners.werewolf.prompts_zh import (
     RECAP_SPEECH_CHARS,
-    render_events,
+    render_observation,
     render_question,
     render_recap,
     render_reply_error,
@@ -119,7 +119,7 @@ class PolicyPlayer(Player):
         news, self.heard = self.heard, []
         self._known += news
         question = render_question(request)
-        content = f"{render_events(news)}\n{question}" if news else question
+        content = render_observation(replace(observation, events=tuple(news)))
         turns: list[ModelTurn] = []
         for is_reask in (False, True):
             response = await self._ask(content, question)
