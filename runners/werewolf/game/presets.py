@@ -4,12 +4,13 @@ The referee (``rules``) and the players' rules text (``runners.werewolf.prompts_
 fields, so they cannot disagree.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from runners.werewolf.game.types import Role
+from runners.werewolf.game.types import Role, Side
 
 
 class WinRule(StrEnum):
@@ -21,31 +22,69 @@ class WinRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One set of rules.
+    """One set of rules. ValueError for values that make no game.
 
     name: how tasks and configuration refer to it.
     deck: the roles dealt, one for each seat; the order means nothing.
     win_rule: when the wolves have won.
     round_limit: number of days (each after its night); a game without a winner after the last is a draw.
-    wolf_talk_rounds: how often each wolf speaks to the others in a night with two or more living wolves.
+    speech_chars: the longest speech that is heard, in characters.
+    sheriff: whether a sheriff is elected on day 1.
+    wolf_talk_rounds: how often each wolf speaks to the others, at most, in a night with two or more living
+        wolves; a round in which all propose the same victim ends the talk and settles the victim.
     wolves_may_pass: whether a wolf may choose nobody (空刀).
     wolves_may_hit_wolves: whether wolves may choose one of their own (自刀).
-    may_abstain: whether a seat may cast no vote (弃票) in an exile or PK vote.
+    wolves_may_explode: whether a wolf may explode by day (自爆).
+    wolf_king_may_explode: whether the wolf king may, too; without effect unless wolves may explode.
+    witch_self_save: whether the witch may use the antidote for herself.
+    may_abstain: whether a seat may cast no vote (弃票) in an exile or PK vote, or for a sheriff.
     """
 
     name: str
     deck: tuple[Role, ...]
-    win_rule: WinRule
-    round_limit: int
-    wolf_talk_rounds: int
-    wolves_may_pass: bool
-    wolves_may_hit_wolves: bool
-    may_abstain: bool
+    win_rule: WinRule = WinRule.WIPE_A_KIND
+    round_limit: int = 10
+    speech_chars: int = 200
+    sheriff: bool = False
+    wolf_talk_rounds: int = 2
+    wolves_may_pass: bool = True
+    wolves_may_hit_wolves: bool = True
+    wolves_may_explode: bool = False
+    wolf_king_may_explode: bool = False
+    witch_self_save: bool = False
+    may_abstain: bool = True
+
+    def __post_init__(self) -> None:
+        sides = {role.side for role in self.deck}
+        doubled = [role.value for role in (Role.SEER, Role.WITCH, Role.GUARD) if Counter(self.deck)[role] > 1]
+        problems = [
+            problem
+            for problem, holds in (
+                ("the deck needs wolves and others", sides != set(Side)),
+                (f"at most one of each: {', '.join(doubled)}", bool(doubled)),
+                ("round_limit must be at least 1", self.round_limit < 1),
+                ("speech_chars must be at least 1", self.speech_chars < 1),
+                ("wolf_talk_rounds must not be negative", self.wolf_talk_rounds < 0),
+            )
+            if holds
+        ]
+        if problems:
+            raise ValueError(f"preset {self.name!r}: {'; '.join(problems)}")
 
     @property
     def seats(self) -> tuple[int, ...]:
         """All seat numbers, ascending from 1."""
         return tuple(range(1, len(self.deck) + 1))
+
+    def may_explode(self, role: Role) -> bool:
+        """Whether a seat of this role may explode (自爆)."""
+        return self.wolves_may_explode and (
+            role is Role.WOLF or (role is Role.WOLF_KING and self.wolf_king_may_explode)
+        )
+
+
+def _deck(**counts: int) -> tuple[Role, ...]:
+    return tuple(Role(name) for name, count in counts.items() for _ in range(count))
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
@@ -53,23 +92,43 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         preset.name: preset
         for preset in (
             Preset(
+                name="12p_sheriff",
+                deck=_deck(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, wolf_king=1),
+                sheriff=True,
+                wolves_may_explode=True,
+            ),
+            Preset(name="9p", deck=_deck(villager=3, seer=1, witch=1, hunter=1, wolf=3)),
+            Preset(name="7p", deck=_deck(villager=3, seer=1, witch=1, wolf=2), witch_self_save=True),
+            # Chosen so that neither side wins nearly always under random or scripted play.
+            Preset(
                 name="5p_tiny",
-                deck=(Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER),
+                deck=_deck(wolf=1, seer=1, villager=3),
                 win_rule=WinRule.PARITY,
                 round_limit=3,
+                speech_chars=120,
                 wolf_talk_rounds=1,
-                wolves_may_pass=True,
                 wolves_may_hit_wolves=False,
-                may_abstain=True,
             ),
         )
     }
 )
 
+OPTIONS: tuple[str, ...] = tuple(field.name for field in fields(Preset) if field.name not in ("name", "deck"))
+"""The fields of a preset that a task may set otherwise."""
 
-def get_preset(name: str) -> Preset:
-    """The preset called ``name``; ValueError names the valid ones."""
+
+def get_preset(name: str, options: Mapping[str, object] = MappingProxyType({})) -> Preset:
+    """The preset called ``name``, with ``options`` in place of its own values.
+
+    ValueError names the valid presets, options or values.
+    """
     preset = PRESETS.get(name)
     if preset is None:
-        raise ValueError(f"unknown preset {name!r}; valid presets: {', '.join(sorted(PRESETS))}")
-    return preset
+        raise ValueError(f"unknown preset {name!r}; valid presets: {', '.join(PRESETS)}")
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ValueError(f"unknown rule options {unknown} for preset {name!r}; valid options: {', '.join(OPTIONS)}")
+    values = {**options}
+    if "win_rule" in values:
+        values["win_rule"] = WinRule(values["win_rule"])
+    return replace(preset, **values)

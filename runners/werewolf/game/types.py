@@ -38,6 +38,11 @@ class Role(StrEnum):
         """Whether the role counts as 神职 under 屠边."""
         return self.side is Side.GOOD and self is not Role.VILLAGER
 
+    @property
+    def shoots(self) -> bool:
+        """Whether the role may take a seat with it when it dies (开枪)."""
+        return self in (Role.HUNTER, Role.WOLF_KING)
+
 
 class Result(StrEnum):
     """How a game ended. A draw is a game that reached its preset's round limit."""
@@ -48,40 +53,81 @@ class Result(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where the game stands: which table of rules is in force."""
+    """Where the game stands: which row of ``rules.PHASES`` is in force. Phases marked * ask nobody."""
 
+    NIGHTFALL = "nightfall"  # * 天黑
     WOLF_TALK = "wolf_talk"  # 狼人商议
-    NIGHT_ACTIONS = "night_actions"  # 狼人袭击, 预言家查验
+    NIGHT_ACTIONS = "night_actions"  # 守护, 袭击, 查验
+    WITCH_ACTION = "witch_action"  # 女巫用药
+    DAWN = "dawn"  # * 天亮
+    SIGN_UP = "sign_up"  # 上警
+    CAMPAIGN = "campaign"  # 警上发言
+    SHERIFF_VOTE = "sheriff_vote"  # 警长投票
+    SHERIFF_PK_SPEECH = "sheriff_pk_speech"  # 警长PK发言
+    SHERIFF_PK_VOTE = "sheriff_pk_vote"  # 警长PK投票
+    ANNOUNCEMENT = "announcement"  # * 公布死讯
+    AFTERMATH = "aftermath"  # * what deaths bring with them: the next three phases
+    LAST_WORDS = "last_words"  # 遗言
+    SHOT = "shot"  # 开枪
+    BADGE = "badge"  # 移交或撕毁警徽
+    SPEAKING_ORDER = "speaking_order"  # 警长决定发言顺序
     DISCUSSION = "discussion"  # 白天发言
     EXILE_VOTE = "exile_vote"  # 放逐投票
-    PK_SPEECH = "pk_speech"  # PK 发言
-    PK_VOTE = "pk_vote"  # PK 投票
-    LAST_WORDS = "last_words"  # 遗言
+    PK_SPEECH = "pk_speech"  # PK发言
+    PK_VOTE = "pk_vote"  # PK投票
     GAME_OVER = "game_over"  # 游戏结束
 
 
 class Decision(StrEnum):
     """The kind of question that a request asks of a seat."""
 
-    WOLF_TALK = "wolf_talk"
+    WOLF_TALK = "wolf_talk"  # speech, and a proposed victim
+    GUARD = "guard"
     WOLF_KILL = "wolf_kill"
     SEER_CHECK = "seer_check"
+    WITCH = "witch"  # a target is whom to poison; Option.SAVE is the antidote
+    SIGN_UP = "sign_up"
+    CAMPAIGN_SPEECH = "campaign_speech"
+    SHERIFF_VOTE = "sheriff_vote"
+    SHERIFF_PK_SPEECH = "sheriff_pk_speech"
+    SHERIFF_PK_VOTE = "sheriff_pk_vote"
+    LAST_WORDS = "last_words"
+    SHOT = "shot"
+    BADGE = "badge"
+    SPEAKING_ORDER = "speaking_order"
     SPEECH = "speech"
+    CLOSING_SPEECH = "closing_speech"  # 归票: the sheriff's speech, with whom it wants exiled
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
-    LAST_WORDS = "last_words"
+
+
+class Option(StrEnum):
+    """What may be chosen besides a seat or nobody."""
+
+    SAVE = "save"  # 救: the antidote for tonight's victim
+    RUN = "run"  # 上警
+    WITHDRAW = "withdraw"  # 退水, rides with the campaign speech
+    EXPLODE = "explode"  # 自爆, rides with a wolf's speech or vote by day
+    SHERIFF_LEFT = "sheriff_left"  # 警左: from the seat after the sheriff's, numbers rising
+    SHERIFF_RIGHT = "sheriff_right"  # 警右: from the seat before the sheriff's, numbers falling
+    DEAD_LEFT = "dead_left"  # 死左: from the seat after last night's dead, numbers rising
+    DEAD_RIGHT = "dead_right"  # 死右: from the seat before last night's dead, numbers falling
+
+
+Choice = int | Option | None
+"""A seat, an option, or nobody (弃票, 空刀, 空守, 不上警, 撕警徽, ...)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """A seat's answer to one request.
 
-    target: the seat chosen; None means none (弃票, 空刀, 不查验) or that the decision is speech only.
+    choice: a seat, an option, or None: nobody is chosen, or there was nothing to choose.
     text: what the seat says aloud; empty for a decision without speech, or for silence (过).
     """
 
-    target: int | None = None
+    choice: Choice = None
     text: str = ""
 
 
@@ -89,10 +135,12 @@ class Action:
 class Request:
     """One question to one seat, with everything that is legal as an answer.
 
-    targets: seats that may be chosen, ascending; empty for a decision that is speech only.
-    may_pass: whether choosing nobody is legal (always true for speech-only decisions).
-    speaks: whether the answer's text is heard (by the table, or by the wolves for WOLF_TALK).
+    targets: seats that may be chosen, ascending.
+    options: what else may be chosen.
+    may_pass: whether choosing nobody is legal; always true where the seat speaks.
+    speech_chars: the longest speech that is heard, in characters; 0 where nothing is said.
     default: the declared action for a seat whose answer cannot be used; always legal.
+    subject: the seat that the question is about (WITCH: tonight's victim, if she may save it); else None.
     """
 
     seat: int
@@ -100,32 +148,72 @@ class Request:
     day: int
     phase: Phase
     targets: tuple[int, ...]
+    options: tuple[Option, ...]
     may_pass: bool
-    speaks: bool
+    speech_chars: int
     default: Action
+    subject: int | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the answer's text is heard: by the table, or by the wolves for WOLF_TALK."""
+        return self.speech_chars > 0
 
 
 class EventKind(StrEnum):
-    """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold."""
+    """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold, and who learns of it.
 
-    GAME_START = "game_start"  # data: seats (number of seats); public
+    Lists of seats in ``data`` are comma-separated numbers, "" for none. Without a note an event is public.
+    """
+
+    GAME_START = "game_start"  # data: seats (number of seats)
     ROLE_DEALT = "role_dealt"  # seat; data: role; only that seat
-    WOLF_TEAM = "wolf_team"  # data: seats (comma-separated numbers); only the wolves
-    NIGHT_FALLS = "night_falls"  # public
-    WOLF_SAYS = "wolf_says"  # seat, text; only the wolves
-    WOLF_VOTE = "wolf_vote"  # seat, target or None (空刀); only the wolves, once all have voted
-    WOLF_TARGET = "wolf_target"  # target or None: the wolves' victim after ties; only the wolves
+    WOLF_TEAM = "wolf_team"  # data: seats, kings (list of wolf kings); only the wolves
+    NIGHT_FALLS = "night_falls"
+    WOLF_SAYS = "wolf_says"  # seat, text, target (proposed victim) or None; only the living wolves
+    WOLF_VOTE = "wolf_vote"  # seat, target or None (空刀); only the living wolves, once all have voted
+    WOLF_TARGET = "wolf_target"  # target or None: the victim, by agreement or vote; only the living wolves
+    GUARDED = "guarded"  # seat, target or None (空守); only the guard
     SEER_RESULT = "seer_result"  # seat, target; data: side; only the seer
-    DAY_BREAKS = "day_breaks"  # public
-    DEATHS_ANNOUNCED = "deaths_announced"  # data: seats (comma-separated, "" for 平安夜); public
-    SPEECH = "speech"  # seat, text; public
-    PK_SPEECH = "pk_speech"  # seat, text; public
-    LAST_WORDS = "last_words"  # seat, text; public
-    VOTE = "vote"  # seat, target or None (弃票); public, revealed together
-    VOTE_TIED = "vote_tied"  # data: seats (comma-separated); public
-    EXILED = "exiled"  # target; public
-    NOBODY_EXILED = "nobody_exiled"  # 平安日; public
-    GAME_OVER = "game_over"  # data: result; public
+    WITCH_TOLD = "witch_told"  # seat, target (tonight's victim) or None; only the witch, while she has the antidote
+    ANTIDOTE_USED = "antidote_used"  # seat, target; only the witch
+    POISON_USED = "poison_used"  # seat, target; only the witch
+    SHOT_STATUS = "shot_status"  # seat; data: may_shoot ("yes", or "no" when poisoned); only that hunter or wolf king
+    DAY_BREAKS = "day_breaks"
+    SIGNED_UP = "signed_up"  # data: seats that run for sheriff
+    CAMPAIGN_SPEECH = "campaign_speech"  # seat, text
+    WITHDREW = "withdrew"  # seat
+    SHERIFF_VOTE = "sheriff_vote"  # seat, target or None (弃票); revealed together
+    SHERIFF_PK_SPEECH = "sheriff_pk_speech"  # seat, text
+    SHERIFF_ELECTED = "sheriff_elected"  # target
+    ELECTION_PUT_OFF = "election_put_off"  # to the next day, by an explosion
+    BADGE_LOST = "badge_lost"  # data: reason (a ``BadgeLost`` value)
+    DEATHS_ANNOUNCED = "deaths_announced"  # data: seats, "" for 平安夜
+    SHOT = "shot"  # seat (who shoots), target
+    BADGE_PASSED = "badge_passed"  # seat, target
+    BADGE_TORN = "badge_torn"  # seat
+    SPEAKING_ORDER = "speaking_order"  # seat (the sheriff) or None; data: way (an ``Option`` or ""), seats in order
+    SPEECH = "speech"  # seat, text
+    CLOSING_SPEECH = "closing_speech"  # seat, text, target (归票) or None
+    VOTE = "vote"  # seat, target or None (弃票); an exile or PK vote, revealed together
+    VOTE_COUNT = "vote_count"  # data: count ("3:2.5,5:1", most votes first, then by seat; "" for no votes)
+    VOTE_TIED = "vote_tied"  # data: seats
+    PK_SPEECH = "pk_speech"  # seat, text
+    EXILED = "exiled"  # target
+    NOBODY_EXILED = "nobody_exiled"  # 平安日
+    LAST_WORDS = "last_words"  # seat, text
+    EXPLODED = "exploded"  # seat
+    GAME_OVER = "game_over"  # data: result
+
+
+class BadgeLost(StrEnum):
+    """Why there is no sheriff."""
+
+    NOBODY_RUNS = "nobody_runs"  # nobody signed up, all withdrew, or all candidates died before a put-off vote
+    NO_VOTERS = "no_voters"  # every seat signed up
+    NO_VOTES = "no_votes"  # all abstained
+    TIED_TWICE = "tied_twice"
+    SWALLOWED = "swallowed"  # 双爆吞警徽
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +236,21 @@ class Event:
         """Whether ``seat`` may know of this event."""
         return self.audience is None or seat in self.audience
 
+    @property
+    def seats(self) -> tuple[int, ...]:
+        """The list in ``data["seats"]``."""
+        return tuple(int(seat) for seat in self.data["seats"].split(",") if seat)
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What one seat may know now: a function of (state, seat), never the state itself.
 
+    phase: the phase of the request; without one, NIGHTFALL by night and AFTERMATH while it is secret who is asked.
+    living: seats publicly alive, ascending; last night's dead are among them until they are announced.
+    sheriff: the seat that holds the badge; None without a sheriff.
     events: what this seat may know and has not yet been told at one of its own turns, oldest first.
     request: the question now put to the seat; None when the seat is not asked anything.
-    living: seats publicly alive, ascending.
     """
 
     seat: int
@@ -164,6 +259,7 @@ class Observation:
     day: int
     phase: Phase
     living: tuple[int, ...]
+    sheriff: int | None
     events: tuple[Event, ...]
     request: Request | None
 
