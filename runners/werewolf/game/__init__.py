@@ -5,15 +5,20 @@ request of ``pending(state)`` and go on with ``apply(state, actions)``. Players 
 ``observe(state, seat)``.
 """
 
-from runners.werewolf.game.presets import PRESETS, Preset, WinRule, get_preset
-from runners.werewolf.game.rules import GameState, apply, check, choices, deal, legal, new_game, pending, winner
+from runners.werewolf.game.decisions import check, choices, legal
+from runners.werewolf.game.presets import OPTIONS, PRESETS, Preset, WinRule, get_preset
+from runners.werewolf.game.rules import apply, deal, new_game, pending, winner
+from runners.werewolf.game.state import GameState
 from runners.werewolf.game.types import (
     Action,
+    BadgeLost,
+    Choice,
     Decision,
     Event,
     EventKind,
     IllegalAction,
     Observation,
+    Option,
     Phase,
     Request,
     Result,
@@ -23,14 +28,18 @@ from runners.werewolf.game.types import (
 from runners.werewolf.game.view import observe
 
 __all__ = [
+    "OPTIONS",
     "PRESETS",
     "Action",
+    "BadgeLost",
+    "Choice",
     "Decision",
     "Event",
     "EventKind",
     "GameState",
     "IllegalAction",
     "Observation",
+    "Option",
     "Phase",
     "Preset",
     "Request",

@@ -1,7 +1,7 @@
 """What one seat may know: a pure function of (state, seat)."""
 
-from runners.werewolf.game.rules import GameState, pending
-from runners.werewolf.game.types import Observation, Phase, Side
+from runners.werewolf.game.rules import PHASES, GameState, pending
+from runners.werewolf.game.types import Observation, Phase
 
 
 def observe(state: GameState, seat: int) -> Observation:
@@ -11,15 +11,22 @@ def observe(state: GameState, seat: int) -> Observation:
             f"no seat {seat!r} in preset {state.preset.name!r}, which has seats {list(state.preset.seats)}"
         )
     role = state.role_of(seat)
-    # That wolves are talking would tell the others that two or more of them live.
-    hidden = state.phase is Phase.WOLF_TALK and role.side is not Side.WOLF
+    request = next((request for request in pending(state) if request.seat == seat), None)
     return Observation(
         seat=seat,
         role=role,
         side=role.side,
         day=state.day,
-        phase=Phase.NIGHT_ACTIONS if hidden else state.phase,
+        phase=state.phase if request is not None else _public_phase(state),
         living=tuple(sorted(state.living)),
+        sheriff=state.sheriff,
         events=tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat)),
-        request=next((request for request in pending(state) if request.seat == seat), None),
+        request=request,
     )
+
+
+def _public_phase(state: GameState) -> Phase:
+    """The phase as a seat sees it that is not asked: by night, and when somebody may shoot, it only sees that much."""
+    if not PHASES[state.phase].secret:
+        return state.phase
+    return Phase.AFTERMATH if state.phase is Phase.SHOT else Phase.NIGHTFALL

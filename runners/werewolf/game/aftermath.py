@@ -1,0 +1,150 @@
+"""What deaths bring with them: last words, shots, the badge, and the end of the game.
+
+Deaths come together here from the night (``announce``), the vote (``exile``) and an explosion
+(``explode``); ``settle`` then works off, one after another: a win, once no shot is pending; last words;
+shots, each of which may kill another shooter; the badge of a dead sheriff. A decided game ends at once:
+its dead get no last words and pass no badge.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from runners.werewolf.game.presets import WinRule
+from runners.werewolf.game.state import GameState, bury, generator, join, log, log_speeches, lose_badge
+from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase, Result, Role, Side
+
+
+def announce(state: GameState) -> Phase:
+    """Announce last night's deaths, not their causes; the day goes on after their aftermath."""
+    _announce_deaths(state)
+    state.resume = Phase.SPEAKING_ORDER
+    return Phase.AFTERMATH
+
+
+def exile(state: GameState, seat: int | None) -> Phase:
+    """Exile ``seat``, or nobody (平安日); night falls after the aftermath."""
+    state.tied = ()
+    state.resume = Phase.NIGHTFALL
+    if seat is None:
+        log(state, EventKind.NOBODY_EXILED)
+    else:
+        log(state, EventKind.EXILED, target=seat)
+        bury(state, (seat,))
+        state.last_words = (seat,)
+    return Phase.AFTERMATH
+
+
+def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """A wolf explodes (自爆): it dies at once without last words, the day ends, night follows.
+
+    Of several that explode at once a drawn one does. An election that is on is put off to the next day, or,
+    if it was put off before, loses the badge for good (双爆吞警徽). Deaths not yet announced are announced.
+    """
+    exploding = sorted(seat for seat, action in actions.items() if action.choice is Option.EXPLODE)
+    seat = generator(state, f"explosion {state.phase}").choice(exploding)
+    log(state, EventKind.EXPLODED, seat=seat)
+    state.waiting, state.tied = (), ()
+    state.resume = Phase.NIGHTFALL
+    bury(state, (seat,), unable_to_shoot=(seat,))
+    if state.election is not None:
+        if state.election.put_off:
+            lose_badge(state, BadgeLost.SWALLOWED)
+        else:
+            state.election = replace(state.election, put_off=True)
+            log(state, EventKind.ELECTION_PUT_OFF)
+        # The election comes before the announcement, so last night's dead are still to be named.
+        _announce_deaths(state)
+    return Phase.AFTERMATH
+
+
+def settle(state: GameState) -> Phase:
+    """The next thing that the dead are owed, or how the game goes on."""
+    result = None if state.shooters else outcome(state.preset.win_rule, state.roles, state.living)
+    if result is not None:
+        return _end(state, result)
+    if state.last_words:
+        return Phase.LAST_WORDS
+    if state.shooters:
+        return Phase.SHOT
+    if state.sheriff is not None and state.sheriff not in state.living:
+        return Phase.BADGE
+    if state.resume is Phase.NIGHTFALL and state.day >= state.preset.round_limit:
+        return _end(state, Result.DRAW)
+    return state.resume
+
+
+def start_last_words(state: GameState) -> None:
+    """The dead speak in the order of their seats."""
+    state.waiting, state.last_words = state.last_words, ()
+
+
+def hear_last_words(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """One of the dead has spoken."""
+    log_speeches(state, EventKind.LAST_WORDS, actions)
+    return None if state.waiting else Phase.AFTERMATH
+
+
+def start_shot(state: GameState) -> None:
+    """The first of the dead that may shoot is asked."""
+    state.waiting, state.shooters = state.shooters[:1], state.shooters[1:]
+
+
+def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Whoever is shot dies without last words, and may shoot in turn. Not to shoot is not announced."""
+    for seat, action in actions.items():
+        if action.choice is not None:
+            log(state, EventKind.SHOT, seat=seat, target=action.choice)
+            bury(state, (action.choice,))
+    return Phase.AFTERMATH
+
+
+def start_badge(state: GameState) -> None:
+    """The dead sheriff decides on the badge."""
+    state.waiting = (state.sheriff,)
+
+
+def take_badge(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """The badge is passed on (移交) or torn (撕毁)."""
+    for seat, action in actions.items():
+        state.sheriff = action.choice
+        if action.choice is None:
+            log(state, EventKind.BADGE_TORN, seat=seat)
+        else:
+            log(state, EventKind.BADGE_PASSED, seat=seat, target=action.choice)
+    return Phase.AFTERMATH
+
+
+def outcome(win_rule: WinRule, roles: tuple[Role, ...], living: frozenset[int]) -> Result | None:
+    """Who has won with these seats living; None when nobody has.
+
+    roles: as dealt, seat N's at N - 1. The wolves' condition is looked at first (狼刀在先). Under 屠边 only kinds
+    that were dealt can be wiped out. Parity needs a living wolf.
+    """
+    alive = [roles[seat - 1] for seat in living]
+    wolves = sum(role.side is Side.WOLF for role in alive)
+    if win_rule is WinRule.PARITY:
+        wolves_won = wolves > 0 and wolves >= len(alive) - wolves
+    else:
+        wolves_won = any(
+            any(map(of_kind, roles)) and not any(map(of_kind, alive))
+            for of_kind in (lambda role: role.is_god, lambda role: role is Role.VILLAGER)
+        )
+    if wolves_won:
+        return Result.WOLF
+    return Result.GOOD if wolves == 0 else None
+
+
+def _announce_deaths(state: GameState) -> None:
+    deaths, state.unannounced = state.unannounced, ()
+    log(state, EventKind.DEATHS_ANNOUNCED, seats=join(deaths))
+    if state.day == 1:
+        # Who has exploded since gave its last words away.
+        state.last_words = tuple(seat for seat in deaths if seat in state.living)
+    bury(state, deaths, unable_to_shoot=() if state.night.poisoned is None else (state.night.poisoned,))
+
+
+def _end(state: GameState, result: Result) -> Phase:
+    state.result = result
+    state.waiting, state.last_words, state.tied = (), (), ()
+    log(state, EventKind.GAME_OVER, result=result.value)
+    return Phase.GAME_OVER

@@ -1,0 +1,96 @@
+"""The day after its deaths: who speaks when, the discussion, the exile vote and its PK."""
+
+from collections.abc import Mapping
+
+from runners.werewolf.game.aftermath import exile
+from runners.werewolf.game.state import GameState, count_ballot, drawn_order, join, log, log_speeches
+from runners.werewolf.game.types import Action, EventKind, Option, Phase
+
+
+def start_speaking_order(state: GameState) -> Phase | None:
+    """The sheriff picks the order; without one it is drawn."""
+    if state.sheriff is not None:
+        state.waiting = (state.sheriff,)
+        return None
+    return _announce_order(state, drawn_order(state, tuple(sorted(state.living)), "discussion"), None)
+
+
+def order_options(state: GameState) -> tuple[Option, ...]:
+    """死左 and 死右 after a single death of the night, else 警左 and 警右."""
+    if len(state.night.deaths) == 1:
+        return (Option.DEAD_LEFT, Option.DEAD_RIGHT)
+    return (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT)
+
+
+def take_speaking_order(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Round the table from the chosen side, the sheriff last (归票)."""
+    way = actions[state.sheriff].choice
+    start = state.night.deaths[0] if way in (Option.DEAD_LEFT, Option.DEAD_RIGHT) else state.sheriff
+    rising = way in (Option.DEAD_LEFT, Option.SHERIFF_LEFT)
+    total = len(state.roles)
+    round_the_table = ((start - 1 + (step if rising else -step)) % total + 1 for step in range(1, total + 1))
+    others = tuple(seat for seat in round_the_table if seat in state.living and seat != state.sheriff)
+    return _announce_order(state, (*others, state.sheriff), way)
+
+
+def start_discussion(state: GameState) -> None:
+    """Those who speak are in ``waiting`` already, in the order that was just announced."""
+
+
+def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """One seat has spoken; the sheriff, last of all, names whom it wants exiled."""
+    for seat, action in actions.items():
+        if seat == state.sheriff:
+            log(state, EventKind.CLOSING_SPEECH, seat=seat, text=action.text, target=action.choice)
+        else:
+            log(state, EventKind.SPEECH, seat=seat, text=action.text)
+    return None if state.waiting else Phase.EXILE_VOTE
+
+
+def start_exile_vote(state: GameState) -> None:
+    """All living seats vote at once."""
+    state.waiting = tuple(sorted(state.living))
+
+
+def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Exile the seat with the most votes, put the tied on the PK stage, or exile nobody."""
+    most = _count(state, actions)
+    if len(most) == 1:
+        return exile(state, most[0])
+    if not most or state.living == set(most):  # Nobody is left to vote in a PK.
+        return exile(state, None)
+    state.tied = most
+    return Phase.PK_SPEECH
+
+
+def start_pk_speeches(state: GameState) -> None:
+    """The tied speak once more, in a drawn order."""
+    state.waiting = drawn_order(state, state.tied, "pk_speech")
+
+
+def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """One of the tied has spoken."""
+    log_speeches(state, EventKind.PK_SPEECH, actions)
+    return None if state.waiting else Phase.PK_VOTE
+
+
+def start_pk_vote(state: GameState) -> None:
+    """The living seats that are not tied vote."""
+    state.waiting = tuple(sorted(state.living.difference(state.tied)))
+
+
+def take_pk_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Exile the seat with the most votes; a second tie exiles nobody."""
+    most = _count(state, actions)
+    return exile(state, most[0] if len(most) == 1 else None)
+
+
+def _count(state: GameState, actions: Mapping[int, Action]) -> tuple[int, ...]:
+    sheriffs_weight = {} if state.sheriff is None else {state.sheriff: 3}
+    return count_ballot(state, EventKind.VOTE, actions, halves=sheriffs_weight)
+
+
+def _announce_order(state: GameState, order: tuple[int, ...], way: Option | None) -> Phase:
+    log(state, EventKind.SPEAKING_ORDER, seat=state.sheriff, way=way or "", seats=join(order))
+    state.waiting = order
+    return Phase.DISCUSSION

@@ -1,0 +1,121 @@
+"""The sheriff's election (警长竞选). It comes before the night's deaths are announced, so the dead take part.
+
+Sign-up of all at once, speeches in a drawn order, each with the offer to withdraw, then the first ballot
+of the seats that never signed up; a tie leads to PK speeches and a second ballot of all living seats not
+on the PK stage; a second tie loses the badge. Put off by an explosion, it is held the next day as a plain
+vote without speeches; a second explosion before it is over swallows the badge (``aftermath.explode``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from runners.werewolf.game.state import (
+    GameState,
+    count_ballot,
+    drawn_order,
+    join,
+    log,
+    log_speeches,
+    lose_badge,
+)
+from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase
+
+
+def candidates(state: GameState) -> tuple[int, ...]:
+    """Living seats that run and have not withdrawn, ascending; empty when no election is on."""
+    if state.election is None:
+        return ()
+    return tuple(seat for seat in state.election.signed_up if seat in state.living - state.election.withdrawn)
+
+
+def start_sign_up(state: GameState) -> None:
+    """Ask every seat, at once, whether it runs (上警)."""
+    state.waiting = tuple(sorted(state.living))
+
+
+def take_sign_up(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Reveal who runs."""
+    signed_up = tuple(seat for seat in sorted(actions) if actions[seat].choice is Option.RUN)
+    state.election = replace(state.election, signed_up=signed_up)
+    log(state, EventKind.SIGNED_UP, seats=join(signed_up))
+    return Phase.CAMPAIGN
+
+
+def start_campaign(state: GameState) -> Phase | None:
+    """Candidates speak in a drawn order."""
+    running = candidates(state)
+    if not running:
+        lose_badge(state, BadgeLost.NOBODY_RUNS)
+        return Phase.ANNOUNCEMENT
+    state.waiting = drawn_order(state, running, "campaign")
+    return None
+
+
+def hear_candidate(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """A speech, and whether the candidate withdraws (退水)."""
+    log_speeches(state, EventKind.CAMPAIGN_SPEECH, actions)
+    for seat, action in actions.items():
+        if action.choice is Option.WITHDRAW:
+            state.election = replace(state.election, withdrawn=state.election.withdrawn | {seat})
+            log(state, EventKind.WITHDREW, seat=seat)
+    return None if state.waiting else Phase.SHERIFF_VOTE
+
+
+def start_first_ballot(state: GameState) -> Phase | None:
+    """Seats that never signed up vote; nobody does where the outcome is clear already."""
+    running = candidates(state)
+    if not running:
+        lose_badge(state, BadgeLost.NOBODY_RUNS)
+        return Phase.ANNOUNCEMENT
+    if len(running) == 1:
+        return _elect(state, running[0])
+    state.waiting = tuple(sorted(state.living.difference(state.election.signed_up)))
+    if not state.waiting:
+        lose_badge(state, BadgeLost.NO_VOTERS)
+        return Phase.ANNOUNCEMENT
+    return None
+
+
+def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Elect the seat with the most votes, or put the tied on the PK stage."""
+    most = count_ballot(state, EventKind.SHERIFF_VOTE, actions, halves={})
+    if len(most) < 2:
+        return _conclude(state, most)
+    state.tied = most
+    # A put-off election is a plain vote without speeches, the second ballot included.
+    return Phase.SHERIFF_PK_VOTE if state.election.put_off else Phase.SHERIFF_PK_SPEECH
+
+
+def start_pk_speeches(state: GameState) -> None:
+    """The tied speak once more, in a drawn order."""
+    state.waiting = drawn_order(state, state.tied, "sheriff_pk_speech")
+
+
+def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """One of the tied has spoken."""
+    log_speeches(state, EventKind.SHERIFF_PK_SPEECH, actions)
+    return None if state.waiting else Phase.SHERIFF_PK_VOTE
+
+
+def start_second_ballot(state: GameState) -> None:
+    """All living seats vote that are not on the PK stage; there are some, since the first ballot had voters."""
+    state.waiting = tuple(sorted(state.living.difference(state.tied)))
+
+
+def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Elect, or lose the badge."""
+    return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, actions, halves={}))
+
+
+def _conclude(state: GameState, most: tuple[int, ...]) -> Phase:
+    if len(most) == 1:
+        return _elect(state, most[0])
+    lose_badge(state, BadgeLost.TIED_TWICE if most else BadgeLost.NO_VOTES)
+    state.tied = ()
+    return Phase.ANNOUNCEMENT
+
+
+def _elect(state: GameState, seat: int) -> Phase:
+    state.sheriff, state.election, state.tied = seat, None, ()
+    log(state, EventKind.SHERIFF_ELECTED, target=seat)
+    return Phase.ANNOUNCEMENT

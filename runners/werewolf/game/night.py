@@ -1,0 +1,130 @@
+"""The night: wolves talk, then guard, wolves and seer act at once, then the witch, then dawn."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from runners.werewolf.game.state import GameState, Night, drawn_order, generator, leaders, log
+from runners.werewolf.game.types import Action, Decision, EventKind, Option, Phase, Role, Side
+
+NIGHT_DECISIONS: Mapping[Role, Decision] = {
+    Role.WOLF: Decision.WOLF_KILL,
+    Role.WOLF_KING: Decision.WOLF_KILL,
+    Role.SEER: Decision.SEER_CHECK,
+    Role.GUARD: Decision.GUARD,
+}
+"""What each role is asked in NIGHT_ACTIONS; the others sleep. The witch is asked after them."""
+
+
+def fall(state: GameState) -> Phase:
+    """A new night begins."""
+    state.day += 1
+    state.last_guarded = state.night.guarded
+    state.night = Night()
+    state.tied = ()
+    log(state, EventKind.NIGHT_FALLS)
+    return Phase.WOLF_TALK
+
+
+def start_wolf_talk(state: GameState) -> Phase | None:
+    """Two or more wolves talk in a drawn order, round after round."""
+    wolves = state.living_wolves
+    if len(wolves) < 2 or not state.preset.wolf_talk_rounds:
+        return Phase.NIGHT_ACTIONS
+    state.proposals = ()
+    state.waiting = drawn_order(state, wolves, "wolf_talk") * state.preset.wolf_talk_rounds
+    return None
+
+
+def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+    """One wolf has spoken. A round in which all propose the same victim settles it."""
+    wolves = state.living_wolves
+    for seat, action in actions.items():
+        log(state, EventKind.WOLF_SAYS, audience=wolves, seat=seat, text=action.text, target=action.choice)
+        state.proposals += (action.choice,)
+    if len(state.proposals) == len(wolves):
+        if len(set(state.proposals)) == 1 and state.proposals[0] is not None:
+            _settle_victim(state, state.proposals[0], agreed=True)
+            state.waiting = ()
+        state.proposals = ()
+    return None if state.waiting else Phase.NIGHT_ACTIONS
+
+
+def start_night_actions(state: GameState) -> Phase | None:
+    """Guard, wolves and seer need nothing from each other, so all are asked at once."""
+    state.waiting = tuple(
+        seat
+        for seat in sorted(state.living)
+        if (decision := NIGHT_DECISIONS.get(state.role_of(seat))) is not None
+        and not (decision is Decision.WOLF_KILL and state.night.agreed)
+    )
+    return None if state.waiting else Phase.WITCH_ACTION
+
+
+def take_night_actions(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Protect, hit, check."""
+    wolves = [seat for seat in sorted(actions) if state.role_of(seat).side is Side.WOLF]
+    for seat in wolves:
+        log(state, EventKind.WOLF_VOTE, audience=wolves, seat=seat, target=actions[seat].choice)
+    if wolves:
+        # 空刀 is an option like any seat. Tied options are put in one fixed order before the draw.
+        tied = leaders(Counter(actions[seat].choice for seat in wolves))
+        _settle_victim(state, generator(state, "wolf_tie").choice(tied), agreed=False)
+    for seat, action in actions.items():
+        match state.role_of(seat):
+            case Role.GUARD:
+                state.night = replace(state.night, guarded=action.choice)
+                log(state, EventKind.GUARDED, audience=(seat,), seat=seat, target=action.choice)
+            case Role.SEER if action.choice is not None:
+                side = state.role_of(action.choice).side.value
+                log(state, EventKind.SEER_RESULT, audience=(seat,), seat=seat, target=action.choice, side=side)
+    return Phase.WITCH_ACTION
+
+
+def start_witch_action(state: GameState) -> Phase | None:
+    """Tell the witch tonight's victim while she has the antidote; ask her if she can use a potion."""
+    for seat in state.living_with(Role.WITCH):
+        if state.antidote:
+            log(state, EventKind.WITCH_TOLD, audience=(seat,), seat=seat, target=state.night.victim)
+        if state.poison or may_save(state, seat):
+            state.waiting = (seat,)
+            return None
+    return Phase.DAWN
+
+
+def may_save(state: GameState, witch: int) -> bool:
+    """Whether the witch can use the antidote tonight."""
+    victim = state.night.victim
+    return state.antidote and victim is not None and (victim != witch or state.preset.witch_self_save)
+
+
+def take_witch_action(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Save, poison, or neither; never both in one night, since there is one answer."""
+    for seat, action in actions.items():
+        if action.choice is Option.SAVE:
+            state.antidote = False
+            state.night = replace(state.night, saved=True)
+            log(state, EventKind.ANTIDOTE_USED, audience=(seat,), seat=seat, target=state.night.victim)
+        elif action.choice is not None:
+            state.poison = False
+            state.night = replace(state.night, poisoned=action.choice)
+            log(state, EventKind.POISON_USED, audience=(seat,), seat=seat, target=action.choice)
+    return Phase.DAWN
+
+
+def break_day(state: GameState) -> Phase:
+    """The night is over; its dead are not announced before the sheriff's election."""
+    for seat in sorted(state.living):
+        if state.role_of(seat).shoots:
+            may_shoot = "no" if seat == state.night.poisoned else "yes"
+            log(state, EventKind.SHOT_STATUS, audience=(seat,), seat=seat, may_shoot=may_shoot)
+    log(state, EventKind.DAY_BREAKS)
+    state.unannounced = state.night.deaths
+    if state.election is None:
+        return Phase.ANNOUNCEMENT
+    return Phase.SHERIFF_VOTE if state.election.put_off else Phase.SIGN_UP
+
+
+def _settle_victim(state: GameState, victim: int | None, *, agreed: bool) -> None:
+    state.night = replace(state.night, victim=victim, agreed=agreed)
+    log(state, EventKind.WOLF_TARGET, audience=state.living_wolves, target=victim)

@@ -1,0 +1,200 @@
+"""The state of a game, and the small steps that every phase is made of.
+
+The functions here and in the modules of the phases change the state that they are given. ``rules.apply``
+hands them a copy, so a state that a caller holds never changes.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from runners.werewolf.game.presets import Preset
+from runners.werewolf.game.types import Action, BadgeLost, Event, EventKind, Phase, Result, Role, Side
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What was decided this night.
+
+    victim: whom the wolves hit; None before they decided, and for 空刀.
+    agreed: whether the wolves settled the victim while they talked, and need not vote.
+    guarded: whom the guard protects; None for 空守 or without a guard.
+    saved: whether the antidote was used. poisoned: whom the witch poisons; None for nobody.
+    """
+
+    victim: int | None = None
+    agreed: bool = False
+    guarded: int | None = None
+    saved: bool = False
+    poisoned: int | None = None
+
+    @property
+    def deaths(self) -> tuple[int, ...]:
+        """Who dies of this night, ascending. Guarded and saved at once is death (同守同救)."""
+        protected = (self.guarded is not None and self.guarded == self.victim) is not self.saved
+        hit = () if self.victim is None or protected else (self.victim,)
+        poisoned = () if self.poisoned is None else (self.poisoned,)
+        return tuple(sorted({*hit, *poisoned}))
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """The sheriff's election while it is not over.
+
+    signed_up: seats that ran, ascending; withdrawn: those of them that withdrew since (退水).
+    put_off: whether an explosion broke it off, so that it is held the next day as a plain vote.
+    """
+
+    signed_up: tuple[int, ...] = ()
+    withdrawn: frozenset[int] = frozenset()
+    put_off: bool = False
+
+
+@dataclass(slots=True)
+class GameState:
+    """Everything about one game; players never see it, only ``view.observe`` of it. Treat it as immutable.
+
+    roles: role of each seat; seat N's is ``roles[N - 1]`` (``role_of`` looks it up).
+    day: number of the current night or day, from 1.
+    living: seats publicly alive; last night's dead are among them until they are announced.
+    waiting: seats still to be asked in this phase, in the order in which they are asked.
+    tied: seats on the PK stage; empty outside a PK.
+    night: what was decided last night (by day) or so far (by night).
+    last_guarded: whom the guard protected the night before this one; None for nobody.
+    antidote, poison: whether the witch still has them; true without a witch.
+    proposals: victims proposed in this round of the wolves' talk, one for each speaker so far.
+    unannounced: last night's dead while they are not announced.
+    election: None once it is over, and in a preset without sheriff.
+    sheriff: who holds the badge (dead seats until they have passed it on); None for nobody.
+    last_words: seats still to speak their last words. shooters: dead seats that may still shoot.
+    resume: what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or NIGHTFALL.
+    events: everything that happened, oldest first.
+    told: for each seat, how many of ``events`` lay before it when it last answered (0 before its first turn).
+    result: None while the game goes on.
+    """
+
+    preset: Preset
+    seed: int
+    roles: tuple[Role, ...]
+    living: frozenset[int]
+    told: tuple[int, ...]
+    election: Election | None
+    day: int = 0
+    phase: Phase = Phase.NIGHTFALL
+    waiting: tuple[int, ...] = ()
+    tied: tuple[int, ...] = ()
+    night: Night = Night()
+    last_guarded: int | None = None
+    antidote: bool = True
+    poison: bool = True
+    proposals: tuple[int | None, ...] = ()
+    unannounced: tuple[int, ...] = ()
+    sheriff: int | None = None
+    last_words: tuple[int, ...] = ()
+    shooters: tuple[int, ...] = ()
+    resume: Phase = Phase.NIGHTFALL
+    events: tuple[Event, ...] = field(default=(), repr=False)
+    result: Result | None = None
+
+    def role_of(self, seat: int) -> Role:
+        """The role dealt to ``seat``."""
+        return self.roles[seat - 1]
+
+    @property
+    def living_wolves(self) -> tuple[int, ...]:
+        """Living seats of the wolves' side, ascending."""
+        return tuple(seat for seat in sorted(self.living) if self.roles[seat - 1].side is Side.WOLF)
+
+    def living_with(self, role: Role) -> tuple[int, ...]:
+        """Living seats with ``role``, ascending."""
+        return tuple(seat for seat in sorted(self.living) if self.roles[seat - 1] is role)
+
+
+def log(
+    state: GameState,
+    kind: EventKind,
+    *,
+    audience: Iterable[int] | None = None,
+    seat: int | None = None,
+    target: int | None = None,
+    text: str = "",
+    **data: str,
+) -> None:
+    """Append an event; without ``audience`` it is public."""
+    heard_by = None if audience is None else frozenset(audience)
+    # What happens before the first night belongs to it.
+    event = Event(kind, max(state.day, 1), heard_by, seat, target, text, data)
+    state.events = (*state.events, event)
+
+
+def join(seats: Iterable[int]) -> str:
+    """Seats as an event's data carry them."""
+    return ",".join(map(str, seats))
+
+
+def generator(state: GameState, purpose: str) -> random.Random:
+    """Chance for one purpose on one day; keyed, so that one draw never shifts another."""
+    return keyed_generator(state.seed, purpose, state.day)
+
+
+def keyed_generator(seed: int, purpose: str, day: int) -> random.Random:
+    """Chance that follows from its key."""
+    # Seeding by text hashes it with SHA-512: the same on every machine, and keys never collide.
+    return random.Random(f"{seed}/{purpose}/{day}")
+
+
+def drawn_order(state: GameState, seats: tuple[int, ...], purpose: str) -> tuple[int, ...]:
+    """``seats`` (ascending) round the table from a drawn seat, in a drawn direction."""
+    chance = generator(state, purpose)
+    start = chance.randrange(len(seats))
+    order = seats[start:] + seats[:start]
+    return order if chance.random() < 0.5 else order[:1] + order[:0:-1]
+
+
+def leaders(counts: Mapping[int | None, int]) -> tuple[int | None, ...]:
+    """The options with the highest count, seats ascending, then None; empty without counts."""
+    most = max(counts.values(), default=0)
+    return tuple(sorted((option for option in counts if counts[option] == most), key=lambda o: (o is None, o or 0)))
+
+
+def count_ballot(
+    state: GameState, kind: EventKind, actions: Mapping[int, Action], halves: Mapping[int, int]
+) -> tuple[int, ...]:
+    """Reveal all votes together, and their count; returns the seats with the most, none if all abstained.
+
+    kind: VOTE or SHERIFF_VOTE.
+    halves: voter -> its weight in half votes, so that 1.5 votes stay exact; 2 for voters not in it.
+    """
+    counts: Counter[int] = Counter()
+    for voter in sorted(actions):
+        target = actions[voter].choice
+        log(state, kind, seat=voter, target=target)
+        if target is not None:
+            counts[target] += halves.get(voter, 2)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    log(state, EventKind.VOTE_COUNT, count=",".join(f"{seat}:{half / 2:g}" for seat, half in ranked))
+    most = leaders(counts)
+    if len(most) > 1:
+        log(state, EventKind.VOTE_TIED, seats=join(most))
+    return most
+
+
+def log_speeches(state: GameState, kind: EventKind, actions: Mapping[int, Action]) -> None:
+    """The words of each seat that spoke, as public events."""
+    for seat, action in actions.items():
+        log(state, kind, seat=seat, text=action.text)
+
+
+def lose_badge(state: GameState, reason: BadgeLost) -> None:
+    """There will be no sheriff (警徽流失)."""
+    state.election = None
+    log(state, EventKind.BADGE_LOST, reason=reason.value)
+
+
+def bury(state: GameState, deaths: Iterable[int], *, unable_to_shoot: Iterable[int] = ()) -> None:
+    """Take ``deaths`` from the living; hunters and wolf kings among them may shoot, but for ``unable_to_shoot``."""
+    dead = [seat for seat in deaths if seat in state.living]
+    state.living = state.living.difference(dead)
+    unable = set(unable_to_shoot)
+    state.shooters += tuple(seat for seat in dead if state.role_of(seat).shoots and seat not in unable)
