@@ -21,7 +21,7 @@ CONSTRAINTS := $(if $(filter cpu,$(EXTRA)),--constraint requirements-cpu.lock,--
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo test bench lint format lock clean
+.PHONY: help install model demo test endurance bench lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -43,6 +43,9 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a few training step
 
 test: install ## All tests, those with real processes included
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
+	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
 
 bench: install ## Speeds, as ratios measured side by side
 	PYTHONPATH=tests $(BIN)/python -m bench

@@ -74,6 +74,7 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
                     seed=derived_seed("deal", run_seed, step, group),
                     sampling_seed=derived_seed("sampling", run_seed, step, group, game),
                     preset=config.preset,
+                    rules=config.rules.chosen(),
                     seating=seating,
                     trainable=frozenset(config.train_sides),
                     limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),

@@ -75,6 +75,7 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
         "games/failed": float(played.failures.total()),
         "games/days_mean": fmean(game.result.days for game in games),
         "turns/played": float(sum(game.result.turns for game in games)),
+        "turns/per_game": fmean(game.result.turns for game in games),
         "turns/stored": float(played.turns_stored),
         "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
         "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
@@ -143,6 +144,7 @@ class RunSummary:
             "games": {"finished": int(games), "failed": int(self._total("games/failed"))},
             "turns": {
                 "played": int(turns),
+                "per_game": turns / games if games else None,
                 "stored": int(self._total("turns/stored")),
                 "in_batch": int(self._total("turns/in_batch")),
                 "left_out": dict(self._left_out),
@@ -176,6 +178,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     overview = Table(title="Run summary", show_header=False, title_justify="left")
     overview.add_row("updates made", f"{summary['policy_version']} in {summary['steps']} steps")
     overview.add_row("games", f"{summary['games']['finished']} finished, {summary['games']['failed']} failed")
+    overview.add_row("model calls per game", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}")
     overview.add_row(
         "model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"
     )

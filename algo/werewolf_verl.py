@@ -87,6 +87,7 @@ async def train(config: Config) -> dict[str, Any]:
         stack.callback(tracking.finish)
         # Runners cache resources by id, and several runs may share a hub: names alone could collide.
         run_id = f"{config.run.name}-{secrets.token_hex(4)}"
+        prompts = {name: path.read_text(encoding="utf-8").strip() for name, path in config.game.prompts.items()}
         version, probe, served_before, seconds_before = 0, None, [], {}
 
         for step in range(1, config.run.steps + 1):
@@ -97,6 +98,7 @@ async def train(config: Config) -> dict[str, Any]:
                     endpoint=serving.endpoint,
                     model=serving.model,
                     sampling=Sampling(temperature=config.game.temperature),
+                    prompt_templates=prompts,
                 )
                 tasks = step_tasks(config.game, config.run.name, config.run.seed, step)
                 played = await games.play(tasks, resources, serving.check_alive, on_progress)

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError, model_validator
 
 CONFIG_DIR = Path(__file__).parent
 DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
+
+
+PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
 
 
 class ConfigError(ValueError):
@@ -45,10 +48,40 @@ class StoreConfig(Section):
     patience_seconds: float = Field(120, gt=0, description="how long an unreachable hub is waited for before giving up")
 
 
+class RulesConfig(Section):
+    """Rules to play otherwise than the preset has them; null keeps the preset's own.
+
+    The fields are those of ``runners/werewolf/game/presets.py``, which says what each means.
+    """
+
+    win_rule: Literal["wipe_a_kind", "parity"] | None = Field(
+        None, description="the wolves win when a kind is wiped out (屠边), or when they are as many as the others"
+    )
+    round_limit: int | None = Field(None, ge=1, description="days until a game is a draw")
+    speech_chars: int | None = Field(None, ge=1, description="longest speech that is heard, in characters")
+    sheriff: bool | None = Field(None, description="a sheriff is elected")
+    wolf_talk_rounds: int | None = Field(None, ge=0, description="how often each wolf speaks in a night, at most")
+    wolves_may_pass: bool | None = Field(None, description="空刀")
+    wolves_may_hit_wolves: bool | None = Field(None, description="自刀")
+    wolves_may_explode: bool | None = Field(None, description="自爆")
+    wolf_king_may_explode: bool | None = Field(None, description="狼王自爆; needs wolves_may_explode")
+    witch_self_save: bool | None = Field(None, description="女巫自救")
+    may_abstain: bool | None = Field(None, description="弃票")
+
+    def chosen(self) -> dict[str, bool | int | str]:
+        """The rules that are set, by name."""
+        return self.model_dump(exclude_none=True)
+
+
 class GameConfig(Section):
     """What is played and how many games make a step."""
 
-    preset: str = Field("5p_tiny", description="rule preset")
+    preset: Literal["12p_sheriff", "9p", "7p", "5p_tiny"] = Field("5p_tiny", description="rule preset")
+    rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
+    prompts: dict[PromptName, FilePath] = Field(
+        {},
+        description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
+    )
     groups_per_step: int = Field(4, ge=1, description="deals per step")
     games_per_group: int = Field(4, ge=1, description="games played from each deal; a baseline needs at least two")
     train_sides: tuple[Literal["wolf", "good"], ...] = Field(

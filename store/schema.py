@@ -5,19 +5,22 @@ A game is one rollout. Its ``input`` is a ``GameTask``; its ``resources_id`` nam
 Both are encoded and decoded here and nowhere else.
 """
 
+import math
 from typing import Any, Literal, Self, get_args
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 TRAINED_POLICY = "policy"
-"""Name of the trained policy: the resource that serves it, and the value in ``GameTask.seating``."""
+"""Name of the trained policy: the resource that serves it, and a player's name in ``GameTask.seating``."""
 
 SideName = Literal["wolf", "good"]
 
 SCRIPTED_PLAYER = "scripted"
 RANDOM_PLAYER = "random"
 PROMPT_RESOURCE_PREFIX = "prompt_"
+PLAYER_RESOURCE_PREFIX = "player_"
+JUDGE_RESOURCE = "judge"
 _VERSION_SEPARATOR = ".policy-"
 
 
@@ -43,6 +46,36 @@ class TokenLimits(BaseModel):
         return self
 
 
+class SeatingRule(BaseModel):
+    """Who plays the seats that this rule matches.
+
+    side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
+    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, ``SCRIPTED_PLAYER``,
+        ``RANDOM_PLAYER`` or one of ``PolicyResources.players``. The draw follows from the task's ``seed``, so
+        that all games of a group seat the same players.
+    together: one draw for all the seats that the rule matches, instead of one for each.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    side: SideName | None = None
+    role: str | None = None
+    seat: int | None = Field(default=None, ge=1)
+    players: dict[str, float] = Field(min_length=1)
+    together: bool = False
+
+    @model_validator(mode="after")
+    def _shares_are_positive(self) -> Self:
+        wrong = {name: share for name, share in self.players.items() if not 0 < share < math.inf}
+        if wrong:
+            raise ValueError(f"shares must be positive numbers, got {wrong}")
+        return self
+
+    def matches(self, seat: int, role: str, side: str) -> bool:
+        """Whether the rule says who plays this seat."""
+        return self.seat in (None, seat) and self.role in (None, role) and self.side in (None, side)
+
+
 class GameTask(BaseModel):
     """One game to be played: the ``input`` of a rollout.
 
@@ -52,9 +85,10 @@ class GameTask(BaseModel):
     sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
         group, so that they differ while each can be replayed.
     preset: name of the rule preset.
-    seating: side -> name of what plays its seats (``TRAINED_POLICY``, ``SCRIPTED_PLAYER``, ``RANDOM_PLAYER``).
-        By side and not by seat, since only the referee knows the deal.
-    trainable: sides whose turns may be trained on; each must be seated with the trained policy.
+    rules: rules to play otherwise than the preset has them, by the name of the preset's field.
+    seating: who plays which seat; of the rules that match a seat the first decides. Every seat must be matched.
+        Rules and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
+    trainable: sides whose turns may be trained on, where the trained policy plays them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -64,18 +98,27 @@ class GameTask(BaseModel):
     seed: int = Field(ge=0)
     sampling_seed: int = Field(ge=0)
     preset: str = Field(min_length=1)
-    seating: dict[SideName, str]
+    rules: dict[str, bool | int | str] = Field(default_factory=dict)
+    seating: tuple[SeatingRule, ...]
     trainable: frozenset[SideName]
     limits: TokenLimits
 
+    @field_validator("seating", mode="before")
+    @classmethod
+    def _by_side(cls, seating: Any) -> Any:
+        if isinstance(seating, dict):
+            return tuple({"side": side, "players": {player: 1.0}} for side, player in seating.items())
+        return seating
+
     @model_validator(mode="after")
-    def _sides_agree(self) -> Self:
-        missing = [side for side in get_args(SideName) if side not in self.seating]
-        if missing:
-            raise ValueError(f"seating names no player for {missing}")
-        stray = [side for side in self.trainable if self.seating[side] != TRAINED_POLICY]
-        if stray:
-            raise ValueError(f"trainable sides {sorted(stray)} are not played by {TRAINED_POLICY!r}")
+    def _every_seat_has_a_player(self) -> Self:
+        for side in get_args(SideName):
+            whole_side = [rule for rule in self.seating if rule.role is None and rule.seat is None]
+            if not any(rule.side in (None, side) for rule in whole_side):
+                raise ValueError(f"seating names no player for every seat of side {side!r}")
+            able = any(TRAINED_POLICY in rule.players for rule in self.seating if rule.side in (None, side))
+            if side in self.trainable and not able:
+                raise ValueError(f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} on it")
         return self
 
     def encode(self) -> dict[str, Any]:
@@ -93,6 +136,7 @@ class GameTask(BaseModel):
 class Sampling(BaseModel):
     """How the trained policy is sampled. The trainer recomputes log-probs with the same temperature.
 
+    thinking: whether a model that can is to think before it answers (Qwen3's ``enable_thinking``).
     top_p and top_k other than their defaults make the sampled distribution differ from the model's
     own, which the update would have to correct for; they are therefore not offered for training.
     """
@@ -100,6 +144,45 @@ class Sampling(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(default=1.0, gt=0)
+    thinking: bool = False
+
+
+class ChatEndpoint(BaseModel):
+    """A model that is not trained: an opponent, or the judge. Called through AgentScope's own chat models.
+
+    provider: "openai" for any OpenAI-compatible endpoint, "dashscope" for Alibaba Cloud's.
+    endpoint: base URL; empty for the provider's own.
+    api_key_env: name of the environment variable that holds the key on the runner's machine, since keys never
+        enter the store; None for an endpoint that needs none.
+    timeout_seconds: of one try. tries: before the endpoint counts as unreachable, with back-off and jitter between.
+    max_concurrent: calls under way at once, per runner process. requests_per_minute: per runner process; None: any.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    provider: Literal["openai", "dashscope"] = "openai"
+    endpoint: str = ""
+    model: str = Field(min_length=1)
+    api_key_env: str | None = None
+    temperature: float = Field(default=1.0, ge=0)
+    max_tokens: int = Field(default=512, gt=0)
+    timeout_seconds: float = Field(default=60.0, gt=0)
+    tries: int = Field(default=4, ge=1)
+    max_concurrent: int = Field(default=8, ge=1)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+
+    def encode(self) -> LLM:
+        """As an agentlightning resource."""
+        return LLM(
+            endpoint=self.endpoint,
+            model=self.model,
+            sampling_parameters=self.model_dump(exclude={"endpoint", "model"}, exclude_none=True),
+        )
+
+    @classmethod
+    def decode(cls, resource: LLM) -> Self:
+        """Read it back. Raises pydantic's ValidationError, naming every wrong field."""
+        return cls(endpoint=resource.endpoint, model=resource.model, **resource.sampling_parameters)
 
 
 class PolicyResources(BaseModel):
@@ -110,6 +193,8 @@ class PolicyResources(BaseModel):
     endpoint: base URL of an OpenAI-compatible server, ending in ``/v1``.
     model: name under which that server serves the policy.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
+    players: models that may sit at the table beside the policy, by the name that ``GameTask.seating`` uses.
+    judge: the model that judges what trained seats say; None for no judge.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -120,6 +205,8 @@ class PolicyResources(BaseModel):
     model: str
     sampling: Sampling = Sampling()
     prompt_templates: dict[str, str] = Field(default_factory=dict)
+    players: dict[str, ChatEndpoint] = Field(default_factory=dict)
+    judge: ChatEndpoint | None = None
 
     @property
     def resources_id(self) -> str:
@@ -135,6 +222,10 @@ class PolicyResources(BaseModel):
         }
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
+        for name, player in self.players.items():
+            resources[PLAYER_RESOURCE_PREFIX + name] = player.encode()
+        if self.judge is not None:
+            resources[JUDGE_RESOURCE] = self.judge.encode()
         return resources
 
     @classmethod
@@ -160,4 +251,12 @@ class PolicyResources(BaseModel):
                 for name, resource in update.resources.items()
                 if name.startswith(PROMPT_RESOURCE_PREFIX) and isinstance(resource, PromptTemplate)
             },
+            players={
+                name.removeprefix(PLAYER_RESOURCE_PREFIX): ChatEndpoint.decode(resource)
+                for name, resource in update.resources.items()
+                if name.startswith(PLAYER_RESOURCE_PREFIX) and isinstance(resource, LLM)
+            },
+            judge=ChatEndpoint.decode(judge)
+            if isinstance(judge := update.resources.get(JUDGE_RESOURCE), LLM)
+            else None,
         )

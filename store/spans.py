@@ -120,6 +120,7 @@ class SeatResult(BaseModel):
 
     outcome: 1.0 the seat's side won, -1.0 it lost, 0.0 a draw.
     turns: model calls made; invalid_turns: those whose reply could not be used.
+    decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
     defaulted_decisions: decisions taken by the declared default action.
     """
 
@@ -133,6 +134,7 @@ class SeatResult(BaseModel):
     outcome: float
     turns: int
     invalid_turns: int
+    decisions: int
     defaulted_decisions: int
 
 

@@ -3,7 +3,9 @@
 1. A game's turns through the hub: our bulk upload of what is new, against full id lists through the
    stock client's ``add_many_spans``. Bytes of the request bodies, and CPU seconds of the hub's process.
 2. Training tokens of a game: one sequence per seat, against one per turn.
-3. Whole games per second, without models: random and scripted players at the rules alone.
+3. Whole games without models, per preset, random and scripted players at the rules alone: games per second,
+   decisions and rounds per game (rounds are what latency pays, decisions what throughput pays), and the share
+   of model calls that is left since offers to explode or withdraw ride along with decisions made anyway.
 
 Absolute numbers depend on the machine; the ratios are what to look at.
 """
@@ -15,6 +17,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -29,8 +32,9 @@ from agentlightning import EnqueueRolloutRequest, Span
 from conftest import free_port
 from fakes import make_turn
 
-from runners.werewolf.brains import RandomBrain, ScriptedBrain
-from runners.werewolf.game import PRESETS, apply, new_game, observe, pending, winner
+from runners.werewolf.brains import Brain
+from runners.werewolf.game import PRESETS, Action, Observation, Option, Preset, Side
+from runners.werewolf.local import play_locally, seeded_brains
 
 SEATS, TURNS_PER_SEAT, NEW_TOKENS, SAMPLED_TOKENS = 12, 8, 350, 150
 GAMES_THROUGH_HUB = 5
@@ -100,19 +104,38 @@ def training_tokens() -> tuple[int, int]:
     return per_seat, per_turn
 
 
-def games_per_second(preset_name: str, brain) -> float:
+@dataclass(frozen=True)
+class Play:
+    """How games of one preset went. Per game: decisions (a model needs a call for each), rounds of questions put
+    at once, and offers that rode along with a decision instead of taking a call of their own."""
+
+    games_per_second: float
+    decisions: float
+    rounds: float
+    offers: float
+
+
+def play_for_a_while(preset: Preset, players: str) -> Play:
     """Games to their end, one after another, on one core."""
-    played, started = 0, time.perf_counter()
+    offers = 0
+
+    class Counting:
+        def __init__(self, brain: Brain):
+            self._brain = brain
+
+        def act(self, observation: Observation) -> Action:
+            nonlocal offers
+            offers += len({Option.EXPLODE, Option.WITHDRAW} & set(observation.request.options))
+            return self._brain.act(observation)
+
+    games, started = [], time.perf_counter()
     while time.perf_counter() - started < SECONDS_OF_PLAY:
-        state = new_game(PRESETS[preset_name], seed=played)
-        brains = {seat: brain(random.Random(f"{played}/{seat}")) for seat in state.preset.seats}
-        while winner(state) is None:
-            answers = {
-                request.seat: brains[request.seat].act(observe(state, request.seat)) for request in pending(state)
-            }
-            state = apply(state, answers)
-        played += 1
-    return played / (time.perf_counter() - started)
+        brains = seeded_brains(preset, len(games), dict.fromkeys(Side, players))
+        game = play_locally(preset, len(games), {seat: Counting(brain) for seat, brain in brains.items()})
+        games.append((game.decisions, game.rounds))
+    played = len(games)
+    decisions, rounds = (sum(column) / played for column in zip(*games, strict=True))
+    return Play(played / (time.perf_counter() - started), decisions, rounds, offers / played)
 
 
 def main() -> None:
@@ -139,14 +162,23 @@ def main() -> None:
     for name, ours, other, form in rows:
         table.add_row(name, f"{ours:{form}}", f"{other:{form}}", f"{ours / other:.3f}")
     console.print(table)
-    speeds = Table(title="Games per second, rules and players alone", title_justify="left")
-    for column in ("preset", "random", "scripted"):
-        speeds.add_column(column)
-    for name in PRESETS:
-        speeds.add_row(
-            name, f"{games_per_second(name, RandomBrain):.0f}", f"{games_per_second(name, ScriptedBrain):.0f}"
-        )
-    console.print(speeds)
+    games = Table(title="Whole games, rules and players alone", title_justify="left")
+    columns = ("preset", "players", "games/s", "decisions", "rounds", "per round", "calls / with offers asked apart")
+    for column in columns:
+        games.add_column(column, justify="left" if column in ("preset", "players") else "right")
+    for name, preset in PRESETS.items():
+        for players in ("random", "scripted"):
+            play = play_for_a_while(preset, players)
+            games.add_row(
+                name,
+                players,
+                f"{play.games_per_second:.0f}",
+                f"{play.decisions:.1f}",
+                f"{play.rounds:.1f}",
+                f"{play.decisions / play.rounds:.2f}",
+                f"{play.decisions / (play.decisions + play.offers):.3f}",
+            )
+    console.print(games)
 
 
 if __name__ == "__main__":

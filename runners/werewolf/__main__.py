@@ -1,4 +1,4 @@
-"""``python -m runners.werewolf``: take Werewolf games from the hub and play them.
+"""``python -m runners.werewolf``: take Werewolf games from the hub and play them; ``play``: one game without a hub.
 
 Needs no GPU and no torch. Start as many as you like, on any number of machines, before or after the
 hub and the algorithm. Ctrl-C finishes the games under way; a second Ctrl-C hands them back at once.
@@ -13,6 +13,8 @@ import socket
 import sys
 from pathlib import Path
 
+from runners.werewolf.local import add_play_command
+
 logger = logging.getLogger("runners.werewolf")
 
 
@@ -21,6 +23,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m runners.werewolf",
         description="Take Werewolf games from the hub, play them at an AgentScope table, store a span per turn.",
+        epilog="`python -m runners.werewolf play --help` is about games on this machine alone.",
     )
     parser.add_argument(
         "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
@@ -51,6 +54,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="verbosity (default: %(default)s)",
     )
+    add_play_command(parser.add_subparsers(title="commands", metavar="play"))
     return parser.parse_args(arguments)
 
 
@@ -124,6 +128,8 @@ async def run(options: argparse.Namespace) -> int:
 def main() -> int:
     """Entry point."""
     options = parse_arguments()
+    if "run" in options:
+        return options.run(options)
     logging.basicConfig(
         level=options.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )

@@ -13,7 +13,7 @@ from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, get_preset
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel, seed_of
-from runners.werewolf.prompts_zh import SYSTEM_TEMPLATES, system_prompt
+from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.table import TurnSink, play_game
 from store.client import PatientStoreClient
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
@@ -47,18 +47,18 @@ class WerewolfPlay:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
         try:
             task = GameTask.decode(rollout.input)
-            preset = get_preset(task.preset)
+            preset = get_preset(task.preset, task.rules)
         except ValueError as error:
             raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
         resources = await self._resources_of(rollout)
-        unknown = sorted(set(resources.prompt_templates) - set(SYSTEM_TEMPLATES))
-        if unknown:
-            raise UnusableTask(f"the run replaces unknown prompts {unknown}; known: {', '.join(SYSTEM_TEMPLATES)}")
-        needs_policy = TRAINED_POLICY in task.seating.values()
+        try:
+            check_templates(resources.prompt_templates)
+        except ValueError as error:
+            raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
+        needs_policy = any(TRAINED_POLICY in rule.players for rule in task.seating)
         server, tokens = await self._policy(resources) if needs_policy else (None, None)
 
-        def seat_player(seat: int, role: Role) -> Player:
-            name = task.seating[role.side.value]
+        def seat_player(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
             if name == TRAINED_POLICY:
                 model = TokenExactChatModel(server, tokens, task.limits, key)

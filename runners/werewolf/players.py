@@ -7,24 +7,20 @@ announce, so a private answer cannot leak through a broadcast.
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from agentscope.agent import AgentBase
 from agentscope.message import Msg
 from agentscope.model import ChatModelBase, ChatResponse
 
 from runners.errors import CannotPlay
+from runners.werewolf.brains import Brain
 from runners.werewolf.chat_tokens import ChatMessage
 from runners.werewolf.game import Action, Event, Observation
 from runners.werewolf.policy_model import ContextFull, SampledTurn
-from runners.werewolf.prompts_zh import (
-    RECAP_SPEECH_CHARS,
-    render_observation,
-    render_question,
-    render_recap,
-    render_reply_error,
-    seat_name,
-)
+from runners.werewolf.prompts_zh.names import seat_name
+from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
+from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_recap
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
 
 
@@ -49,13 +45,6 @@ class Decided:
     action: Action
     defaulted: bool = False
     turns: tuple[ModelTurn, ...] = ()
-
-
-class Brain(Protocol):
-    """Decides from an observation alone (see ``runners.werewolf.brains``)."""
-
-    def act(self, observation: Observation) -> Action:
-        """Choose a legal action."""
 
 
 class Player(AgentBase):

@@ -27,16 +27,19 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.players import Decided, ModelTurn, Player
-from runners.werewolf.prompts_zh import REFEREE, render_event, render_question
-from runners.werewolf.transcript import render_transcript
-from store.schema import GameTask
+from runners.werewolf.prompts_zh.names import REFEREE
+from runners.werewolf.prompts_zh.questions import render_question
+from runners.werewolf.prompts_zh.record import render_event
+from runners.werewolf.seating import who_plays
+from runners.werewolf.transcript import Transcript
+from store.schema import TRAINED_POLICY, GameTask
 from store.spans import ResultSpan, SeatResult, TurnSpan
 
 TurnSink = Callable[[TurnSpan, float, float], None]
 """Takes a turn, and when it started and ended (seconds since the epoch)."""
 
-SeatPlayer = Callable[[int, Role], Player]
-"""Makes the player for a seat, given its role."""
+SeatPlayer = Callable[[int, Role, str], Player]
+"""Makes the player for a seat, given its role and its player's name (``store.schema.SeatingRule``)."""
 
 
 async def play_game(task: GameTask, policy_version: int, seat_player: SeatPlayer, on_turn: TurnSink) -> ResultSpan:
@@ -46,14 +49,17 @@ async def play_game(task: GameTask, policy_version: int, seat_player: SeatPlayer
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
     unreachable model); bad replies never raise.
     """
-    state = new_game(get_preset(task.preset), task.seed)
-    players = {seat: seat_player(seat, state.role_of(seat)) for seat in state.preset.seats}
-    table = _Table(task, policy_version, state.roles, players, on_turn)
+    state = new_game(get_preset(task.preset, task.rules), task.seed)
+    roles = {seat: state.role_of(seat) for seat in state.preset.seats}
+    names = who_plays(task, roles)
+    players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
+    table = _Table(task, policy_version, roles, names, players, on_turn)
     announced = 0
     async with table.public_hub, table.wolf_hub:
         while True:
             await table.announce(state.events[announced:])
             announced = len(state.events)
+            table.dismiss_dead_wolves(state)
             requests = pending(state)
             if not requests:
                 return table.result(state)
@@ -67,17 +73,20 @@ class _Table:
         self,
         task: GameTask,
         policy_version: int,
-        roles: Sequence[Role],
+        roles: Mapping[int, Role],
+        names: Mapping[int, str],
         players: Mapping[int, Player],
         on_turn: TurnSink,
     ):
         self._task = task
         self._policy_version = policy_version
-        self._roles = dict(zip(players, roles, strict=True))
+        self._roles = roles
+        self._names = names
         self._players = players
         self._on_turn = on_turn
         self._turns = dict.fromkeys(players, 0)
         self._invalid_turns = dict.fromkeys(players, 0)
+        self._decisions = dict.fromkeys(players, 0)
         self._defaulted = dict.fromkeys(players, 0)
         self._wolves = frozenset(seat for seat, role in self._roles.items() if role.side is Side.WOLF)
         self.public_hub = MsgHub(list(players.values()), enable_auto_broadcast=False)
@@ -95,6 +104,12 @@ class _Table:
                 for seat in sorted(event.audience):
                     await self._players[seat].observe(message)
 
+    def dismiss_dead_wolves(self, state: GameState) -> None:
+        """Wolves whose death is public hear no more of what the wolves say and do."""
+        for seat in self._wolves - state.living:
+            self.wolf_hub.delete(self._players[seat])
+        self._wolves &= state.living
+
     async def ask(self, state: GameState, requests: Sequence[Request]) -> dict[int, Action]:
         """Put all requests at once and wait for every answer; one player's failure cancels the others."""
         try:
@@ -111,6 +126,7 @@ class _Table:
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
             self._record(request, turn)
+        self._decisions[request.seat] += 1
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
 
@@ -129,9 +145,9 @@ class _Table:
             turn=self._turns[seat],
             segment=sampled.segment,
             is_reask=turn.is_reask,
-            policy=self._task.seating[role.side.value],
+            policy=self._names[seat],
             policy_version=self._policy_version,
-            trainable=role.side.value in self._task.trainable,
+            trainable=self._is_trainable(seat),
             valid=turn.error is None,
             error=turn.error,
             context_tokens=sampled.context_tokens,
@@ -146,6 +162,9 @@ class _Table:
         self._turns[seat] += 1
         self._invalid_turns[seat] += not span.valid
         self._on_turn(span, sampled.started, sampled.ended)
+
+    def _is_trainable(self, seat: int) -> bool:
+        return self._names[seat] == TRAINED_POLICY and self._roles[seat].side.value in self._task.trainable
 
     def result(self, state: GameState) -> ResultSpan:
         """The finished game as the span that ends it."""
@@ -162,7 +181,7 @@ class _Table:
             days=state.day,
             turns=sum(self._turns.values()),
             seats=tuple(self._seat_result(seat, role, result) for seat, role in self._roles.items()),
-            transcript=render_transcript(state.preset, state.seed, state.events, result),
+            transcript=Transcript.of(state).as_text(),
         )
 
     def _seat_result(self, seat: int, role: Role, result: Result) -> SeatResult:
@@ -171,10 +190,11 @@ class _Table:
             seat=seat,
             role=role.value,
             side=side,
-            policy=self._task.seating[side],
-            trainable=side in self._task.trainable,
+            policy=self._names[seat],
+            trainable=self._is_trainable(seat),
             outcome=0.0 if result is Result.DRAW else 1.0 if result.value == side else -1.0,
             turns=self._turns[seat],
             invalid_turns=self._invalid_turns[seat],
+            decisions=self._decisions[seat],
             defaulted_decisions=self._defaulted[seat],
         )

@@ -1,34 +1,93 @@
-"""A whole game as readable Chinese, with everything that was secret while it was played."""
+"""A whole game as readable Chinese or as JSON data, with every secret or as one seat knew it."""
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
 
-from runners.werewolf.game import Event, EventKind, Preset, Result, Role
-from runners.werewolf.prompts_zh import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, render_event, seat_name
+from runners.werewolf.game import Event, EventKind, GameState, Preset, Result, Role
+from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
+from runners.werewolf.prompts_zh.record import render_event, render_events
+
+_HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
+_TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER)
 
 
-def render_transcript(preset: Preset, seed: int, events: Iterable[Event], result: Result | None) -> str:
-    """The game in god view: roles, then every event night by night and day by day, then the result.
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What is told of a game.
 
-    Events that not all seats learned of are marked with those that did. result: None for a game cut short.
+    events: those told, oldest first. viewer: the seat whose view it is; None for the god view (上帝视角).
+    result: None for a game cut short.
     """
-    events = tuple(events)
-    lines = [f"# {preset.name}，种子{seed}", "", "## 身份"]
-    for event in events:
-        if event.kind is EventKind.ROLE_DEALT:
+
+    preset: Preset
+    seed: int
+    events: tuple[Event, ...]
+    result: Result | None
+    viewer: int | None = None
+
+    @classmethod
+    def of(cls, state: GameState, viewer: int | None = None) -> "Transcript":
+        """The game so far, as ``viewer`` may know it or with everything. ValueError for a seat that does not exist."""
+        if viewer is not None and viewer not in state.preset.seats:
+            raise ValueError(f"preset {state.preset.name!r} has seats 1 to {len(state.preset.seats)}, not {viewer}")
+        events = tuple(event for event in state.events if viewer is None or event.visible_to(viewer))
+        return cls(state.preset, state.seed, events, state.result, viewer)
+
+    def as_text(self) -> str:
+        """Roles, then every event night by night and day by day, then the result.
+
+        In god view, events that not all seats learned of are marked with those that did.
+        """
+        view = "上帝视角" if self.viewer is None else f"{seat_name(self.viewer)}视角"
+        lines = [f"# {self.preset.name}，种子{self.seed}，{view}", "", "## 身份", *self._roles()]
+        # Votes of one ballot stand together, and are told on one line.
+        for (kind, _), group in groupby(self.events, key=lambda event: (event.kind, event.audience)):
+            events = tuple(group)
+            if kind in _HEADINGS:
+                lines += ["", f"## 第{events[0].day}{_HEADINGS[kind]}"]
+            elif kind not in _TOLD_BY_HEADINGS:
+                lines += [line + self._audience(events[0]) for line in render_events(events).splitlines()]
+        lines += ["", f"## 结果：{'未结束' if self.result is None else RESULT_NAMES[self.result]}", ""]
+        return "\n".join(lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """The same for programs, JSON only: the rules, the events with their audiences, the result."""
+        rules = asdict(self.preset)
+        return {
+            "preset": rules.pop("name"),
+            "rules": rules,
+            "seed": self.seed,
+            "viewer": self.viewer,
+            "roles": {str(event.seat): event.data["role"] for event in self._deals()},
+            "events": [_event_data(event) for event in self.events],
+            "result": None if self.result is None else self.result.value,
+        }
+
+    def _deals(self) -> Iterable[Event]:
+        return (event for event in self.events if event.kind is EventKind.ROLE_DEALT)
+
+    def _roles(self) -> Iterable[str]:
+        for event in self._deals():
             role = Role(event.data["role"])
-            lines.append(f"{seat_name(event.seat)}　{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）")
-    for event in events:
-        if event.kind is EventKind.NIGHT_FALLS:
-            lines += ["", f"## 第{event.day}夜"]
-        elif event.kind is EventKind.DAY_BREAKS:
-            lines += ["", f"## 第{event.day}天"]
-        elif event.kind not in (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER):
-            lines.append(render_event(event) + _audience(event))
-    lines += ["", f"## 结果：{'未结束' if result is None else RESULT_NAMES[result]}", ""]
-    return "\n".join(lines)
+            yield f"{seat_name(event.seat)}　{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）"
+        if self.viewer is not None:
+            yield from (render_event(event) for event in self.events if event.kind is EventKind.WOLF_TEAM)
+
+    def _audience(self, event: Event) -> str:
+        if event.audience is None or self.viewer is not None:
+            return ""
+        return f"　（仅{'、'.join(seat_name(seat) for seat in sorted(event.audience))}知道）"
 
 
-def _audience(event: Event) -> str:
-    if event.audience is None:
-        return ""
-    return f"　（仅{'、'.join(seat_name(seat) for seat in sorted(event.audience))}知道）"
+def _event_data(event: Event) -> dict[str, Any]:
+    return {
+        "kind": event.kind.value,
+        "day": event.day,
+        "audience": None if event.audience is None else sorted(event.audience),
+        "seat": event.seat,
+        "target": event.target,
+        "text": event.text,
+        "data": dict(event.data),
+    }

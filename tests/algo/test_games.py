@@ -82,7 +82,8 @@ def test_a_steps_tasks_share_deals_within_groups_only():
 def test_a_side_that_is_not_trained_is_played_by_its_opponent():
     config = GameConfig(train_sides=("wolf",), opponent="scripted")
     task = step_tasks(config, "run", 1, 1)[0]
-    assert task.seating == {"wolf": "policy", "good": "scripted"} and task.trainable == {"wolf"}
+    assert [(rule.side, rule.players) for rule in task.seating] == [("wolf", {"policy": 1}), ("good", {"scripted": 1})]
+    assert task.trainable == {"wolf"}
 
 
 async def test_games_come_back_in_the_order_of_their_tasks(client):

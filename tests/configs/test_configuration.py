@@ -1,10 +1,13 @@
 """The configuration: what is shipped can be read, what is wrong is named."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from configs.schema import CONFIG_DIR, Config, ConfigError, load_config
+from configs.schema import CONFIG_DIR, Config, ConfigError, GameConfig, PromptName, RulesConfig, load_config
+from runners.werewolf.game import OPTIONS, PRESETS, get_preset
+from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -21,6 +24,31 @@ def test_every_setting_is_described_or_has_a_plain_name():
         if not setting.description
     ]
     assert len(undescribed) <= 8, undescribed
+
+
+def test_presets_rules_and_prompts_are_those_of_the_game():
+    """The configuration is a leaf and may not import the game, so it repeats these names."""
+    assert get_args(GameConfig.model_fields["preset"].annotation) == tuple(PRESETS)
+    assert tuple(RulesConfig.model_fields) == OPTIONS
+    for preset in PRESETS.values():
+        rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
+        assert get_preset(preset.name, rules.chosen()) == preset
+    assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
+
+
+def test_rules_and_prompts_are_checked_before_a_run(tmp_path):
+    path = tmp_path / "wolf.txt"
+    path.write_text("狠一点")
+    config = load_config(None, ["game.rules={win_rule: parity}", f"game.prompts={{wolf: {path}}}"])
+    assert config.game.rules.chosen() == {"win_rule": "parity"} and config.game.prompts == {"wolf": path}
+    for override, message in (
+        ("game.rules={win_role: parity}", "unknown key 'game.rules.win_role': did you mean 'win_rule'"),
+        ("game.preset=8p", "game.preset: .*12p_sheriff"),
+        (f"game.prompts={{wolff: {path}}}", "game.prompts.wolff"),
+        ("game.prompts={wolf: nowhere.txt}", "game.prompts.wolf: .*does not point to a file"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(None, [override])
 
 
 def test_overrides_are_typed_by_their_setting():

@@ -10,15 +10,13 @@ from fakes import FakeVllm
 from runners.errors import CannotPlay, PolicyUnavailable
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.game import get_preset
+from runners.werewolf.game import PRESETS, Decision, EventKind, Side, get_preset
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
-from runners.werewolf.prompts_zh import system_prompt
+from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import GameTask
 from store.spans import context_digest
-
-PRESET = get_preset("5p_tiny")
 
 
 def make_task(game_id="game-1", seed=3, **changes):
@@ -58,14 +56,18 @@ async def vllm(tiny_tokenizer):
 def policy_seats(vllm, task, players=None):
     server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), ChatTokens(vllm.tokenizer)
 
-    def seat_player(seat, role):
+    def seat_player(seat, role, name):
         model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")
-        player = PolicyPlayer(seat, model, system_prompt(PRESET, seat, role))
+        player = PolicyPlayer(seat, model, system_prompt(get_preset(task.preset), seat, role))
         if players is not None:
             players[seat] = player
         return player
 
     return seat_player
+
+
+def scripted_seat(seat, role, name):
+    return BrainPlayer(seat, ScriptedBrain(random.Random(seat)))
 
 
 async def play(vllm, task, **kwargs):
@@ -105,7 +107,8 @@ def whole_prompts(turns):
     return prompts
 
 
-async def test_players_hear_exactly_what_they_may_know():
+@pytest.mark.parametrize("preset", PRESETS)
+async def test_players_hear_exactly_what_they_may_know(preset):
     """Told through the hubs = visible in the engine's own view, for every seat at every question."""
     compared = 0
 
@@ -116,10 +119,79 @@ async def test_players_hear_exactly_what_they_may_know():
             assert tuple(self.heard) == observation.events
             return await super().decide(observation)
 
-    for seed in range(20):
-        task = make_task(seed=seed, seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
-        await play_game(task, 0, lambda seat, role: Witness(seat, ScriptedBrain(random.Random(seat))), print)
-    assert compared > 200
+    for seed in range(15):
+        task = make_task(seed=seed, preset=preset, seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
+        await play_game(task, 0, lambda seat, role, name: Witness(seat, ScriptedBrain(random.Random(seat))), print)
+    assert compared > 150
+
+
+async def test_wolves_hear_each_other_over_their_own_hub_and_the_dead_leave_it():
+    class Listener(BrainPlayer):
+        async def observe(self, msg):
+            await super().observe(msg)
+            heard.append((self.seat, msg.metadata["event"]))
+
+    roles = {}
+
+    def seat_player(seat, role, name):
+        roles[seat] = role
+        return Listener(seat, ScriptedBrain(random.Random(seat)))
+
+    left = 0
+    for seed in range(10):
+        heard = []
+        task = make_task(seed=seed, preset="12p_sheriff", seating=dict.fromkeys(Side, "scripted"), trainable=[])
+        await play_game(task, 0, seat_player, print)
+        wolves = {seat for seat, role in roles.items() if role.side is Side.WOLF}
+        talk = [(seat, event) for seat, event in heard if event.kind is EventKind.WOLF_SAYS]
+        assert talk and {seat for seat, _ in talk} <= wolves
+        assert all(seat in event.audience for seat, event in talk)
+        left += any(event.audience < wolves for _, event in talk)
+    assert left  # in some game a dead wolf no longer heard
+
+
+@pytest.mark.parametrize("preset", ["5p_tiny", "12p_sheriff"])
+async def test_independent_questions_are_asked_at_once(preset):
+    asking, most = set(), {}
+
+    class Slow(BrainPlayer):
+        async def decide(self, observation):
+            asking.add(self.seat)
+            await asyncio.sleep(0)  # lets every other seat of the same round come this far
+            phase = observation.request.phase
+            most[phase] = max(most.get(phase, 0), len(asking))
+            asking.discard(self.seat)
+            return await super().decide(observation)
+
+    task = make_task(preset=preset, seating=dict.fromkeys(Side, "scripted"), trainable=[])
+    await play_game(task, 0, lambda seat, role, name: Slow(seat, ScriptedBrain(random.Random(seat))), print)
+    assert most["exile_vote"] >= 3 and most["night_actions"] >= 2 and most["discussion"] == 1
+    if preset == "12p_sheriff":
+        assert most["sign_up"] == 12
+
+
+async def test_decisions_are_counted_and_take_one_model_call_each(vllm):
+    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
+    result, turns = await play(
+        vllm, make_task(preset="12p_sheriff", limits={"context_tokens": 7000, "reply_tokens": 40})
+    )
+    assert result.preset == "12p_sheriff" and len(result.seats) == 12
+    first_calls = [turn for turn in turns if not turn.is_reask]
+    assert sum(seat.decisions for seat in result.seats) == len(first_calls) > 40
+    assert {"sign_up", "wolf_talk", "guard", "seer_check", "exile_vote"} <= {turn.decision for turn in turns}
+    assert {turn.decision for turn in turns} <= set(Decision)
+    assert all(turn.valid for turn in turns), [(turn.decision, turn.reply) for turn in turns if not turn.valid]
+
+
+async def test_rules_of_the_task_are_played(vllm):
+    task = make_task(rules={"round_limit": 1}, seating=dict.fromkeys(Side, "scripted"), trainable=[])
+    result = await play_game(
+        task, 0, lambda seat, role, name: BrainPlayer(seat, ScriptedBrain(random.Random(seat))), print
+    )
+    assert result.days == 1
+    with pytest.raises(ValueError, match="unknown rule options"):
+        bad = make_task(rules={"round_limits": 1}, seating=dict.fromkeys(Side, "scripted"), trainable=[])
+        await play_game(bad, 0, scripted_seat, print)
 
 
 async def test_the_same_task_gives_the_same_game(vllm):
@@ -179,8 +251,8 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
     seats = policy_seats(vllm, task)
     await vllm.stop()
 
-    def impatient(seat, role):
-        player = seats(seat, role)
+    def impatient(seat, role, name):
+        player = seats(seat, role, name)
         player._model._server._client.max_retries = 0
         return player
 
@@ -201,5 +273,7 @@ async def test_cancelling_a_game_cancels_it(vllm):
 async def test_random_and_scripted_players_need_no_model():
     for brain in (RandomBrain, ScriptedBrain):
         task = make_task(seating={"wolf": "random", "good": "random"}, trainable=[])
-        result = await play_game(task, 0, lambda seat, role, b=brain: BrainPlayer(seat, b(random.Random(seat))), print)
+        result = await play_game(
+            task, 0, lambda seat, role, name, b=brain: BrainPlayer(seat, b(random.Random(seat))), print
+        )
         assert result.turns == 0 and result.result in ("wolf", "good", "draw")

@@ -2,7 +2,7 @@ import pytest
 from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
-from store.schema import GameTask, PolicyResources, Sampling
+from store.schema import ChatEndpoint, GameTask, PolicyResources, Sampling, SeatingRule
 
 
 def make_task(**changes):
@@ -29,8 +29,8 @@ def test_task_survives_json():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seating": {"wolf": "policy"}}, "no player for"),
-        ({"trainable": ["good"]}, "trainable sides"),
+        ({"seating": {"wolf": "policy"}}, "no player for every seat of side 'good'"),
+        ({"trainable": ["good"]}, "side 'good' is trainable, but no rule seats 'policy'"),
         ({"limits": {"context_tokens": 10, "reply_tokens": 10}}, "smaller than context_tokens"),
         ({"unknown": 1}, "unknown"),
         ({"seed": -1}, "seed"),
@@ -71,3 +71,34 @@ def test_resources_come_back_as_published():
 def test_foreign_resources_are_refused(resources_id, resources, message):
     with pytest.raises(ValueError, match=message):
         PolicyResources.decode(as_update(resources, resources_id))
+
+
+def test_seating_by_side_is_short_for_rules():
+    task = make_task(seating={"wolf": "policy", "good": "scripted"})
+    assert task.seating == (
+        SeatingRule(side="wolf", players={"policy": 1.0}),
+        SeatingRule(side="good", players={"scripted": 1.0}),
+    )
+
+
+@pytest.mark.parametrize("share", [0, -1, float("nan"), float("inf")])
+def test_shares_must_be_positive_numbers(share):
+    with pytest.raises(ValidationError, match="shares must be positive"):
+        SeatingRule(players={"policy": share})
+
+
+def test_a_rule_matches_what_it_names():
+    assert SeatingRule(players={"policy": 1}).matches(3, "seer", "good")
+    assert SeatingRule(role="seer", players={"policy": 1}).matches(3, "seer", "good")
+    assert not SeatingRule(role="seer", players={"policy": 1}).matches(3, "witch", "good")
+    assert not SeatingRule(side="wolf", players={"policy": 1}).matches(3, "seer", "good")
+    assert not SeatingRule(seat=4, players={"policy": 1}).matches(3, "seer", "good")
+
+
+def test_other_models_travel_as_resources_without_keys():
+    opponent = ChatEndpoint(endpoint="http://h/v1", model="qwen-max", api_key_env="DASHSCOPE_API_KEY", tries=2)
+    judge = ChatEndpoint(provider="dashscope", model="qwen-plus", requests_per_minute=30)
+    resources = make_resources().model_copy(update={"players": {"strong": opponent}, "judge": judge})
+    encoded = resources.encode()
+    assert isinstance(encoded["player_strong"], LLM) and encoded["player_strong"].api_key is None
+    assert PolicyResources.decode(as_update(encoded, resources.resources_id)) == resources

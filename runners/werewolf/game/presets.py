@@ -128,7 +128,14 @@ def get_preset(name: str, options: Mapping[str, object] = MappingProxyType({})) 
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ValueError(f"unknown rule options {unknown} for preset {name!r}; valid options: {', '.join(OPTIONS)}")
-    values = {**options}
-    if "win_rule" in values:
-        values["win_rule"] = WinRule(values["win_rule"])
-    return replace(preset, **values)
+    changes = {name: _as_type_of(getattr(preset, name), name, value) for name, value in options.items()}
+    return replace(preset, **changes)
+
+
+def _as_type_of(present: object, option: str, value: object) -> object:
+    if isinstance(present, WinRule):
+        return WinRule(value)
+    # `type`, since a bool is an int: round_limit=True is a mistake.
+    if type(value) is not type(present):
+        raise ValueError(f"rule option {option} must be {type(present).__name__}, got {value!r}")
+    return value

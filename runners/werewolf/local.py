@@ -1,0 +1,202 @@
+"""``python -m runners.werewolf play``: one game on this machine, without a hub or a model.
+
+Scripted and random players answer from their views, and a person may take a seat. The seed deals the
+cards and seeds the players, so a game without a person can be played again.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runners.werewolf.brains import Brain, RandomBrain, ScriptedBrain
+from runners.werewolf.game import (
+    OPTIONS,
+    PRESETS,
+    Action,
+    GameState,
+    Observation,
+    Preset,
+    Side,
+    apply,
+    get_preset,
+    new_game,
+    observe,
+    pending,
+    winner,
+)
+from runners.werewolf.prompts_zh.names import DECISION_MARKER
+from runners.werewolf.prompts_zh.questions import render_observation, render_reply_error
+from runners.werewolf.prompts_zh.system import system_prompt
+from runners.werewolf.replies import ReplyError, parse_reply
+from runners.werewolf.transcript import Transcript
+
+BRAINS: Mapping[str, Callable[[random.Random], Brain]] = {"scripted": ScriptedBrain, "random": RandomBrain}
+"""Players without a model, by the names that tasks use (``store.schema``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGame:
+    """A finished game. decisions: questions answered; rounds: how often questions were put, several at once."""
+
+    state: GameState
+    decisions: int
+    rounds: int
+
+
+def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> LocalGame:
+    """Play a game to its end. brains: seat -> who answers for it."""
+    state = new_game(preset, seed)
+    decisions = rounds = 0
+    while winner(state) is None:
+        requests = pending(state)
+        answers = {request.seat: brains[request.seat].act(observe(state, request.seat)) for request in requests}
+        state = apply(state, answers)
+        decisions += len(requests)
+        rounds += 1
+    return LocalGame(state, decisions, rounds)
+
+
+def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str]) -> dict[int, Brain]:
+    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``."""
+    roles = new_game(preset, seed).roles
+    return {
+        seat: BRAINS[players[role.side]](random.Random(f"{seed}/{seat}"))
+        for seat, role in zip(preset.seats, roles, strict=True)
+    }
+
+
+class PersonLeft(Exception):
+    """The person at the terminal has ended the input."""
+
+
+class Person:
+    """A seat played at a terminal, by the rules that a model plays by: the same prompts, the same parser."""
+
+    def __init__(self, preset: Preset, ask: Callable[[str], str] = input, show: Callable[[str], None] = print):
+        self._preset = preset
+        self._ask = ask
+        self._show = show
+        self._introduced = False
+
+    def act(self, observation: Observation) -> Action:
+        """Show what is new, and ask until the answer can be used. Raises PersonLeft when the input ends."""
+        if observation.request is None:
+            raise ValueError(f"seat {observation.seat} is not asked anything")
+        if not self._introduced:
+            self._show(system_prompt(self._preset, observation.seat, observation.role))
+            self._introduced = True
+        self._show("\n" + render_observation(observation))
+        while True:
+            try:
+                return parse_reply(self._answer(observation), observation.request)
+            except ReplyError as error:
+                self._show(render_reply_error(error, observation.request))
+            except EOFError as end:
+                raise PersonLeft from end
+
+    def _answer(self, observation: Observation) -> str:
+        request = observation.request
+        if not request.speaks:
+            return f"{DECISION_MARKER}：{self._ask(f'{DECISION_MARKER}> ').removeprefix(f'{DECISION_MARKER}：')}"
+        speech = self._ask("发言> ")
+        rides_along = bool(request.targets or request.options)
+        choice = self._ask(f"{DECISION_MARKER}（可留空）> ") if rides_along else ""
+        return f"{speech}\n{DECISION_MARKER}：{choice}" if choice.strip() else speech
+
+
+def add_play_command(commands: Any) -> None:
+    """Add ``play`` to the subcommands of ``python -m runners.werewolf``."""
+    parser = commands.add_parser(
+        "play",
+        help="play one game on this machine and print it, without a hub or a model",
+        description="Play one game on this machine, without a hub or a model, and print it in Chinese.",
+    )
+    parser.add_argument("--preset", choices=list(PRESETS), default="12p_sheriff", help="rules (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="deals the cards and seeds the players (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--players",
+        type=_players,
+        default=_players("scripted"),
+        metavar="NAMES",
+        help=f"who plays: {' or '.join(BRAINS)}, or by side: wolf=random,good=scripted (default: scripted)",
+    )
+    parser.add_argument("--human", type=int, metavar="SEAT", help="play this seat yourself, at the terminal")
+    parser.add_argument(
+        "--rule",
+        type=_rule,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"a rule to play otherwise, may be repeated, e.g. win_rule=parity; names: {', '.join(OPTIONS)}",
+    )
+    parser.add_argument(
+        "--view", type=_view, metavar="VIEW", help="what is printed: god (everything, the default) or a seat's number"
+    )
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.set_defaults(run=play)
+
+
+def play(options: argparse.Namespace) -> int:
+    """Play the game that the command line asks for; the process's exit status."""
+    try:
+        preset = get_preset(options.preset, dict(options.rule))
+        for seat in (options.human, options.view):
+            if seat is not None and seat not in preset.seats:
+                raise ValueError(f"preset {preset.name!r} has seats 1 to {len(preset.seats)}, not {seat}")
+        brains = seeded_brains(preset, options.seed, options.players)
+        if options.human is not None:
+            brains[options.human] = Person(preset)
+        game = play_locally(preset, options.seed, brains)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (PersonLeft, KeyboardInterrupt):
+        print("\nthe game was left", file=sys.stderr)
+        return 130
+    transcript = Transcript.of(game.state, options.view)
+    if options.format == "json":
+        written = json.dumps(transcript.as_data(), ensure_ascii=False, indent=1) + "\n"
+    else:
+        written = transcript.as_text()
+    if options.output is None:
+        sys.stdout.write(written)
+    else:
+        options.output.write_text(written, encoding="utf-8")
+    print(
+        f"{game.decisions} questions in {game.rounds} rounds, {game.state.day} days"
+        + ("" if options.output is None else f"; written to {options.output}"),
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _players(text: str) -> dict[Side, str]:
+    named = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(Side, text)
+    sides = {str(side): side for side in Side}
+    if set(named) != set(sides) or not set(named.values()) <= set(BRAINS):
+        raise argparse.ArgumentTypeError(
+            f"must be one of {', '.join(BRAINS)}, or name a player for each side, as in wolf=random,good=scripted; "
+            f"got {text!r}"
+        )
+    return {sides[side]: name for side, name in named.items()}
+
+
+def _rule(text: str) -> tuple[str, object]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"must be of the form name=value, got {text!r}")
+    return name, yaml.safe_load(value)
+
+
+def _view(text: str) -> int | None:
+    return None if text == "god" else int(text)

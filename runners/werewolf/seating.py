@@ -1,0 +1,29 @@
+"""Who plays which seat of a game."""
+
+import random
+from collections.abc import Mapping
+
+from runners.werewolf.game import Role
+from store.schema import GameTask, SeatingRule
+
+
+def who_plays(task: GameTask, roles: Mapping[int, Role]) -> dict[int, str]:
+    """seat -> name of its player, by the first rule that matches the seat.
+
+    roles: seat -> role as dealt. The draws follow from the task's seed, so that games of one deal seat the same
+    players. ValueError for a seat that no rule matches.
+    """
+    return {seat: _draw(task, *_rule_for(task, seat, role), seat) for seat, role in roles.items()}
+
+
+def _rule_for(task: GameTask, seat: int, role: Role) -> tuple[int, SeatingRule]:
+    for number, rule in enumerate(task.seating):
+        if rule.matches(seat, role.value, role.side.value):
+            return number, rule
+    raise ValueError(f"game {task.game_id}: no seating rule says who plays seat {seat} ({role.value})")
+
+
+def _draw(task: GameTask, number: int, rule: SeatingRule, seat: int) -> str:
+    key = f"{task.seed}/seating/{number}" + ("" if rule.together else f"/{seat}")
+    names = sorted(rule.players)  # the order of a mapping must not decide
+    return random.Random(key).choices(names, [rule.players[name] for name in names])[0]

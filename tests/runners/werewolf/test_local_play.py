@@ -1,0 +1,164 @@
+"""``python -m runners.werewolf play``: games without a hub, from the command line."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from runners.werewolf.__main__ import parse_arguments
+from runners.werewolf.game import PRESETS, Action, Option, Role, Side, new_game, pending, winner
+from runners.werewolf.local import Person, PersonLeft, play_locally, seeded_brains
+from runners.werewolf.transcript import Transcript
+
+SCRIPTED = dict.fromkeys(Side, "scripted")
+
+
+def run_play(capsys, *arguments):
+    options = parse_arguments(["play", *arguments])
+    status = options.run(options)
+    return status, *capsys.readouterr()
+
+
+def test_the_documented_command_prints_a_whole_game_without_heavy_imports():
+    """As a new user types it; neither hub, nor model, nor the frameworks that take seconds to load."""
+    arguments = ["play", "--preset", "12p_sheriff", "--seed", "7", "--players", "scripted"]
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "try:\n    runpy.run_module('runners.werewolf', run_name='__main__')\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "loaded = {'agentlightning', 'agentscope', 'transformers', 'torch'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("# 12p_sheriff，种子7，上帝视角") and "## 结果：" in finished.stdout
+    assert "questions in" in finished.stderr
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("players", ["scripted", "random", "wolf=random,good=scripted"])
+def test_every_preset_plays_and_the_seed_alone_decides(capsys, preset, players):
+    status, first, _ = run_play(capsys, "--preset", preset, "--seed", "5", "--players", players)
+    assert status == 0 and "未结束" not in first
+    assert run_play(capsys, "--preset", preset, "--seed", "5", "--players", players)[1] == first
+    assert run_play(capsys, "--preset", preset, "--seed", "6", "--players", players)[1] != first
+
+
+def test_json_and_a_seats_view(capsys, tmp_path):
+    path = tmp_path / "game.json"
+    status, printed, told = run_play(capsys, "--preset", "9p", "--view", "3", "--format", "json", "--output", str(path))
+    assert (status, printed) == (0, "") and str(path) in told
+    data = json.loads(path.read_text())
+    assert data["viewer"] == 3 and set(data["roles"]) == {"3"} and data["result"]
+
+
+def test_rules_can_be_played_otherwise(capsys):
+    arguments = ("--preset", "7p", "--format", "json", "--rule", "win_rule=parity", "--rule", "round_limit=4")
+    rules = json.loads(run_play(capsys, *arguments)[1])["rules"]
+    assert (rules["win_rule"], rules["round_limit"]) == ("parity", 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rule", "win_role=parity"), r"unknown rule options \['win_role'\].*win_rule"),
+        (("--rule", "win_rule=most"), "most"),
+        (("--rule", "round_limit=yes"), "round_limit must be int"),
+        (("--rule", "round_limit=0"), "round_limit must be at least 1"),
+        (("--view", "13"), "seats 1 to 12, not 13"),
+        (("--human", "0"), "seats 1 to 12, not 0"),
+    ],
+)
+def test_what_cannot_be_played_is_named(capsys, arguments, message):
+    status, printed, told = run_play(capsys, *arguments)
+    assert (status, printed) == (2, "")
+    assert re.search(message, told), told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--players", "x"), ("--players", "wolf=random"), ("--preset", "8p"), ("--rule", "a")]
+)
+def test_a_mistyped_command_line_is_refused(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        run_play(capsys, *arguments)
+    assert caught.value.code == 2 and arguments[0] in capsys.readouterr().err
+
+
+def test_decisions_and_rounds_are_counted():
+    preset = PRESETS["7p"]
+    game = play_locally(preset, 3, seeded_brains(preset, 3, SCRIPTED))
+    asked = []
+
+    class Witness:
+        def __init__(self, brain):
+            self._brain = brain
+
+        def act(self, observation):
+            asked.append(observation.request)
+            return self._brain.act(observation)
+
+    witnessed = play_locally(preset, 3, {seat: Witness(b) for seat, b in seeded_brains(preset, 3, SCRIPTED).items()})
+    assert witnessed.state == game.state and game.decisions == len(asked) > game.rounds > 0
+
+
+class Terminal:
+    """A fake terminal: answers as typed, keeps what was shown."""
+
+    def __init__(self, answers):
+        self.shown, self.prompts, self._answers = [], [], iter(answers)
+
+    def ask(self, prompt):
+        self.prompts.append(prompt)
+        try:
+            return next(self._answers)
+        except StopIteration:
+            raise EOFError from None
+
+
+def person_at(preset, seed, answers):
+    terminal = Terminal(answers)
+    return Person(preset, terminal.ask, terminal.shown.append), terminal
+
+
+def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
+    preset, seed = PRESETS["5p_tiny"], 2
+    state = new_game(preset, seed)
+    seat = next(request.seat for request in pending(state))
+    person, terminal = person_at(
+        preset, seed, ["什么", "弃票吧", *["不查验", "空刀", "我是好人", "弃票", "2号", "过"] * 50]
+    )
+    brains = seeded_brains(preset, seed, SCRIPTED)
+    brains[seat] = person
+    game = play_locally(preset, seed, brains)
+    assert winner(game.state) is not None
+    assert f"你是{seat}号" in terminal.shown[0]
+    assert any("无效" in shown for shown in terminal.shown)  # it is told what was wrong and asked again
+    own = [event.text for event in game.state.events if event.seat == seat and event.text]
+    assert all(text in Transcript.of(game.state).as_text() for text in own)
+
+
+def test_a_persons_choice_may_ride_with_a_speech():
+    preset, seed = PRESETS["12p_sheriff"], 1
+    seat = new_game(preset, seed).roles.index(Role.VILLAGER) + 1  # asked nothing before the election
+    person, _ = person_at(preset, seed, ["上警", "我先退了。", "退水"])
+    answered = []
+
+    class Witness:
+        def act(self, observation):
+            answered.append(person.act(observation))
+            return answered[-1]
+
+    brains = seeded_brains(preset, seed, SCRIPTED) | {seat: Witness()}
+    with pytest.raises(PersonLeft):
+        play_locally(preset, seed, brains)
+    assert answered == [Action(Option.RUN), Action(Option.WITHDRAW, "我先退了。")]
+
+
+def test_a_person_may_leave(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    status, _, told = run_play(capsys, "--preset", "5p_tiny", "--human", "1")
+    assert status == 130 and "left" in told
