@@ -59,6 +59,7 @@ class TurnSpan(BaseModel):
         sampling temperature, as the server returned them.
     finish_reason: "stop" when the end-of-turn token was sampled, "length" when cut at the limit.
     reply: the text of ``response_ids``; thought: what stood between <think> tags in it.
+    facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,6 +88,7 @@ class TurnSpan(BaseModel):
     finish_reason: str
     reply: str
     thought: str = ""
+    facts: dict[str, float] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _streams_align(self) -> Self:
@@ -101,9 +103,10 @@ class TurnSpan(BaseModel):
 
     def encode(self) -> Attributes:
         """Span attributes: flat, without None, nothing that a store would refuse."""
-        fields = self.model_dump(exclude={"prompt_ids", "response_ids", "logprobs"}, exclude_none=True)
+        fields = self.model_dump(exclude={"prompt_ids", "response_ids", "logprobs", "facts"}, exclude_none=True)
         attributes: Attributes = {_PREFIX + name: value for name, value in fields.items()}
         attributes[_SPAN_KIND] = "turn"
+        attributes[_PREFIX + "facts"] = json.dumps(self.facts)
         attributes[_PREFIX + "prompt_ids"] = _pack(self.prompt_ids, "I")
         attributes[_PREFIX + "response_ids"] = _pack(self.response_ids, "I")
         attributes[_PREFIX + "logprobs"] = _pack(self.logprobs, "f")
@@ -112,7 +115,20 @@ class TurnSpan(BaseModel):
     @classmethod
     def decode(cls, span: Span) -> Self:
         """Read a turn back from a stored span; raises MalformedSpan."""
-        return _decode(cls, span, {"prompt_ids": "I", "response_ids": "I", "logprobs": "f"})
+        return _decode(cls, span, {"prompt_ids": "I", "response_ids": "I", "logprobs": "f"}, json_fields=("facts",))
+
+
+class Judgement(BaseModel):
+    """What the judge says of one turn; turns that it said nothing of are not listed.
+
+    score: 0.0 (worthless) to 1.0 (excellent).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seat: int
+    turn: int = Field(ge=0)
+    score: float = Field(ge=0, le=1)
 
 
 class SeatResult(BaseModel):
@@ -120,6 +136,7 @@ class SeatResult(BaseModel):
 
     outcome: 1.0 the seat's side won, -1.0 it lost, 0.0 a draw.
     turns: model calls made; invalid_turns: those whose reply could not be used.
+    segments: growing sequences that the seat's turns make up; more than one when the context was spent.
     decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
     defaulted_decisions: decisions taken by the declared default action.
     """
@@ -134,6 +151,7 @@ class SeatResult(BaseModel):
     outcome: float
     turns: int
     invalid_turns: int
+    segments: int
     decisions: int
     defaulted_decisions: int
 
@@ -144,6 +162,7 @@ class ResultSpan(BaseModel):
     result: "wolf", "good" or "draw". days: days played.
     turns: turn spans that this attempt wrote, so that a missing one shows.
     transcript: the whole game in Chinese, as someone who sees all cards would read it.
+    judgements: of trained turns, where a judge was asked and answered.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -158,6 +177,7 @@ class ResultSpan(BaseModel):
     turns: int
     seats: tuple[SeatResult, ...]
     transcript: str
+    judgements: tuple[Judgement, ...] = ()
 
     def rewards(self) -> dict[str, float]:
         """Named reward dimensions; the first is the primary one: the outcome of the good side."""
@@ -170,10 +190,11 @@ class ResultSpan(BaseModel):
 
     def encode(self) -> Attributes:
         """An agentlightning reward annotation (read by ``find_final_reward``) plus our own facts."""
-        fields = self.model_dump(exclude={"seats"})
+        fields = self.model_dump(exclude={"seats", "judgements"})
         attributes: Attributes = {_PREFIX + name: value for name, value in fields.items()}
         attributes[_SPAN_KIND] = "result"
         attributes[_PREFIX + "seats"] = json.dumps([seat.model_dump() for seat in self.seats])
+        attributes[_PREFIX + "judgements"] = json.dumps([judgement.model_dump() for judgement in self.judgements])
         reward = LightningSpanAttributes.REWARD.value
         for index, (name, value) in enumerate(self.rewards().items()):
             attributes[f"{reward}.{index}.{RewardAttributes.REWARD_NAME.value}"] = name
@@ -183,7 +204,7 @@ class ResultSpan(BaseModel):
     @classmethod
     def decode(cls, span: Span) -> Self:
         """Read a result back from a stored span; raises MalformedSpan."""
-        return _decode(cls, span, {}, json_fields=("seats",))
+        return _decode(cls, span, {}, json_fields=("seats", "judgements"))
 
 
 def is_turn(span: Span) -> bool:

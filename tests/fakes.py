@@ -47,6 +47,7 @@ def make_result(result="wolf"):
         outcome=1.0,
         turns=2,
         invalid_turns=1,
+        segments=1,
         decisions=2,
         defaulted_decisions=0,
     )

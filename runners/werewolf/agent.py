@@ -7,12 +7,12 @@ from pathlib import Path
 
 from agentlightning import AttemptedRollout
 
-from runners.errors import MissingResources, UnknownPlayer, UnusableTask, UnusableTokenizer
+from runners.errors import MissingResources, UnknownPlayer, UnusableTask
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, get_preset
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
-from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel, seed_of
+from runners.werewolf.policies import Policies
+from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.table import TurnSink, play_game
 from store.client import PatientStoreClient
@@ -37,11 +37,9 @@ class WerewolfPlay:
         self, client: PatientStoreClient, tokenizer: Path | None = None, resources_patience_seconds: float = 60.0
     ):
         self._client = client
-        self._tokenizer = tokenizer
         self._patience = resources_patience_seconds
         self._resources: dict[str, PolicyResources] = {}
-        self._policies: dict[tuple[str, str, float], tuple[PolicyServer, ChatTokens]] = {}
-        self._loading = asyncio.Lock()
+        self._policies = Policies(tokenizer)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
@@ -56,7 +54,7 @@ class WerewolfPlay:
         except ValueError as error:
             raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
         needs_policy = any(TRAINED_POLICY in rule.players for rule in task.seating)
-        server, tokens = await self._policy(resources) if needs_policy else (None, None)
+        server, tokens = await self._policies.serving(resources) if needs_policy else (None, None)
 
         def seat_player(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
@@ -72,8 +70,7 @@ class WerewolfPlay:
 
     async def close(self) -> None:
         """Close the connections to the policy's servers."""
-        for server, _ in self._policies.values():
-            await server.close()
+        await self._policies.close()
 
     async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
         resources_id = rollout.resources_id
@@ -101,29 +98,3 @@ class WerewolfPlay:
                 logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
             await asyncio.sleep(_RESOURCES_POLL_SECONDS)
             waited += _RESOURCES_POLL_SECONDS
-
-    async def _policy(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
-        key = (resources.endpoint, resources.model, resources.sampling.temperature)
-        async with self._loading:  # many games start at once; connect and load only once
-            if key not in self._policies:
-                server = PolicyServer(*key)
-                try:
-                    folder = self._tokenizer or Path(await server.model_folder())
-                    self._policies[key] = server, await asyncio.to_thread(load_chat_tokens, folder)
-                except BaseException:
-                    await server.close()
-                    raise
-        return self._policies[key]
-
-
-def load_chat_tokens(folder: Path) -> ChatTokens:
-    """The tokenizer in ``folder``; UnusableTokenizer names the remedy when it is not on this machine or unfit."""
-    if not folder.is_dir():
-        raise UnusableTokenizer(
-            f"the policy's tokenizer folder {folder} is not on this machine: copy the model's tokenizer files here and "
-            f"name their folder with --tokenizer"
-        )
-    try:
-        return ChatTokens.load(folder)
-    except (OSError, ValueError) as error:
-        raise UnusableTokenizer(f"the tokenizer in {folder} cannot be used: {error}") from error

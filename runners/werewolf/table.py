@@ -85,6 +85,7 @@ class _Table:
         self._players = players
         self._on_turn = on_turn
         self._turns = dict.fromkeys(players, 0)
+        self._segments = dict.fromkeys(players, 0)
         self._invalid_turns = dict.fromkeys(players, 0)
         self._decisions = dict.fromkeys(players, 0)
         self._defaulted = dict.fromkeys(players, 0)
@@ -160,6 +161,7 @@ class _Table:
             thought=turn.thought,
         )
         self._turns[seat] += 1
+        self._segments[seat] = sampled.segment + 1
         self._invalid_turns[seat] += not span.valid
         self._on_turn(span, sampled.started, sampled.ended)
 
@@ -195,6 +197,7 @@ class _Table:
             outcome=0.0 if result is Result.DRAW else 1.0 if result.value == side else -1.0,
             turns=self._turns[seat],
             invalid_turns=self._invalid_turns[seat],
+            segments=self._segments[seat],
             decisions=self._decisions[seat],
             defaulted_decisions=self._defaulted[seat],
         )

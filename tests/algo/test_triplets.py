@@ -23,6 +23,7 @@ def seat_result(seat, side="good", outcome=-1.0, turns=2, invalid=0):
         outcome=outcome,
         turns=turns,
         invalid_turns=invalid,
+        segments=1,
         decisions=turns - invalid,
         defaulted_decisions=0,
     )

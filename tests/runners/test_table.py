@@ -37,7 +37,7 @@ def legal_answer(rng):
     """A policy that always answers in form: one of the options offered, or a sentence."""
 
     def answer(prompt):
-        offered = re.search(r"可选：(.*?)。[^可]*$", prompt)
+        offered = re.search(r"可选：([^。）]*)[。）][^可]*$", prompt)
         if prompt.rfind("可选：") < prompt.rfind("<|im_start|>user") or not offered:
             return "我是好人，请相信我。"
         return f"决定：{rng.choice(offered[1].split('、'))}"
