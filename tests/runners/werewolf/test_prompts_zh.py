@@ -3,198 +3,499 @@
 from dataclasses import replace
 
 import pytest
-from game_playing import SEVEN, STRICT, TEST_PRESETS, TINY, play_brains, play_random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import (
+    OPTIONS,
     PRESETS,
     Action,
+    BadgeLost,
     Decision,
     Event,
     EventKind,
+    Observation,
+    Option,
     Phase,
+    Preset,
     Request,
     Result,
     Role,
     Side,
     WinRule,
     choices,
-    new_game,
-    observe,
-    pending,
-    winner,
 )
-from runners.werewolf.prompts_zh import (
-    ACCUSATION,
-    CHECK_CLAIM,
-    KILL_PROPOSAL,
-    MAX_SPEECH_CHARS,
+from runners.werewolf.prompts_zh.names import (
+    OPTION_WORDS,
     PHASE_NAMES,
     REFEREE,
     RESULT_NAMES,
     ROLE_NAMES,
     SIDE_NAMES,
-    SYSTEM_TEMPLATES,
     choice_name,
-    fill,
-    quote_speech,
+)
+from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
+from runners.werewolf.prompts_zh.quoting import fill, placeholders, quote_speech
+from runners.werewolf.prompts_zh.record import (
+    BADGE_LOST_REASONS,
+    RECAP_SPEECH_CHARS,
     render_event,
     render_events,
-    render_observation,
-    render_question,
     render_recap,
-    render_reply_error,
+)
+from runners.werewolf.prompts_zh.system import (
+    REPLY_FORMAT,
+    SYSTEM_TEMPLATES,
+    check_templates,
     rules_prompt,
-    say_accusation,
-    say_following,
-    say_kill_proposal,
-    say_seer_claim,
     system_prompt,
 )
-from runners.werewolf.replies import ReplyError
-from runners.werewolf.transcript import render_transcript
+from runners.werewolf.replies import ReplyError, parse_reply
 
-# One event of every kind, as the rules would log it.
-SAMPLES = {
-    EventKind.GAME_START: Event(EventKind.GAME_START, 1, data={"seats": "5"}),
-    EventKind.ROLE_DEALT: Event(EventKind.ROLE_DEALT, 1, frozenset({3}), seat=3, data={"role": "seer"}),
-    EventKind.WOLF_TEAM: Event(EventKind.WOLF_TEAM, 1, frozenset({1, 2}), data={"seats": "1,2"}),
-    EventKind.NIGHT_FALLS: Event(EventKind.NIGHT_FALLS, 2),
-    EventKind.WOLF_SAYS: Event(EventKind.WOLF_SAYS, 1, frozenset({1, 2}), seat=1, text="刀3号"),
-    EventKind.WOLF_VOTE: Event(EventKind.WOLF_VOTE, 1, frozenset({1, 2}), seat=1, target=None),
-    EventKind.WOLF_TARGET: Event(EventKind.WOLF_TARGET, 1, frozenset({1, 2}), target=3),
-    EventKind.SEER_RESULT: Event(EventKind.SEER_RESULT, 1, frozenset({3}), seat=3, target=1, data={"side": "wolf"}),
-    EventKind.DAY_BREAKS: Event(EventKind.DAY_BREAKS, 2),
-    EventKind.DEATHS_ANNOUNCED: Event(EventKind.DEATHS_ANNOUNCED, 1, data={"seats": ""}),
-    EventKind.SPEECH: Event(EventKind.SPEECH, 1, seat=3, text="我是好人"),
-    EventKind.PK_SPEECH: Event(EventKind.PK_SPEECH, 1, seat=3, text="信我"),
-    EventKind.LAST_WORDS: Event(EventKind.LAST_WORDS, 1, seat=3, text=""),
-    EventKind.VOTE: Event(EventKind.VOTE, 1, seat=3, target=None),
-    EventKind.VOTE_TIED: Event(EventKind.VOTE_TIED, 1, data={"seats": "1,3"}),
-    EventKind.EXILED: Event(EventKind.EXILED, 1, target=3),
-    EventKind.NOBODY_EXILED: Event(EventKind.NOBODY_EXILED, 1),
-    EventKind.GAME_OVER: Event(EventKind.GAME_OVER, 1, data={"result": "draw"}),
-}
+TWELVE, NINE, SEVEN, TINY = (PRESETS[name] for name in ("12p_sheriff", "9p", "7p", "5p_tiny"))
+STRICT = Preset(
+    name="7p_strict",
+    deck=(Role.WOLF, Role.WOLF_KING, Role.HUNTER, Role.GUARD, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER),
+    win_rule=WinRule.PARITY,
+    round_limit=2,
+    sheriff=True,
+    wolf_talk_rounds=0,
+    wolves_may_pass=False,
+    wolves_may_hit_wolves=False,
+    wolves_may_explode=True,
+    wolf_king_may_explode=True,
+    may_abstain=False,
+)
+"""What the shipped presets leave out: nobody may pass, the wolves do not talk, the wolf king may explode, no seer."""
+EXPLOSIVE = replace(NINE, name="9p_explosive", wolves_may_explode=True)
+"""Wolves that may explode without a sheriff to be elected."""
+ALL_PRESETS = (*PRESETS.values(), STRICT, EXPLOSIVE)
 
 
 def test_every_name_is_there():
     assert set(SIDE_NAMES) == set(Side) and set(ROLE_NAMES) == set(Role)
     assert set(PHASE_NAMES) == set(Phase) and set(RESULT_NAMES) == set(Result)
+    assert set(BADGE_LOST_REASONS) == set(BadgeLost) and set(OPTION_WORDS) == set(Option)
 
 
-@pytest.mark.parametrize("kind", EventKind)
-def test_every_event_is_one_sentence_on_one_line(kind):
-    line = render_event(SAMPLES[kind])
-    assert line and "\n" not in line and "None" not in line
-    assert line.startswith((REFEREE, "1号", "3号"))
+# --- events ---------------------------------------------------------------------------------------------------------
 
 
-def test_sentences():
-    assert render_event(SAMPLES[EventKind.SPEECH]) == "3号发言：我是好人"
-    assert render_event(SAMPLES[EventKind.LAST_WORDS]) == "3号遗言：（过）"
-    assert render_event(SAMPLES[EventKind.DEATHS_ANNOUNCED]) == "【裁判】昨夜是平安夜，无人死亡。"
-    assert render_event(SAMPLES[EventKind.VOTE_TIED]) == "【裁判】1号、3号平票。"
-    assert render_event(SAMPLES[EventKind.WOLF_VOTE]) == "【裁判】1号选择空刀。"
-    assert render_event(SAMPLES[EventKind.SEER_RESULT]) == "【裁判】查验结果：1号是狼人。"
+def event(kind: EventKind, audience=None, *, day=1, seat=None, target=None, text="", **data: str) -> Event:
+    return Event(kind, day, audience and frozenset(audience), seat, target, text, data)
 
 
-def test_the_votes_of_one_ballot_share_a_line():
-    votes = [Event(EventKind.VOTE, 1, seat=seat, target=target) for seat, target in ((1, 3), (2, None))]
-    assert (
-        render_events([*votes, SAMPLES[EventKind.EXILED]])
-        == "【裁判】投票：1号投3号，2号弃票。\n【裁判】3号被放逐出局。"
-    )
+WOLVES = {1, 2}
+# Events as the rules log them, all variants of a kind, with the lines that tell of them.
+TOLD: list[tuple[Event, str]] = [
+    (event(EventKind.GAME_START, seats="12"), "【裁判】游戏开始，座位是1号到12号。"),
+    (event(EventKind.ROLE_DEALT, {3}, seat=3, role="wolf_king"), "【裁判】3号的身份是狼王。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings=""), "【裁判】狼人是1号、2号。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings="2"), "【裁判】狼人是1号、2号，其中2号是狼王。"),
+    (event(EventKind.NIGHT_FALLS, day=2), "【裁判】第2夜，天黑请闭眼。"),
+    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, target=3, text="先刀他"), "1号对狼人说（提议袭击3号）：先刀他"),
+    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, text="刀3号"), "1号对狼人说：刀3号"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1, target=3), "【裁判】1号选择袭击3号。"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1), "【裁判】1号选择空刀。"),
+    (event(EventKind.WOLF_TARGET, WOLVES, target=3), "【裁判】狼人今夜袭击3号。"),
+    (event(EventKind.WOLF_TARGET, WOLVES), "【裁判】狼人今夜空刀。"),
+    (event(EventKind.GUARDED, {3}, seat=3, target=1), "【裁判】3号今夜守护1号。"),
+    (event(EventKind.GUARDED, {3}, seat=3), "【裁判】3号今夜空守。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=1, side="wolf"), "【裁判】查验结果：1号是狼人。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=5, side="good"), "【裁判】查验结果：5号是好人。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3, target=5), "【裁判】今夜5号被袭击。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3), "【裁判】今夜无人被袭击。"),
+    (event(EventKind.ANTIDOTE_USED, {3}, seat=3, target=5), "【裁判】3号用解药救了5号。"),
+    (event(EventKind.POISON_USED, {3}, seat=3, target=5), "【裁判】3号用毒药毒了5号。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="yes"), "【裁判】你今夜的开枪状态：可以开枪。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="no"), "【裁判】你今夜的开枪状态：不可以开枪。"),
+    (event(EventKind.DAY_BREAKS, day=2), "【裁判】第2天，天亮了。"),
+    (event(EventKind.SIGNED_UP, seats="3,7"), "【裁判】上警的有3号、7号。"),
+    (event(EventKind.SIGNED_UP, seats=""), "【裁判】无人上警。"),
+    (event(EventKind.CAMPAIGN_SPEECH, seat=3, text="投我"), "3号竞选发言：投我"),
+    (event(EventKind.WITHDREW, seat=3), "【裁判】3号退水。"),
+    (event(EventKind.SHERIFF_VOTE, seat=1, target=3), "【裁判】警长投票：1号投3号。"),
+    (event(EventKind.SHERIFF_VOTE, seat=2), "【裁判】警长投票：2号弃票。"),
+    (event(EventKind.SHERIFF_PK_SPEECH, seat=3, text="再投我"), "3号警长PK发言：再投我"),
+    (event(EventKind.SHERIFF_ELECTED, target=3), "【裁判】3号当选警长。"),
+    (event(EventKind.ELECTION_PUT_OFF), "【裁判】有人自爆，警长竞选推迟到明天，届时直接投票。"),
+    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【裁判】警徽流失：无人竞选，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_voters"), "【裁判】警徽流失：无人可以投票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_votes"), "【裁判】警徽流失：全员弃票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="tied_twice"), "【裁判】警徽流失：再次平票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="swallowed"), "【裁判】警徽流失：双爆吞警徽，本局没有警长。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats="3,5"), "【裁判】昨夜3号、5号死亡。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats=""), "【裁判】昨夜是平安夜，无人死亡。"),
+    (event(EventKind.SHOT, seat=9, target=2), "【裁判】9号开枪带走2号。"),
+    (event(EventKind.BADGE_PASSED, seat=3, target=5), "【裁判】3号把警徽移交给5号。"),
+    (event(EventKind.BADGE_TORN, seat=3), "【裁判】3号撕毁警徽。"),
+    (
+        event(EventKind.SPEAKING_ORDER, seat=3, way="sheriff_left", seats="4,5,1,3"),
+        "【裁判】警长3号选择警左，发言顺序：4号、5号、1号、3号。",
+    ),
+    (event(EventKind.SPEAKING_ORDER, way="", seats="4,5,1"), "【裁判】发言顺序：4号、5号、1号。"),
+    (event(EventKind.SPEECH, seat=3, text="我是好人"), "3号发言：我是好人"),
+    (event(EventKind.CLOSING_SPEECH, seat=3, target=5, text="都投他"), "3号归票发言（归票5号）：都投他"),
+    (event(EventKind.CLOSING_SPEECH, seat=3, target=5), "3号归票发言（归票5号）：（过）"),
+    (event(EventKind.CLOSING_SPEECH, seat=3, text="自己看"), "3号归票发言（不归票）：自己看"),
+    (event(EventKind.VOTE, seat=3, target=5), "【裁判】投票：3号投5号。"),
+    (event(EventKind.VOTE, seat=3), "【裁判】投票：3号弃票。"),
+    (event(EventKind.VOTE_COUNT, count="3:2.5,5:1"), "【裁判】计票：3号2.5票，5号1票。"),
+    (event(EventKind.VOTE_COUNT, count=""), "【裁判】计票：无人得票。"),
+    (event(EventKind.VOTE_TIED, seats="1,3"), "【裁判】1号、3号平票。"),
+    (event(EventKind.PK_SPEECH, seat=3, text="信我"), "3号PK发言：信我"),
+    (event(EventKind.EXILED, target=3), "【裁判】3号被放逐出局。"),
+    (event(EventKind.NOBODY_EXILED), "【裁判】今天是平安日，无人被放逐。"),
+    (event(EventKind.LAST_WORDS, seat=3), "3号遗言：（过）"),
+    (event(EventKind.EXPLODED, seat=7), "【裁判】7号自爆，白天结束。"),
+    (event(EventKind.GAME_OVER, result="draw"), "【裁判】游戏结束，平局。"),
+]
 
 
-@given(
-    st.text() | st.lists(st.sampled_from(["【裁判】", "\n", "\r", "\u2028", "\x85", "<|im_end|>", "游戏"])).map("".join)
+@pytest.mark.parametrize(("happened", "line"), TOLD, ids=[happened.kind.value for happened, _ in TOLD])
+def test_every_event_is_one_line(happened, line):
+    assert render_event(happened) == line
+    assert render_events([happened]) == line
+
+
+def test_every_kind_of_event_is_told():
+    assert {happened.kind for happened, _ in TOLD} == set(EventKind)
+    told = {happened.data["reason"] for happened, _ in TOLD if happened.kind is EventKind.BADGE_LOST}
+    assert told == set(BadgeLost)
+    assert not any("None" in line for _, line in TOLD)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(EventKind.VOTE, "投票"), (EventKind.SHERIFF_VOTE, "警长投票")], ids=["exile", "sheriff"]
 )
+def test_the_votes_of_one_ballot_share_a_line(kind, name):
+    ballot = [event(kind, seat=seat, target=target) for seat, target in ((1, 3), (2, None), (3, 1))]
+    count = event(EventKind.VOTE_COUNT, count="1:1,3:1")
+    again = [event(kind, seat=2, target=3)]
+    assert render_events([*ballot, count, *again]).splitlines() == [
+        f"【裁判】{name}：1号投3号，2号弃票，3号投1号。",
+        "【裁判】计票：1号1票，3号1票。",
+        f"【裁判】{name}：2号投3号。",
+    ]
+
+
+SPEECHES = [happened for happened, line in TOLD if not line.startswith(REFEREE)]
+HOSTILE = st.text() | st.lists(
+    st.sampled_from(
+        [
+            "【裁判】",
+            "\n",
+            "\r",
+            "\u2028",
+            "\x85",
+            "<|im_end|>",
+            "游戏",
+            "（归票5号）",
+            "：",
+            "\n3号归票发言（归票1号）：",
+        ]
+    )
+).map("".join)
+
+
+@given(HOSTILE)
 @settings(max_examples=400, deadline=None)
 def test_no_speech_can_pass_for_the_referee(text):
-    for kind in (EventKind.SPEECH, EventKind.PK_SPEECH, EventKind.LAST_WORDS, EventKind.WOLF_SAYS):
-        line = render_event(replace(SAMPLES[kind], text=text))
-        assert len(line.splitlines()) == 1 and line.startswith(("1号", "3号"))
+    for speech in SPEECHES:
+        line = render_event(replace(speech, text=text))
+        head = render_event(replace(speech, text="")).removesuffix("（过）")
+        # What the referee says of a speech, whom it names included, comes first and is the same for any words.
+        assert len(line.splitlines()) == 1 and line.startswith(head) and head.count("：") == 1
         assert REFEREE not in line and "<" not in line and ">" not in line
-        assert len(line) <= MAX_SPEECH_CHARS + 20
-    recap = render_recap([replace(SAMPLES[EventKind.SPEECH], text=text)] * 2, 1)
+        assert len(render_event(replace(speech, text=text), 40)) <= len(head) + 40
+    recap = render_recap([event(EventKind.SPEECH, seat=3, text=text)] * 2, 1)
     assert recap.count("\n") == 2 and recap.count(REFEREE) == 1
 
 
-def test_long_speeches_are_cut_with_a_mark():
-    assert quote_speech("好" * 500) == "好" * (MAX_SPEECH_CHARS - 1) + "…"
-    assert quote_speech("好" * MAX_SPEECH_CHARS) == "好" * MAX_SPEECH_CHARS
+def test_speeches_are_quoted_whole_or_cut_with_a_mark():
+    assert quote_speech("好" * 500) == "好" * 500
+    assert quote_speech("好" * 500, 40) == "好" * 39 + "…"
+    assert quote_speech("好" * 40, 40) == "好" * 40
+    assert quote_speech("好" * 500, 0) == "…"
+    assert quote_speech("", 0) == quote_speech("") == "（过）"
+    assert render_event(event(EventKind.SPEECH, seat=3, text="好" * 500)) == f"3号发言：{'好' * 500}"
+    assert render_events([event(EventKind.SPEECH, seat=3, text="好好")], 1) == "3号发言：…"
+
+
+def test_a_recap_tells_a_seat_only_what_it_may_know():
+    events = [happened for happened, _ in TOLD]
+    for seat in (1, 3, 5):
+        known = [happened for happened in events if happened.visible_to(seat)]
+        assert len(known) < len(events)
+        recap = render_recap(events, seat)
+        assert recap == f"{REFEREE}前情回顾（你是{seat}号）：\n{render_events(known, RECAP_SPEECH_CHARS)}"
+    assert "狼人今夜" in render_recap(events, 1) and "狼人今夜" not in render_recap(events, 3)
+    assert "查验结果" in render_recap(events, 3) and "查验结果" not in render_recap(events, 1)
+
+
+def test_a_recap_of_the_longest_tiny_game_fits_a_small_context():
+    """Three days of five seats, each with a PK and last words, and speeches longer than are quoted."""
+    seats, words = TINY.seats, "好" * 300
+    day = [
+        event(EventKind.NIGHT_FALLS),
+        event(EventKind.WOLF_VOTE, seat=1, target=2),
+        event(EventKind.WOLF_TARGET, target=2),
+        event(EventKind.DAY_BREAKS),
+        event(EventKind.DEATHS_ANNOUNCED, seats=""),
+        event(EventKind.SPEAKING_ORDER, way="", seats="1,2,3,4,5"),
+        *(event(EventKind.SPEECH, seat=seat, text=words) for seat in seats),
+        *(event(EventKind.VOTE, seat=seat, target=1) for seat in seats),
+        event(EventKind.VOTE_COUNT, count="1:2,2:2"),
+        event(EventKind.VOTE_TIED, seats="1,2"),
+        *(event(EventKind.PK_SPEECH, seat=seat, text=words) for seat in (1, 2)),
+        *(event(EventKind.VOTE, seat=seat, target=1) for seat in (3, 4, 5)),
+        event(EventKind.VOTE_COUNT, count="1:2,2:1"),
+        event(EventKind.EXILED, target=1),
+        event(EventKind.LAST_WORDS, seat=1, text=words),
+    ]
+    assert len(render_recap(day * TINY.round_limit, 1)) < 2000
+    assert len(render_recap(day * TINY.round_limit, 1, 0)) < 1200
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "win_rule": lambda preset: next(rule for rule in WinRule if rule is not preset.win_rule),
+    "round_limit": lambda preset: preset.round_limit + 1,
+    "speech_chars": lambda preset: preset.speech_chars + 1,
+    "sheriff": lambda preset: not preset.sheriff,
+    "wolf_talk_rounds": lambda preset: preset.wolf_talk_rounds + 1,
+    "wolves_may_pass": lambda preset: not preset.wolves_may_pass,
+    "wolves_may_hit_wolves": lambda preset: not preset.wolves_may_hit_wolves,
+    "wolves_may_explode": lambda preset: not preset.wolves_may_explode,
+    "wolf_king_may_explode": lambda preset: not preset.wolf_king_may_explode,
+    "witch_self_save": lambda preset: not preset.witch_self_save,
+    "may_abstain": lambda preset: not preset.may_abstain,
+}
+WITHOUT_EFFECT = {
+    "wolf_talk_rounds": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) < 2,
+    "wolf_king_may_explode": lambda preset: Role.WOLF_KING not in preset.deck or not preset.wolves_may_explode,
+    "witch_self_save": lambda preset: Role.WITCH not in preset.deck,
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_the_rules_text_states_every_option_that_has_an_effect(preset, option):
+    changed = replace(preset, **{option: CHANGES[option](preset)})
+    has_effect = not WITHOUT_EFFECT.get(option, lambda preset: False)(preset)
+    assert (rules_prompt(changed) != rules_prompt(preset)) == has_effect
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_the_rules_text_states_the_deck_and_the_limits(preset):
+    text = rules_prompt(preset)
+    assert f"{len(preset.deck)}人" in text and f"第{preset.round_limit}天" in text
+    assert f"不超过{preset.speech_chars}字" in text and "None" not in text
+    for role in set(preset.deck):
+        assert f"{ROLE_NAMES[role]}{preset.deck.count(role)}名" in text
+    assert rules_prompt(replace(preset, deck=(*preset.deck, Role.VILLAGER))) != text
+    assert rules_prompt(replace(preset, name="other")) == text
+
+
+BOUND_TO = {
+    **{ROLE_NAMES[role]: lambda preset, role=role: role in preset.deck for role in Role},
+    **dict.fromkeys(("解药", "毒药", "不可救自己"), lambda preset: Role.WITCH in preset.deck),
+    "空守": lambda preset: Role.GUARD in preset.deck,
+    "同守同救": lambda preset: {Role.GUARD, Role.WITCH} <= set(preset.deck),
+    **dict.fromkeys(("开枪", "待开的枪"), lambda preset: any(role.shoots for role in preset.deck)),
+    "被毒死": lambda preset: any(role.shoots for role in preset.deck) and Role.WITCH in preset.deck,
+    **dict.fromkeys(("警", "上警", "退水", "1.5票", "警左", "死右", "归票", "撕毁"), lambda preset: preset.sheriff),
+    "自爆": lambda preset: any(map(preset.may_explode, preset.deck)),
+    "双爆": lambda preset: preset.sheriff and any(map(preset.may_explode, preset.deck)),
+    "商议": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) > 1 and preset.wolf_talk_rounds > 0,
+    "彼此": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) > 1,
+    **dict.fromkeys(("神职", "狼刀在先"), lambda preset: preset.win_rule is WinRule.WIPE_A_KIND),
+    "全员弃票": lambda preset: preset.may_abstain,
+}
+
+
+@pytest.mark.parametrize("word", BOUND_TO)
+def test_a_rule_is_mentioned_where_it_is_in_force_and_nowhere_else(word):
+    for preset in ALL_PRESETS:
+        if word == "不可救自己" and preset.witch_self_save:
+            continue
+        assert (word in rules_prompt(preset)) == BOUND_TO[word](preset), preset.name
+
+
+def test_the_rules_text_is_short_enough_to_be_read_by_every_seat():
+    assert len(rules_prompt(TWELVE)) < 900 and len(rules_prompt(TINY)) < 350
+    assert len(rules_prompt(NINE)) < 550 and len(rules_prompt(SEVEN)) < 500
+
+
+def test_the_rules_text_tells_how_wolves_win_and_who_may_explode():
+    assert "存活狼人不少于存活好人" in rules_prompt(TINY)
+    assert "神职（预言家、女巫）全部出局或村民全部出局" in rules_prompt(SEVEN)
+    assert "狼人（狼王不可）" in rules_prompt(TWELVE) and "被毒死则不能" in rules_prompt(TWELVE)
+    assert "狼人、狼王白天" in rules_prompt(STRICT) and "，自爆则不能" in rules_prompt(STRICT)
+    only_king = replace(TWELVE, deck=(Role.WOLF_KING, Role.VILLAGER, Role.VILLAGER))
+    assert "自爆" not in rules_prompt(only_king) and "狼人1名" not in rules_prompt(only_king)
+
+
+# --- system prompt --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: preset.name)
+def test_every_role_of_every_preset_has_guidance_and_knows_itself(preset):
+    for role in set(preset.deck):
+        text = system_prompt(preset, 3, role)
+        assert f"你是3号，身份是{ROLE_NAMES[role]}，属{SIDE_NAMES[role.side]}" in text
+        assert rules_prompt(preset) in text and REPLY_FORMAT in text and "{" not in text
+        assert SYSTEM_TEMPLATES[role.value] in text
+
+
+def test_there_is_a_template_for_the_whole_and_for_each_role():
+    assert set(SYSTEM_TEMPLATES) == {"system", *(role.value for role in Role)}
+    assert len(set(SYSTEM_TEMPLATES.values())) == len(SYSTEM_TEMPLATES)
+    check_templates(SYSTEM_TEMPLATES)
+
+
+SYSTEM = "{rules}|{reply_format}|{seat}|{role}|{guidance}"
+
+
+def test_system_prompt_templates_can_be_replaced():
+    text = system_prompt(TINY, 1, Role.WOLF, {"wolf": "{seat}要狠", "system": SYSTEM + "|{side}", "seer": "不看"})
+    assert text == f"{rules_prompt(TINY)}|{REPLY_FORMAT}|1号|狼人|1号要狠|狼人阵营"
+
+
+def test_literal_braces_are_safe():
+    braces = '{"json": 1} {} {x: 1} { seat } {0} {{seat}} {{unknown}} {{}} }{'
+    shown = '{"json": 1} {} {x: 1} { seat } {0} {seat} {unknown} {{}} }{'
+    text = system_prompt(TINY, 1, Role.WOLF, {"system": SYSTEM + braces, "wolf": braces})
+    # The guidance is inserted as it came out, not filled once more.
+    assert text == f"{rules_prompt(TINY)}|{REPLY_FORMAT}|1号|狼人|{shown}{shown}"
+
+
+@pytest.mark.parametrize(
+    ("templates", "problems"),
+    [
+        ({"wolff": ""}, [r"unknown template prompt_wolff; valid: prompt_system, prompt_wolf, prompt_wolf_king"]),
+        ({"guidance_wolf": ""}, [r"unknown template prompt_guidance_wolf"]),
+        (
+            {"system": SYSTEM + "{sead}"},
+            [r"prompt_system uses unknown \{sead\}; valid: \{guidance\}, \{reply_format\}"],
+        ),
+        ({"system": SYSTEM + "{身份}{Seat}"}, [r"prompt_system uses unknown \{Seat\}, \{身份\}"]),
+        ({"system": SYSTEM.replace("{rules}", "{{rules}}")}, [r"prompt_system lacks \{rules\}; valid: .*\{side\}"]),
+        ({"system": ""}, [r"lacks \{guidance\}, \{reply_format\}, \{role\}, \{rules\}, \{seat\};"]),
+        ({"seer": "{rules}"}, [r"prompt_seer uses unknown \{rules\}; valid: \{role\}, \{seat\}, \{side\}"]),
+        ({"seer": "{a}", "witch": "{b}", "cupid": ""}, ["prompt_seer", "prompt_witch", "prompt_cupid"]),
+    ],
+)
+def test_templates_that_cannot_be_used_are_named_all_at_once(templates, problems):
+    for problem in problems:
+        with pytest.raises(ValueError, match=problem):
+            check_templates(templates)
+        # A game whose deal lacks the role is refused as well: the run is wrong as a whole.
+        with pytest.raises(ValueError, match=problem):
+            system_prompt(TINY, 1, Role.VILLAGER, templates)
+
+
+@pytest.mark.parametrize("required", ["rules", "reply_format", "seat", "role", "guidance"])
+def test_the_whole_must_hold_what_a_seat_needs(required):
+    check_templates({"system": SYSTEM})
+    with pytest.raises(ValueError, match=rf"prompt_system lacks \{{{required}\}}"):
+        check_templates({"system": SYSTEM.replace(f"{{{required}}}", "")})
 
 
 def test_fill_works_in_one_pass_and_leaves_other_braces():
-    assert fill('{a}{b} {"json": 1} {}', a="{b}", b="{a}") == '{b}{a} {"json": 1} {}'
+    assert fill('{a}{b} {"json": 1} {} {{a}}', a="{b}", b="{{a}}") == '{b}{{a}} {"json": 1} {} {a}'
+    assert placeholders('{a}{b_1} {"json": 1} {} {{c}}') == {"a", "b_1"}
     with pytest.raises(ValueError, match=r"unknown \{c\}; known: a, b"):
         fill("{c}", a=1, b=2)
 
 
-@pytest.mark.parametrize("preset", TEST_PRESETS, ids=lambda preset: preset.name)
-def test_the_rules_text_states_every_field_of_the_preset(preset):
-    text = rules_prompt(preset)
-    assert len(text) <= 350
-    assert f"{len(preset.deck)}人" in text and f"第{preset.round_limit}天" in text
-    for role in set(preset.deck):
-        assert f"{ROLE_NAMES[role]}{preset.deck.count(role)}名" in text
-    changes = {
-        "win_rule": next(rule for rule in WinRule if rule is not preset.win_rule),
-        "round_limit": preset.round_limit + 1,
-        "wolves_may_pass": not preset.wolves_may_pass,
-        "wolves_may_hit_wolves": not preset.wolves_may_hit_wolves,
-        "may_abstain": not preset.may_abstain,
-        "deck": (*preset.deck, Role.VILLAGER),
-    }
-    if preset.deck.count(Role.WOLF) > 1:
-        changes["wolf_talk_rounds"] = preset.wolf_talk_rounds + 1
-    for field, value in changes.items():
-        assert rules_prompt(replace(preset, **{field: value})) != text, field
+# --- questions ------------------------------------------------------------------------------------------------------
 
 
-def test_the_rules_text_names_both_win_rules():
-    assert "存活狼人不少于存活好人" in rules_prompt(STRICT)
-    assert "神职全部出局或村民全部出局" in rules_prompt(SEVEN)
+def ask(decision, targets=(), options=(), *, may_pass=True, speech_chars=0, subject=None) -> Request:
+    default = Action() if may_pass else Action((*targets, *options)[0])
+    return Request(2, decision, 1, Phase.DISCUSSION, targets, options, may_pass, speech_chars, default, subject)
 
 
-def test_every_role_of_every_preset_has_guidance_and_knows_itself():
-    for preset in PRESETS.values():
-        for role in set(preset.deck):
-            text = system_prompt(preset, 3, role)
-            assert f"你是3号，身份是{ROLE_NAMES[role]}，属{SIDE_NAMES[role.side]}" in text
-            assert rules_prompt(preset) in text and "决定：" in text and "{" not in text
-
-
-def test_system_prompt_templates_can_be_replaced_by_name_only():
-    text = system_prompt(TINY, 1, Role.WOLF, {"guidance_wolf": "狠一点{x: 1}", "system": "{seat}|{guidance}|{rules}"})
-    assert text == f"1号|狠一点{{x: 1}}|{rules_prompt(TINY)}"
-    with pytest.raises(ValueError, match=r"unknown prompt templates \['guidance_wolff'\].*guidance_wolf"):
-        system_prompt(TINY, 1, Role.WOLF, {"guidance_wolff": ""})
-    with pytest.raises(ValueError, match=r"unknown \{sead\}"):
-        system_prompt(TINY, 1, Role.WOLF, {"system": "{sead}"})
-    assert "system" in SYSTEM_TEMPLATES
-
-
-VOTE = Request(2, Decision.EXILE_VOTE, 1, Phase.EXILE_VOTE, (1, 3, 4), True, False, Action())
+VOTE = ask(Decision.EXILE_VOTE, (1, 3, 4))
+EXPLODE = (Option.EXPLODE,)
+QUESTIONS = {
+    Decision.WOLF_TALK: ask(Decision.WOLF_TALK, (1, 3), speech_chars=80),
+    Decision.GUARD: ask(Decision.GUARD, (1, 2)),
+    Decision.WOLF_KILL: ask(Decision.WOLF_KILL, (1, 3)),
+    Decision.SEER_CHECK: ask(Decision.SEER_CHECK, (1, 3)),
+    Decision.WITCH: ask(Decision.WITCH, (1, 3), (Option.SAVE,), subject=3),
+    Decision.SIGN_UP: ask(Decision.SIGN_UP, (), (Option.RUN,)),
+    Decision.CAMPAIGN_SPEECH: ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, *EXPLODE), speech_chars=80),
+    Decision.SHERIFF_VOTE: ask(Decision.SHERIFF_VOTE, (1, 3), EXPLODE),
+    Decision.SHERIFF_PK_SPEECH: ask(Decision.SHERIFF_PK_SPEECH, (), EXPLODE, speech_chars=80),
+    Decision.SHERIFF_PK_VOTE: ask(Decision.SHERIFF_PK_VOTE, (1, 3)),
+    Decision.LAST_WORDS: ask(Decision.LAST_WORDS, speech_chars=80),
+    Decision.SHOT: ask(Decision.SHOT, (1, 3)),
+    Decision.BADGE: ask(Decision.BADGE, (1, 3)),
+    Decision.SPEAKING_ORDER: ask(Decision.SPEAKING_ORDER, (), (Option.DEAD_LEFT, Option.DEAD_RIGHT), may_pass=False),
+    Decision.SPEECH: ask(Decision.SPEECH, (), EXPLODE, speech_chars=80),
+    Decision.CLOSING_SPEECH: ask(Decision.CLOSING_SPEECH, (1, 3), EXPLODE, speech_chars=80),
+    Decision.EXILE_VOTE: VOTE,
+    Decision.PK_SPEECH: ask(Decision.PK_SPEECH, speech_chars=80),
+    Decision.PK_VOTE: ask(Decision.PK_VOTE, (1, 3), EXPLODE),
+}
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_every_question_lists_what_is_legal_and_the_form(decision):
-    speaks = decision in (Decision.WOLF_TALK, Decision.SPEECH, Decision.PK_SPEECH, Decision.LAST_WORDS)
-    request = replace(VOTE, decision=decision, speaks=speaks, targets=() if speaks else VOTE.targets)
+def test_every_question_lists_what_is_legal_in_the_parsers_words(decision):
+    request = QUESTIONS[decision]
     question = render_question(request)
-    assert question.startswith(f"{REFEREE}2号，") and "\n" not in question
-    if speaks:
-        assert "“过”" in question and "决定" not in question
-    else:
-        assert all(choice_name(target, decision) in question for target in choices(request)) and "决定：" in question
+    assert question.startswith(f"{REFEREE}2号，") and "\n" not in question and "None" not in question
+    for choice in choices(request):
+        word = choice_name(choice, decision)
+        assert word in question
+        if request.speaks and choice is None:
+            assert parse_reply("过", request) == Action()
+        else:
+            assert parse_reply(f"决定：{word}", request) == Action(choice)
+    assert ("不超过80字" in question and "“过”" in question) == request.speaks
 
 
-def test_a_question_offers_passing_only_where_it_is_legal():
-    assert "弃票" in render_question(VOTE)
+@pytest.mark.parametrize("decision", Decision)
+def test_every_form_that_a_question_shows_is_understood(decision):
+    request = QUESTIONS[decision]
+    forms = [part.split("”")[0] for part in render_question(request).split("“")[1:]]
+    assert len(forms) == len(set(forms)) >= 1
+    read = {parse_reply(form.replace("X", "1"), request).choice for form in forms}
+    # One form stands for all seats.
+    assert read == {*request.targets[:1], *choices(request)[len(request.targets) :]}
+
+
+def test_a_question_offers_only_what_is_legal():
+    assert "弃票" in render_question(VOTE) and "自爆" not in render_question(VOTE)
     assert "弃票" not in render_question(replace(VOTE, may_pass=False))
+    assert "自爆" not in render_question(replace(QUESTIONS[Decision.SPEECH], options=()))
+    assert "退水" not in render_question(replace(QUESTIONS[Decision.CAMPAIGN_SPEECH], options=EXPLODE))
+    poison_only = render_question(replace(QUESTIONS[Decision.WITCH], options=(), subject=None))
+    assert "救" not in poison_only and "被袭击" not in poison_only and "毒3号" in poison_only
+    save_only = render_question(replace(QUESTIONS[Decision.WITCH], targets=()))
+    assert "毒" not in save_only and "今夜3号被袭击" in save_only and "“决定：救”" in save_only
+
+
+def test_a_question_reads_well():
+    assert render_question(VOTE) == (
+        "【裁判】2号，请投票放逐一人，可选：1号、3号、4号、弃票。最后一行写“决定：X号”或“决定：弃票”。"
+    )
+    assert render_question(QUESTIONS[Decision.SPEECH]) == (
+        "【裁判】2号，轮到你发言。直接写要说的话，不超过80字；无话可说就写“过”。如要自爆，最后一行写“决定：自爆”。"
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "whose"),
+    [(Option.DEAD_LEFT, Option.DEAD_RIGHT, "昨夜死者"), (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT, "警长")],
+)
+def test_the_speaking_order_says_who_starts_and_which_way(left, right, whose):
+    question = render_question(replace(QUESTIONS[Decision.SPEAKING_ORDER], options=(left, right)))
+    assert f"{OPTION_WORDS[left]}是从{whose}的后一位起，号码递增" in question
+    assert f"{OPTION_WORDS[right]}是从{whose}的前一位起，号码递减" in question
 
 
 def test_the_re_ask_says_what_was_wrong_and_asks_again():
@@ -204,54 +505,9 @@ def test_the_re_ask_says_what_was_wrong_and_asks_again():
 
 
 def test_an_observation_is_shown_as_news_and_question():
-    state = new_game(TINY, 1)
-    request = pending(state)[0]
-    shown = render_observation(observe(state, request.seat))
-    assert shown.splitlines()[-1] == render_question(request)
-    assert shown.splitlines()[1] == f"{REFEREE}{request.seat}号的身份是{ROLE_NAMES[state.role_of(request.seat)]}。"
-    sleeper = next(seat for seat in TINY.seats if state.role_of(seat) is Role.VILLAGER)
-    assert "，请" not in render_observation(observe(state, sleeper))
-
-
-@given(st.sampled_from(TEST_PRESETS), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
-def test_a_recap_tells_a_seat_only_what_it_may_know(preset, seed):
-    state = play_random(preset, seed, seed)
-    for seat in preset.seats:
-        recap = render_recap(state.events, seat)
-        secret = [event for event in state.events if not event.visible_to(seat)]
-        known = {render_event(event) for event in state.events if event.visible_to(seat)}
-        assert recap == render_recap([event for event in state.events if event.visible_to(seat)], seat)
-        assert f"你是{seat}号" in recap
-        assert not any(line in recap.splitlines() for line in {render_event(e) for e in secret} - known)
-        assert f"{seat}号的身份是{ROLE_NAMES[state.role_of(seat)]}" in recap
-
-
-def test_a_recap_of_the_longest_tiny_game_fits_a_small_context():
-    longest = max((play_random(TINY, seed, seed) for seed in range(300)), key=lambda state: len(state.events))
-    wordy = [replace(event, text="好" * 300) if event.text else event for event in longest.events]
-    assert len(render_recap(wordy, 1)) < 1600
-
-
-def test_scripted_sentences_read_back():
-    claim = say_seer_claim([(1, 3, Side.WOLF), (2, 11, Side.GOOD)])
-    assert CHECK_CLAIM.findall(claim) == [("1", "3", "狼人"), ("2", "11", "好人")]
-    assert CHECK_CLAIM.findall(say_seer_claim([])) == []
-    assert ACCUSATION.findall(say_accusation(11)) == ["11"]
-    assert ACCUSATION.findall(say_following(3, 12)) == ["12"]
-    assert KILL_PROPOSAL.findall(say_kill_proposal(4)) == ["4"]
-
-
-def test_a_transcript_shows_roles_first_and_every_event_with_who_knew():
-    state = play_brains(SEVEN, 4, ScriptedBrain)
-    text = render_transcript(SEVEN, 4, state.events, winner(state))
-    lines = text.splitlines()
-    assert lines[0] == "# 7p_test，种子4" and lines[2] == "## 身份"
-    assert [line.split("（")[0] for line in lines[3:10]] == [
-        f"{seat}号　{ROLE_NAMES[state.role_of(seat)]}" for seat in SEVEN.seats
-    ]
-    for event in state.events:
-        if event.kind in (EventKind.SPEECH, EventKind.WOLF_SAYS, EventKind.SEER_RESULT, EventKind.VOTE):
-            assert any(line.startswith(render_event(event)) for line in lines)
-    assert "（仅" in text and f"## 结果：{RESULT_NAMES[winner(state)]}" in text
-    assert "## 结果：未结束" in render_transcript(SEVEN, 4, state.events[:-1], None)
+    news = (event(EventKind.DAY_BREAKS), event(EventKind.SPEECH, seat=3, text="好" * 300))
+    observation = Observation(2, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3, 4), None, news, VOTE)
+    assert render_observation(observation) == f"{render_events(news)}\n{render_question(VOTE)}"
+    assert "好" * 300 in render_observation(observation)
+    assert render_observation(replace(observation, request=None)) == render_events(news)
+    assert render_observation(replace(observation, events=())) == render_question(VOTE)

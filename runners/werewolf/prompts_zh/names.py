@@ -1,0 +1,138 @@
+"""What everything is called: roles, sides, phases, results, choices; and the words of a decision line.
+
+Questions list these words and ``replies`` reads them, so what is offered is what is understood.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from runners.werewolf.game import Choice, Decision, Option, Phase, Result, Role, Side
+
+REFEREE = "【裁判】"
+"""How every line of the referee begins, and no other."""
+
+SIDE_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人阵营", Side.GOOD: "好人阵营"}
+CHECK_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人", Side.GOOD: "好人"}
+"""What a seer's check calls each side."""
+
+ROLE_NAMES: Mapping[Role, str] = {
+    Role.WOLF: "狼人",
+    Role.WOLF_KING: "狼王",
+    Role.VILLAGER: "村民",
+    Role.SEER: "预言家",
+    Role.WITCH: "女巫",
+    Role.HUNTER: "猎人",
+    Role.GUARD: "守卫",
+}
+PHASE_NAMES: Mapping[Phase, str] = {
+    Phase.NIGHTFALL: "天黑",
+    Phase.WOLF_TALK: "狼人商议",
+    Phase.NIGHT_ACTIONS: "夜间行动",
+    Phase.WITCH_ACTION: "女巫用药",
+    Phase.DAWN: "天亮",
+    Phase.SIGN_UP: "上警",
+    Phase.CAMPAIGN: "警上发言",
+    Phase.SHERIFF_VOTE: "警长投票",
+    Phase.SHERIFF_PK_SPEECH: "警长PK发言",
+    Phase.SHERIFF_PK_VOTE: "警长PK投票",
+    Phase.ANNOUNCEMENT: "公布死讯",
+    Phase.AFTERMATH: "死后结算",
+    Phase.LAST_WORDS: "遗言",
+    Phase.SHOT: "开枪",
+    Phase.BADGE: "移交警徽",
+    Phase.SPEAKING_ORDER: "决定发言顺序",
+    Phase.DISCUSSION: "白天发言",
+    Phase.EXILE_VOTE: "放逐投票",
+    Phase.PK_SPEECH: "PK发言",
+    Phase.PK_VOTE: "PK投票",
+    Phase.GAME_OVER: "游戏结束",
+}
+RESULT_NAMES: Mapping[Result, str] = {
+    Result.WOLF: "狼人阵营胜利",
+    Result.GOOD: "好人阵营胜利",
+    Result.DRAW: "平局",
+}
+
+# --- choices --------------------------------------------------------------------------------------------------------
+
+DECISION_MARKER = "决定"
+SPEECH_MARKER = "发言"
+SILENCE = "过"
+POISON = "毒"
+"""Before the seat that the witch poisons, as in ``毒3号``."""
+
+OPTION_WORDS: Mapping[Option, str] = {
+    Option.SAVE: "救",
+    Option.RUN: "上警",
+    Option.WITHDRAW: "退水",
+    Option.EXPLODE: "自爆",
+    Option.SHERIFF_LEFT: "警左",
+    Option.SHERIFF_RIGHT: "警右",
+    Option.DEAD_LEFT: "死左",
+    Option.DEAD_RIGHT: "死右",
+}
+PASS_WORDS: Mapping[Decision, str] = {
+    Decision.WOLF_TALK: "不提议",
+    Decision.GUARD: "空守",
+    Decision.WOLF_KILL: "空刀",
+    Decision.SEER_CHECK: "不查验",
+    Decision.WITCH: "不用药",
+    Decision.SIGN_UP: "不上警",
+    Decision.CAMPAIGN_SPEECH: SILENCE,
+    Decision.SHERIFF_VOTE: "弃票",
+    Decision.SHERIFF_PK_SPEECH: SILENCE,
+    Decision.SHERIFF_PK_VOTE: "弃票",
+    Decision.LAST_WORDS: SILENCE,
+    Decision.SHOT: "不开枪",
+    Decision.BADGE: "撕毁",
+    Decision.SPEECH: SILENCE,
+    Decision.CLOSING_SPEECH: "不归票",
+    Decision.EXILE_VOTE: "弃票",
+    Decision.PK_SPEECH: SILENCE,
+    Decision.PK_VOTE: "弃票",
+}
+"""The word for choosing nobody; SPEAKING_ORDER may not be passed."""
+
+
+def seat_name(seat: int) -> str:
+    """``3`` -> ``3号``."""
+    return f"{seat}号"
+
+
+def seat_names(seats: Iterable[int]) -> str:
+    """``3, 5`` -> ``3号、5号``."""
+    return "、".join(map(seat_name, seats))
+
+
+def choice_name(choice: Choice, decision: Decision) -> str:
+    """The exact word of a choice: ``3号``, ``毒3号``, an option's word, or the decision's word for nobody."""
+    if choice is None:
+        return PASS_WORDS[decision]
+    if isinstance(choice, Option):
+        return OPTION_WORDS[choice]
+    return (POISON if decision is Decision.WITCH else "") + seat_name(choice)
+
+
+# --- what replies are read with -------------------------------------------------------------------------------------
+
+NEGATION = re.compile(r"不|没|勿|未|莫|甭|否|(?<![特区分级])别|非(?!常)")
+BARE_NEGATION = re.compile(r"(?:不|否|别|没)[了是行要可对有能]?")
+"""A clause that takes back what stands in another, as in ``上警？不了``."""
+UNDECIDED = re.compile(r"(?:不[会能想要敢再]?|没有?|未|别|无法)$")
+"""Before the decision marker it says that nothing is decided, as in ``还没决定：``."""
+LIST_GAP = re.compile(r"\s*[、,或和与跟及/~-]\s*")
+"""What stands between the numbers of a list, as in ``3、4号`` (after NFKC)."""
+CHINESE_NUMBERED_SEAT = re.compile(r"[一二三四五六七八九十]\s*号")
+LEAD_IN = r"(?:我|选择|选|决定|打算|准备|就|还是|要(?!不)|会(?!不)|今[夜晚天]|这[次轮夜])*"
+"""What may stand before the word of a choice in its clause; ``要不上警`` proposes to run, it does not decline."""
+LEAD_OUT = r"(?:警徽|吧|了|啊)*"
+"""What may stand after the word of a choice in its clause."""
+
+REPLY_ERRORS: Mapping[str, str] = {
+    "empty": "回复是空的",
+    "no_choice": "没有找到明确的选择",
+    "ambiguous": "看不出选的是哪一个",
+    "negated": "选择带有否定，看不出要选什么",
+    "illegal_target": "所选不在可选范围内",
+}
+"""By the code of a ``replies.ReplyError``: what a player is told when it is asked again."""

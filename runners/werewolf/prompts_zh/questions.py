@@ -1,0 +1,104 @@
+"""What a seat is asked: the question, everything that is legal, and the exact form of the answer."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from runners.werewolf.game import Decision, Observation, Option, Request, choices
+from runners.werewolf.prompts_zh.names import (
+    DECISION_MARKER,
+    PASS_WORDS,
+    POISON,
+    REFEREE,
+    SILENCE,
+    choice_name,
+    seat_name,
+)
+from runners.werewolf.prompts_zh.record import render_events
+
+if TYPE_CHECKING:
+    from runners.werewolf.replies import ReplyError
+
+_QUESTIONS: Mapping[Decision, str] = {
+    Decision.WOLF_TALK: "请对同伴说一句今夜的打算，并可提议袭击谁",
+    Decision.GUARD: "请选择今夜守护谁",
+    Decision.WOLF_KILL: "请选择今夜袭击谁",
+    Decision.SEER_CHECK: "请选择今夜查验谁",
+    Decision.WITCH: "请选择今夜如何用药",
+    Decision.SIGN_UP: "请决定是否上警竞选警长",
+    Decision.CAMPAIGN_SPEECH: "请发表竞选警长的发言",
+    Decision.SHERIFF_VOTE: "请投票选警长",
+    Decision.SHERIFF_PK_SPEECH: "你与人平票，请为竞选警长再次发言",
+    Decision.SHERIFF_PK_VOTE: "请在PK台上的人中投票选警长",
+    Decision.LAST_WORDS: "请留遗言",
+    Decision.SHOT: "你已出局，请选择是否开枪带走一人",
+    Decision.BADGE: "你已出局，请把警徽移交给一人或撕毁",
+    Decision.SPEAKING_ORDER: "你是警长，请选择今天的发言顺序，你最后发言",
+    Decision.SPEECH: "轮到你发言",
+    Decision.CLOSING_SPEECH: "你是警长，请最后发言，并可归票",
+    Decision.EXILE_VOTE: "请投票放逐一人",
+    Decision.PK_SPEECH: "你在PK台上，请为自己发言",
+    Decision.PK_VOTE: "请在PK台上的人中投票放逐一人",
+}
+_MEANINGS: Mapping[Option, str] = {
+    Option.SHERIFF_LEFT: "从警长的后一位起，号码递增",
+    Option.SHERIFF_RIGHT: "从警长的前一位起，号码递减",
+    Option.DEAD_LEFT: "从昨夜死者的后一位起，号码递增",
+    Option.DEAD_RIGHT: "从昨夜死者的前一位起，号码递减",
+}
+"""What an option means, where its word does not say."""
+
+_NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSING_SPEECH: "归票"}
+"""What it is called to name a seat at the end of a speech."""
+
+
+def render_question(request: Request) -> str:
+    """The question on one line, with everything that is legal and the exact form of the answer."""
+    about = "" if request.subject is None else f"今夜{seat_name(request.subject)}被袭击，"
+    question = f"{REFEREE}{seat_name(request.seat)}，{about}{_QUESTIONS[request.decision]}"
+    # The options that ride on a speech are offered with their own form, after the speech's.
+    offered = request.targets if request.speaks else choices(request)
+    if offered:
+        question += f"，可选：{'、'.join(choice_name(choice, request.decision) for choice in offered)}"
+    meanings = [f"{choice_name(o, request.decision)}是{_MEANINGS[o]}" for o in request.options if o in _MEANINGS]
+    explained = f"{'；'.join(meanings)}。" if meanings else ""
+    return f"{question}。{explained}{_speech_form(request) if request.speaks else _choice_form(request)}"
+
+
+def render_observation(observation: Observation) -> str:
+    """What a seat is shown at its turn: what is new to it, then the question, if it is asked one."""
+    parts = [render_events(observation.events)]
+    if observation.request is not None:
+        parts.append(render_question(observation.request))
+    return "\n".join(part for part in parts if part)
+
+
+def render_reply_error(error: "ReplyError", request: Request) -> str:
+    """The one re-ask after a reply that could not be used: what was wrong, and the question again."""
+    return f"{REFEREE}刚才的回答无效：{error.message}。\n{render_question(request)}"
+
+
+def _choice_form(request: Request) -> str:
+    return f"最后一行写{'或'.join(map(_decision_line, _answer_words(request)))}。"
+
+
+def _speech_form(request: Request) -> str:
+    form = f"直接写要说的话，不超过{request.speech_chars}字；无话可说就写“{SILENCE}”。"
+    if request.targets:
+        passing = PASS_WORDS[request.decision]
+        form += f"如要{_NAMING[request.decision]}，最后一行写{_decision_line('X号')}，否则写{_decision_line(passing)}。"
+    for option in request.options:
+        word = choice_name(option, request.decision)
+        form += f"如要{word}，最后一行写{_decision_line(word)}。"
+    return form
+
+
+def _answer_words(request: Request) -> Iterable[str]:
+    """The words of a decision line, with one form for all seats."""
+    if request.targets:
+        yield f"{POISON}X号" if request.decision is Decision.WITCH else "X号"
+    for choice in choices(request)[len(request.targets) :]:
+        yield choice_name(choice, request.decision)
+
+
+def _decision_line(word: str) -> str:
+    return f"“{DECISION_MARKER}：{word}”"
