@@ -1,4 +1,4 @@
-"""Shared by the game's tests: presets beyond the shipped one, and ways to play a game through."""
+"""Shared by the game's tests: presets beyond the shipped ones, and ways to play a game through."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +8,7 @@ from runners.werewolf.game import (
     PRESETS,
     Action,
     GameState,
+    Option,
     Preset,
     Request,
     Role,
@@ -21,22 +22,21 @@ from runners.werewolf.game import (
 )
 
 TINY = PRESETS["5p_tiny"]
+NINE = PRESETS["9p"]
+TWELVE = PRESETS["12p_sheriff"]
 
-SEVEN = Preset(
-    name="7p_test",
-    deck=(Role.WOLF, Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER),
-    win_rule=WinRule.WIPE_A_KIND,
-    round_limit=3,
-    wolf_talk_rounds=2,
-    wolves_may_pass=True,
-    wolves_may_hit_wolves=True,
-    may_abstain=True,
-)
-"""Two wolves that talk, may pass and may hit their own: every rule that 5p_tiny leaves out."""
+
+def deck(**counts: int) -> tuple[Role, ...]:
+    """``deck(wolf=2, seer=1)``: the roles, in the order named."""
+    return tuple(Role(name) for name, count in counts.items() for _ in range(count))
+
+
+SEVEN = Preset(name="7p_test", deck=deck(wolf=2, seer=1, villager=4), round_limit=3)
+"""Two wolves that talk, may pass and may hit their own; no other night role than the seer."""
 
 STRICT = Preset(
     name="6p_strict",
-    deck=(Role.WOLF, Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER),
+    deck=deck(wolf=2, seer=1, villager=3),
     win_rule=WinRule.PARITY,
     round_limit=2,
     wolf_talk_rounds=0,
@@ -46,16 +46,80 @@ STRICT = Preset(
 )
 """Nobody may pass, and the wolves do not talk."""
 
-TEST_PRESETS = (TINY, SEVEN, STRICT)
+STRICT_ELECTION = Preset(
+    name="8p_strict_election",
+    deck=deck(wolf=2, wolf_king=1, witch=1, guard=1, hunter=1, villager=2),
+    win_rule=WinRule.PARITY,
+    round_limit=3,
+    sheriff=True,
+    wolf_talk_rounds=0,
+    wolves_may_pass=False,
+    wolves_may_hit_wolves=False,
+    wolves_may_explode=True,
+    may_abstain=False,
+)
+"""As STRICT, with a sheriff that must be voted for."""
+
+EVERYTHING = Preset(
+    name="10p_everything",
+    deck=deck(wolf=2, wolf_king=1, seer=1, witch=1, hunter=1, guard=1, villager=3),
+    speech_chars=30,
+    sheriff=True,
+    wolf_talk_rounds=3,
+    wolves_may_explode=True,
+    wolf_king_may_explode=True,
+    witch_self_save=True,
+)
+"""Every option on."""
+
+GUNS = Preset(
+    name="9p_guns",
+    deck=deck(wolf=1, wolf_king=2, witch=1, hunter=3, villager=2),
+    sheriff=True,
+    wolves_may_explode=True,
+)
+"""Long chains of shots."""
+
+VILLAGERS = Preset(
+    name="6p_villagers", deck=deck(wolf=2, villager=4), round_limit=3, sheriff=True, wolves_may_explode=True
+)
+"""Nobody has a gift; a sheriff at a small table."""
+
+GODS = Preset(
+    name="6p_gods", deck=deck(wolf_king=2, seer=1, witch=1, hunter=1, guard=1), round_limit=4, witch_self_save=True
+)
+"""No villagers."""
+
+ONE_DAY = Preset(
+    name="7p_one_day",
+    deck=deck(wolf=2, wolf_king=1, seer=1, hunter=1, villager=2),
+    round_limit=1,
+    sheriff=True,
+    wolves_may_explode=True,
+)
+"""The round limit is reached at once, also by an explosion."""
+
+TEST_PRESETS = (*PRESETS.values(), SEVEN, STRICT, STRICT_ELECTION, EVERYTHING, GUNS, VILLAGERS, GODS, ONE_DAY)
+
+RIDING = (Option.EXPLODE, Option.WITHDRAW)
+RIDING_RATE = 0.05
+"""How often a random player takes an option that rides on a question: each one cuts a day or an election short."""
 
 Chooser = Callable[[Request], Action]
 
 
 def random_action(request: Request, rng: random.Random) -> Action:
-    return Action(rng.choice(choices(request)), rng.choice(("", "我是好人", "我怀疑2号")) if request.speaks else "")
+    """A legal answer: any choice, those that ride along seldom."""
+    riding = [option for option in request.options if option in RIDING]
+    if riding and rng.random() < RIDING_RATE:
+        choice = rng.choice(riding)
+    else:
+        choice = rng.choice([choice for choice in choices(request) if choice not in riding])
+    return Action(choice, rng.choice(("", "我是好人", "我怀疑2号")) if request.speaks else "")
 
 
 def answer_all(state: GameState, choose: Chooser) -> dict[int, Action]:
+    """The answer of ``choose`` to every question that is put now."""
     return {request.seat: choose(request) for request in pending(state)}
 
 
@@ -68,17 +132,34 @@ def steps(state: GameState, choose: Chooser) -> Iterator[tuple[GameState, Mappin
         state = following
 
 
-def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
+def random_steps(
+    preset: Preset, seed: int, play_seed: int
+) -> Iterator[tuple[GameState, Mapping[int, Action], GameState]]:
+    """``steps`` of a game of random players."""
     rng = random.Random(play_seed)
-    state = new_game(preset, seed)
-    for _, _, following in steps(state, lambda request: random_action(request, rng)):
-        state = following
+    return steps(new_game(preset, seed), lambda request: random_action(request, rng))
+
+
+def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
+    """The end of a game of random players."""
+    *_, (_, _, state) = random_steps(preset, seed, play_seed)
     return state
 
 
-def play_brains(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> GameState:
+def brain_steps(
+    preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]
+) -> Iterator[tuple[GameState, Mapping[int, Action], GameState]]:
+    """``steps`` of a game in which every seat is played by ``brain`` from what it sees."""
     brains = {seat: brain(random.Random(f"{seed}/{seat}")) for seat in preset.seats}
     state = new_game(preset, seed)
     while winner(state) is None:
-        state = apply(state, {r.seat: brains[r.seat].act(observe(state, r.seat)) for r in pending(state)})
+        actions = {r.seat: brains[r.seat].act(observe(state, r.seat)) for r in pending(state)}
+        following = apply(state, actions)
+        yield state, actions, following
+        state = following
+
+
+def play_brains(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> GameState:
+    """The end of a game in which every seat is played by ``brain``."""
+    *_, (_, _, state) = brain_steps(preset, seed, brain)
     return state

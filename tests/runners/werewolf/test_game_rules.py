@@ -1,282 +1,173 @@
-"""Locks the course of a game, rule by rule, on chosen deals."""
+"""The referee itself: deals, presets, what is refused and in which words, and that states never change.
+
+The rules, one file for each part of a round: test_game_night, test_game_election, test_game_explosion,
+test_game_aftermath, test_game_day.
+"""
 
 import copy
 from collections import Counter
 from dataclasses import replace
 
 import pytest
-from game_playing import SEVEN, STRICT, TINY, answer_all
+from game_playing import NINE, SEVEN, STRICT, TINY, TWELVE, answer_all, deck
+from game_scripts import play, question, read_script, step, until
 
 from runners.werewolf.game import (
+    OPTIONS,
+    PRESETS,
     Action,
-    Decision,
-    EventKind,
-    GameState,
     IllegalAction,
+    Option,
     Phase,
-    Result,
+    Preset,
     Role,
     Side,
     WinRule,
     apply,
     check,
+    choices,
     deal,
     get_preset,
+    legal,
     new_game,
     observe,
     pending,
-    winner,
 )
-from runners.werewolf.game.rules import outcome
 
-W, S, V = Role.WOLF, Role.SEER, Role.VILLAGER
-TINY_DEAL = (W, S, V, V, V)
-SEVEN_DEAL = (W, W, S, V, V, V, V)
+TINY_DEAL = deck(wolf=1, seer=1, villager=3)
 
 
-def kinds(state: GameState) -> list[EventKind]:
-    return [event.kind for event in state.events]
+# --- deals and presets ------------------------------------------------------------------------------------------------
 
 
-def last(state: GameState, kind: EventKind):
-    return next(event for event in reversed(state.events) if event.kind is kind)
+def test_the_shipped_presets_deal_what_the_rules_say():
+    decks = {name: {role.value: count for role, count in Counter(p.deck).items()} for name, p in PRESETS.items()}
+    assert decks == {
+        "12p_sheriff": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, wolf_king=1),
+        "9p": dict(villager=3, seer=1, witch=1, hunter=1, wolf=3),
+        "7p": dict(villager=3, seer=1, witch=1, wolf=2),
+        "5p_tiny": dict(villager=3, seer=1, wolf=1),
+    }
+    assert {name for name, preset in PRESETS.items() if preset.sheriff} == {"12p_sheriff"}
+    assert {name for name, preset in PRESETS.items() if preset.wolves_may_explode} == {"12p_sheriff"}
+    assert {name for name, preset in PRESETS.items() if preset.witch_self_save} == {"7p"}
+    assert {name for name, preset in PRESETS.items() if preset.win_rule is WinRule.PARITY} == {"5p_tiny"}
+    assert not any(preset.wolf_king_may_explode for preset in PRESETS.values())
 
 
-def night(state: GameState, victim: int | None, checked: int | None = None) -> GameState:
-    """Let the wolves talk if they do, all choose ``victim``, and the seer check ``checked``."""
-    while state.phase is Phase.WOLF_TALK:
-        state = apply(state, answer_all(state, lambda request: Action(text="嗯")))
-    target = {Decision.WOLF_KILL: victim, Decision.SEER_CHECK: checked}
-    return apply(state, answer_all(state, lambda request: Action(target[request.decision])))
-
-
-def talk(state: GameState) -> GameState:
-    """Let everybody whose turn it is speak, up to the next choice."""
-    while (requests := pending(state)) and requests[0].speaks:
-        state = apply(state, {requests[0].seat: Action(text="过场")})
-    return state
-
-
-def vote(state: GameState, **votes: int | None) -> GameState:
-    """``s3=1``: seat 3 votes for seat 1; seats not named abstain."""
-    return apply(state, answer_all(state, lambda request: Action(votes.get(f"s{request.seat}"))))
-
-
-def test_unknown_preset_names_the_valid_ones():
-    with pytest.raises(ValueError, match=r"unknown preset '9p_typo'.*5p_tiny"):
-        get_preset("9p_typo")
+def test_sides_and_kinds():
+    assert {role for role in Role if role.side is Side.WOLF} == {Role.WOLF, Role.WOLF_KING}
+    assert {role for role in Role if role.is_god} == {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD}
+    assert {role for role in Role if role.shoots} == {Role.HUNTER, Role.WOLF_KING}
 
 
 def test_the_deal_is_the_decks_and_depends_on_the_seed():
-    deals = [deal(TINY, seed) for seed in range(50)]
-    assert all(Counter(roles) == Counter(TINY.deck) for roles in deals)
-    assert len(set(deals)) > 5
-    assert new_game(TINY, 7).roles == deal(TINY, 7)
+    deals = [deal(TWELVE, seed) for seed in range(50)]
+    assert all(Counter(roles) == Counter(TWELVE.deck) for roles in deals)
+    assert len(set(deals)) == 50 and deals[7] == deal(TWELVE, 7)
+    assert new_game(TWELVE, 7).roles == deal(TWELVE, 7)
 
 
 def test_a_given_deal_must_be_the_decks():
     with pytest.raises(ValueError, match="do not deal the deck of preset '5p_tiny'"):
-        new_game(TINY, 0, roles=(W, W, S, V, V))
+        new_game(TINY, 0, roles=deck(wolf=2, seer=1, villager=2))
+    assert new_game(TINY, 0, roles=TINY_DEAL).roles == TINY_DEAL
 
 
-def test_a_lone_wolf_does_not_talk_and_wolf_and_seer_are_asked_at_once():
-    state = new_game(TINY, 0, TINY_DEAL)
-    assert [(r.seat, r.decision) for r in pending(state)] == [(1, Decision.WOLF_KILL), (2, Decision.SEER_CHECK)]
-    assert pending(state)[0].targets == (2, 3, 4, 5)
-    assert pending(state)[1].targets == (1, 3, 4, 5)
+def test_unknown_presets_and_options_name_the_valid_ones():
+    with pytest.raises(ValueError, match=r"unknown preset '9p_typo'; valid presets: 12p_sheriff, 9p, 7p, 5p_tiny"):
+        get_preset("9p_typo")
+    with pytest.raises(
+        ValueError, match=r"unknown rule options \['sherif'\] for preset '9p'; valid options: win_rule,"
+    ):
+        get_preset("9p", {"sherif": True})
 
 
-def test_wolves_talk_in_turn_and_only_wolves_hear():
-    state = new_game(SEVEN, 3, SEVEN_DEAL)
-    speakers = []
-    while state.phase is Phase.WOLF_TALK:
-        (request,) = pending(state)
-        speakers.append(request.seat)
-        assert observe(state, 4).phase is Phase.NIGHT_ACTIONS
-        state = apply(state, {request.seat: Action(text="刀3号")})
-    assert sorted(speakers) == [1, 1, 2, 2] and speakers[:2] == speakers[2:]
-    assert last(state, EventKind.WOLF_SAYS).audience == {1, 2}
-    assert [r.seat for r in pending(state)] == [1, 2, 3]
-
-
-def test_a_wolf_left_alone_no_longer_talks():
-    state = talk(night(new_game(SEVEN, 3, SEVEN_DEAL), None))
-    state = talk(vote(state, s3=1))
-    assert state.day == 2 and state.phase is Phase.NIGHT_ACTIONS
-
-
-def test_first_night_death_is_announced_then_has_last_words_then_the_others_speak():
-    state = night(new_game(TINY, 0, TINY_DEAL), victim=3, checked=1)
-    assert kinds(state)[-3:] == [EventKind.SEER_RESULT, EventKind.DAY_BREAKS, EventKind.DEATHS_ANNOUNCED]
-    assert last(state, EventKind.DEATHS_ANNOUNCED).data == {"seats": "3"}
-    assert last(state, EventKind.SEER_RESULT).data == {"side": Side.WOLF}
-    assert last(state, EventKind.SEER_RESULT).audience == {2}
-    (request,) = pending(state)
-    assert (request.seat, request.decision) == (3, Decision.LAST_WORDS)
-    state = apply(state, {3: Action(text="再见")})
-    spoken = []
-    while state.phase is Phase.DISCUSSION:
-        (request,) = pending(state)
-        spoken.append(request.seat)
-        state = apply(state, {request.seat: Action(text="嗯")})
-    assert sorted(spoken) == [1, 2, 4, 5]
-    assert [r.seat for r in pending(state)] == [1, 2, 4, 5]
-
-
-def test_a_later_night_death_has_no_last_words():
-    state = talk(night(new_game(SEVEN, 0, SEVEN_DEAL), None))
-    state = night(talk(vote(state)), victim=4)
-    assert state.day == 2 and state.phase is Phase.DISCUSSION and 4 not in state.living
-
-
-def test_a_peaceful_night_is_announced_without_names():
-    state = night(new_game(TINY, 0, TINY_DEAL), victim=None)
-    assert last(state, EventKind.DEATHS_ANNOUNCED).data == {"seats": ""}
-    assert last(state, EventKind.WOLF_TARGET).target is None
-    assert state.phase is Phase.DISCUSSION
-
-
-def test_speaking_orders_go_round_the_table_both_ways_and_from_every_seat():
-    orders = {night(new_game(TINY, seed, TINY_DEAL), None).waiting for seed in range(200)}
-    clockwise = {tuple((start + step) % 5 + 1 for step in range(5)) for start in range(5)}
-    counter = {tuple((start - step) % 5 + 1 for step in range(5)) for start in range(5)}
-    assert orders == clockwise | counter
-
-
-def test_ties_among_wolves_fall_to_a_seeded_draw_between_the_tied():
-    victims = set()
-    for seed in range(40):
-        state = new_game(SEVEN, seed, SEVEN_DEAL)
-        while state.phase is Phase.WOLF_TALK:
-            state = apply(state, answer_all(state, lambda request: Action()))
-        actions = {1: Action(4), 2: Action(None), 3: Action(5)}
-        assert apply(state, actions).events == apply(state, actions).events
-        victims.add(last(apply(state, actions), EventKind.WOLF_TARGET).target)
-    assert victims == {4, None}
-
-
-def test_wolves_may_hit_their_own_only_where_the_preset_says_so():
-    state = new_game(SEVEN, 0, SEVEN_DEAL)
-    assert 2 not in night(state, victim=2).living
-    with pytest.raises(IllegalAction):
-        night(new_game(TINY, 0, TINY_DEAL), victim=1)
-
-
-def test_the_exiled_seat_speaks_its_last_words_then_night_falls():
-    state = vote(talk(night(new_game(SEVEN, 0, SEVEN_DEAL), 4)), s1=5, s2=5, s3=1)
-    assert last(state, EventKind.EXILED).target == 5
-    (request,) = pending(state)
-    assert (request.seat, request.decision) == (5, Decision.LAST_WORDS)
-    state = apply(state, {5: Action(text="再见")})
-    assert state.day == 2 and kinds(state)[-1] is EventKind.NIGHT_FALLS
-
-
-def test_all_abstaining_exiles_nobody_without_a_pk():
-    state = vote(talk(night(new_game(SEVEN, 0, SEVEN_DEAL), 4)))
-    assert EventKind.NOBODY_EXILED in kinds(state) and EventKind.VOTE_TIED not in kinds(state)
-    assert state.day == 2
-
-
-def test_a_tie_leads_to_pk_speeches_of_the_tied_and_a_vote_of_the_others():
-    state = vote(talk(night(new_game(SEVEN, 0, SEVEN_DEAL), 4)), s1=3, s2=3, s3=1, s5=1)
-    assert last(state, EventKind.VOTE_TIED).data == {"seats": "1,3"}
-    assert state.phase is Phase.PK_SPEECH and sorted(state.waiting) == [1, 3]
-    state = talk(state)
-    assert [(r.seat, r.decision, r.targets) for r in pending(state)] == [
-        (seat, Decision.PK_VOTE, (1, 3)) for seat in (2, 5, 6, 7)
-    ]
-    assert last(vote(state, s2=3), EventKind.EXILED).target == 3
-
-
-@pytest.mark.parametrize("votes", [{"s2": 3, "s5": 1}, {}], ids=["second tie", "all abstain"])
-def test_a_pk_without_a_clear_vote_exiles_nobody(votes):
-    state = vote(talk(night(new_game(SEVEN, 0, SEVEN_DEAL), 4)), s1=3, s2=3, s3=1, s5=1)
-    state = vote(talk(state), **votes)
-    assert EventKind.NOBODY_EXILED in kinds(state) and EventKind.EXILED not in kinds(state)
-    assert state.day == 2 and not state.tied
-
-
-def test_a_tie_of_all_living_seats_exiles_nobody():
-    state = vote(talk(night(new_game(TINY, 0, TINY_DEAL), 3)), s1=2, s2=4, s4=5, s5=1)
-    assert kinds(state).count(EventKind.VOTE_TIED) == 1 and EventKind.PK_SPEECH not in kinds(state)
-    assert EventKind.NOBODY_EXILED in kinds(state) and state.day == 2
-
-
-def test_a_win_by_night_is_announced_before_the_game_ends():
-    state = vote(talk(night(new_game(TINY, 0, TINY_DEAL), 3)), s1=4, s2=4)
-    state = night(talk(state), victim=5)
-    assert kinds(state)[-3:] == [EventKind.DAY_BREAKS, EventKind.DEATHS_ANNOUNCED, EventKind.GAME_OVER]
-    assert last(state, EventKind.DEATHS_ANNOUNCED).data == {"seats": "5"}
-    assert winner(state) is Result.WOLF and pending(state) == () and state.phase is Phase.GAME_OVER
-
-
-def test_an_exile_that_decides_the_game_ends_it_without_last_words():
-    state = vote(talk(night(new_game(TINY, 0, TINY_DEAL), 3)), s2=1)
-    assert kinds(state)[-2:] == [EventKind.EXILED, EventKind.GAME_OVER]
-    assert winner(state) is Result.GOOD
-    assert last(state, EventKind.GAME_OVER).data == {"result": "good"}
-
-
-def test_the_round_limit_is_a_draw_and_a_win_on_the_last_day_still_counts():
-    state = new_game(TINY, 0, TINY_DEAL)
-    while state.day < TINY.round_limit or state.phase is Phase.NIGHT_ACTIONS:
-        state = night(state, None) if state.phase is Phase.NIGHT_ACTIONS else vote(talk(state))
-    state = talk(state)
-    assert winner(state) is None
-    assert winner(vote(state)) is Result.DRAW
-    assert winner(vote(state, s2=3)) is Result.DRAW
-    assert winner(vote(state, s2=1)) is Result.GOOD
+def test_options_replace_a_presets_own_values():
+    changed = get_preset("7p", {"win_rule": "parity", "witch_self_save": False})
+    assert (changed.win_rule, changed.witch_self_save) == (WinRule.PARITY, False)
+    assert replace(changed, win_rule=WinRule.WIPE_A_KIND, witch_self_save=True) == PRESETS["7p"]
+    assert get_preset("7p") is not changed and get_preset("7p").win_rule is WinRule.WIPE_A_KIND
+    assert set(OPTIONS).isdisjoint({"name", "deck"})
 
 
 @pytest.mark.parametrize(
-    ("rule", "living", "result"),
+    ("options", "message"),
     [
-        (WinRule.PARITY, (W, S, V), None),
-        (WinRule.PARITY, (W, V), Result.WOLF),
-        (WinRule.PARITY, (S, V), Result.GOOD),
-        (WinRule.PARITY, (), Result.GOOD),
-        (WinRule.WIPE_A_KIND, (W, S, V), None),
-        (WinRule.WIPE_A_KIND, (W, V, V, V), Result.WOLF),
-        (WinRule.WIPE_A_KIND, (W, S), Result.WOLF),
-        (WinRule.WIPE_A_KIND, (S, V), Result.GOOD),
-        (WinRule.WIPE_A_KIND, (V, V), Result.WOLF),  # both conditions hold: 狼刀在先
+        ({"sheriff": "yes"}, "rule option sheriff must be bool, got 'yes'"),
+        ({"round_limit": "3"}, "rule option round_limit must be int, got '3'"),
+        ({"round_limit": True}, "rule option round_limit must be int, got True"),
+        ({"win_rule": "majority"}, "majority"),
+        ({"round_limit": 0}, "preset '9p': round_limit must be at least 1"),
+        ({"speech_chars": 0}, "speech_chars must be at least 1"),
+        ({"wolf_talk_rounds": -1}, "wolf_talk_rounds must not be negative"),
     ],
 )
-def test_who_has_won(rule, living, result):
-    assert outcome(rule, TINY_DEAL, living) is result
+def test_values_that_make_no_rule_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        get_preset("9p", options)
 
 
-def test_only_kinds_that_were_dealt_can_be_wiped_out():
-    assert outcome(WinRule.WIPE_A_KIND, (W, V, V), (W, V)) is None
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (deck(wolf=2), "preset 'odd': the deck needs wolves and others"),
+        (deck(villager=2), "the deck needs wolves and others"),
+        ((), "the deck needs wolves and others"),
+        (deck(wolf=1, seer=2, witch=2, villager=1), "at most one of each: seer, witch"),
+    ],
+)
+def test_decks_that_make_no_game_are_refused(roles, message):
+    with pytest.raises(ValueError, match=message):
+        Preset(name="odd", deck=roles)
 
 
-def test_where_nobody_may_pass_the_default_is_a_legal_seat():
-    state = new_game(STRICT, 0)
-    assert state.phase is Phase.NIGHT_ACTIONS
-    for request in pending(state):
-        if request.decision is Decision.WOLF_KILL:
-            assert not request.may_pass and request.default.target == request.targets[0]
-    state = talk(apply(state, answer_all(state, lambda request: request.default)))
-    with pytest.raises(IllegalAction):
-        vote(state)
+@pytest.mark.parametrize("king", [False, True])
+def test_which_roles_may_explode(king):
+    preset = replace(TWELVE, wolf_king_may_explode=king)
+    assert {role for role in Role if preset.may_explode(role)} == {Role.WOLF} | ({Role.WOLF_KING} if king else set())
+    assert not any(replace(preset, wolves_may_explode=False).may_explode(role) for role in Role)
 
 
-def test_apply_leaves_the_given_state_as_it_was():
-    state = new_game(SEVEN, 5)
-    before = copy.deepcopy(state)
-    apply(state, answer_all(state, lambda request: request.default))
-    assert state == before
+# --- what is asked and what is refused --------------------------------------------------------------------------------
+
+
+def test_choices_are_the_targets_the_options_and_nobody_where_that_is_legal():
+    state = play(new_game(NINE, 0, deck(seer=1, witch=1, hunter=1, villager=3, wolf=3)), "night_actions: 7,8,9=4")
+    request = question(state, 2)
+    assert choices(request) == (1, 3, 4, 5, 6, 7, 8, 9, Option.SAVE, None)
+    strict = question(new_game(STRICT, 0, deck(wolf=2, seer=1, villager=3)), 1)
+    assert choices(strict) == (3, 4, 5, 6)
+
+
+def test_the_default_is_nobody_or_else_the_first_choice():
+    state = new_game(STRICT, 0, deck(wolf=2, seer=1, villager=3))
+    assert [question(state, seat).default for seat in (1, 2, 3)] == [Action(3), Action(3), Action()]
+    state = until(state, Phase.EXILE_VOTE)
+    assert question(state, 1).default == Action(2) and question(state, 2).default == Action(1)
+    with pytest.raises(IllegalAction, match=r"seat 1 may not answer exile_vote with Action\(choice=None"):
+        apply(state, {**answer_all(state, lambda request: request.default), 1: Action()})
+
+
+def test_only_where_a_seat_speaks_is_text_legal():
+    state = new_game(SEVEN, 0)
+    (talk,) = pending(state)
+    assert legal(talk, Action(text="刀他")) and legal(talk, talk.default)
+    vote = pending(until(state, Phase.EXILE_VOTE))[0]
+    assert not legal(vote, Action(text="投他")) and legal(vote, Action())
 
 
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ({1: Action(3)}, r"missing: \[2\], not asked: \[\]"),
+        ({1: Action(3)}, r"exactly the asked seats \[1, 2\] \(night_actions, day 1\); missing: \[2\], not asked: \[\]"),
         ({1: Action(3), 2: Action(), 4: Action()}, r"missing: \[\], not asked: \[4\]"),
         ({}, r"missing: \[1, 2\]"),
-        ({1: Action(1), 2: Action()}, r"seat 1 may not answer wolf_kill with Action\(target=1.*\[2, 3, 4, 5, None\]"),
+        ({1: Action(1), 2: Action()}, r"seat 1 may not answer wolf_kill with Action\(choice=1.*\[2, 3, 4, 5, None\]"),
         ({1: Action(9), 2: Action()}, "seat 1 may not"),
+        ({1: Action(0), 2: Action()}, "seat 1 may not"),
         ({1: Action(3, "杀"), 2: Action()}, "seat 1 may not.*no speech"),
+        ({1: Action(Option.EXPLODE), 2: Action()}, "seat 1 may not"),
         ({1: Action(3), 2: Action(2)}, "seat 2 may not answer seer_check"),
     ],
 )
@@ -285,46 +176,70 @@ def test_wrong_actions_name_the_seat_and_what_is_legal(actions, message):
         apply(new_game(TINY, 0, TINY_DEAL), actions)
 
 
-def test_a_speech_has_no_target():
-    state = night(new_game(TINY, 0, TINY_DEAL), None)
-    (request,) = pending(state)
-    with pytest.raises(IllegalAction, match="speech allowed"):
-        check(request, Action(target=2))
+def test_options_are_named_by_their_values():
+    state = play(new_game(NINE, 0, deck(seer=1, witch=1, hunter=1, villager=3, wolf=3)), "night_actions: 7,8,9=4")
+    with pytest.raises(IllegalAction, match=r"seat 2 may not answer witch .*legal: \[1, 3, .*9, 'save', None\]"):
+        check(question(state, 2), Action(2))
 
 
-def test_a_finished_game_takes_no_actions():
-    state = vote(talk(night(new_game(TINY, 0, TINY_DEAL), 3)), s2=1)
-    for actions in ({}, {1: Action()}):
-        with pytest.raises(IllegalAction, match="the game is over"):
-            apply(state, actions)
+def test_after_the_end_nobody_may_act():
+    state = play(new_game(TINY, 0, TINY_DEAL), "exile_vote: 2,3=1")
+    with pytest.raises(IllegalAction, match=r"the game is over \(good\); no seat may act, got actions of \[2\]"):
+        apply(state, {2: Action()})
+    with pytest.raises(IllegalAction, match="the game is over"):
+        apply(state, {})
 
 
-def test_observe_refuses_a_seat_that_does_not_exist():
-    with pytest.raises(ValueError, match="no seat 6"):
-        observe(new_game(TINY, 0), 6)
+@pytest.mark.parametrize("seat", [0, 6, -1])
+def test_there_is_no_view_of_a_seat_that_does_not_exist(seat):
+    with pytest.raises(ValueError, match=r"no seat .* in preset '5p_tiny', which has seats \[1, 2, 3, 4, 5\]"):
+        observe(new_game(TINY, 0), seat)
 
 
-def test_the_same_observation_comes_back_until_the_seat_has_answered():
+def test_apply_leaves_the_given_state_as_it_was():
+    state = new_game(TWELVE, 5)
+    for _ in range(60):
+        before = copy.deepcopy(state)
+        following = step(state)
+        assert state == before and following != state
+        state = following
+
+
+def test_a_refused_action_leaves_the_given_state_as_it_was():
     state = new_game(TINY, 0, TINY_DEAL)
-    assert observe(state, 1) == observe(state, 1)
-    assert [event.kind for event in observe(state, 1).events] == [
-        EventKind.GAME_START,
-        EventKind.ROLE_DEALT,
-        EventKind.WOLF_TEAM,
-        EventKind.NIGHT_FALLS,
-    ]
-    after = night(state, 3)
-    assert [event.kind for event in observe(after, 1).events] == [
-        EventKind.WOLF_VOTE,
-        EventKind.WOLF_TARGET,
-        EventKind.DAY_BREAKS,
-        EventKind.DEATHS_ANNOUNCED,
+    before = copy.deepcopy(state)
+    with pytest.raises(IllegalAction):
+        apply(state, {1: Action(3), 2: Action(2)})
+    assert state == before
+
+
+# --- the scripts that these tests are told in -------------------------------------------------------------------------
+
+
+def test_a_script_is_read_line_by_line():
+    script = """
+        campaign: 9=withdraw「过，退水」 1=「我是预言家」
+        exile_vote: 1,12=5  2=pass
+                    3=6/7
+    """
+    assert [*read_script(script)] == [
+        (Phase.CAMPAIGN, {9: (Action(Option.WITHDRAW, "过，退水"),), 1: (Action(None, "我是预言家"),)}),
+        (
+            Phase.EXILE_VOTE,
+            {1: (Action(5),), 12: (Action(5),), 2: (Action(),), 3: (Action(6), Action(7))},
+        ),
     ]
 
 
-def test_day_and_night_are_numbered_alike():
-    state = new_game(replace(TINY, round_limit=9), 0, TINY_DEAL)
-    assert state.day == 1 and last(state, EventKind.NIGHT_FALLS).day == 1
-    state = vote(talk(night(state, None)))
-    assert state.day == 2 and last(state, EventKind.NIGHT_FALLS).day == 2
-    assert last(state, EventKind.NOBODY_EXILED).day == 1
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exile_vote: 9=1", r"seats \[9\] were not asked"),
+        ("sign_up: 1=run", "the game ended"),
+        ("exile_vote: 1=>3", "cannot read"),
+        ("exile: 1=3", "not a valid Phase"),
+    ],
+)
+def test_a_script_that_does_not_tell_what_it_says_is_refused(script, message):
+    with pytest.raises(ValueError, match=message):
+        play(new_game(TINY, 0, TINY_DEAL), script)

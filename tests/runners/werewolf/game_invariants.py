@@ -1,0 +1,273 @@
+"""What must hold after every step of every game, whoever plays. Cheap, since endurance runs check every step.
+
+``check_invariants`` looks at one step: the questions, the answers, and what became of them. ``check_finished``
+looks at a whole game, by replaying its events with ``game_record``, a second referee that knows no engine.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from game_record import check_record, who_has_won
+
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    GameState,
+    Option,
+    Phase,
+    Request,
+    Role,
+    Side,
+    choices,
+    legal,
+    observe,
+    pending,
+    winner,
+)
+
+AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.BADGE}
+BY_DAY = set(Decision) - {
+    *(Decision.WOLF_TALK, Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK, Decision.WITCH),
+    *(Decision.SIGN_UP, Decision.SPEAKING_ORDER, *AFTER_DEATH),
+}
+"""Decisions on which an explosion may ride."""
+
+NEVER_ONESELF = {
+    *(Decision.SEER_CHECK, Decision.WITCH, Decision.CLOSING_SPEECH, *AFTER_DEATH),
+    *(Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE, Decision.EXILE_VOTE, Decision.PK_VOTE),
+}
+"""Decisions in which no seat may choose itself."""
+
+Logged = tuple[EventKind, int | None, int | None, str]
+"""kind, seat, target and text of an event that an answer brings about."""
+
+
+def _said(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, None, action.text)]
+
+
+def _said_with_target(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, action.choice, action.text)]
+
+
+def _chosen(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, action.choice, "")]
+
+
+def _chosen_if_any(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [] if action.choice is None else [(kind, request.seat, action.choice, "")]
+
+
+def _witch(request: Request, action: Action) -> list[Logged]:
+    if action.choice is Option.SAVE:
+        return [(EventKind.ANTIDOTE_USED, request.seat, request.subject, "")]
+    return _chosen_if_any(EventKind.POISON_USED)(request, action)
+
+
+def _campaign(request: Request, action: Action) -> list[Logged]:
+    withdrawal = [(EventKind.WITHDREW, request.seat, None, "")] if action.choice is Option.WITHDRAW else []
+    return [*_said(EventKind.CAMPAIGN_SPEECH)(request, action), *withdrawal]
+
+
+def _badge(request: Request, action: Action) -> list[Logged]:
+    kind = EventKind.BADGE_TORN if action.choice is None else EventKind.BADGE_PASSED
+    return [(kind, request.seat, action.choice, "")]
+
+
+def _nothing(request: Request, action: Action) -> list[Logged]:
+    return []
+
+
+CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
+    Decision.WOLF_TALK: _said_with_target(EventKind.WOLF_SAYS),
+    Decision.GUARD: _chosen(EventKind.GUARDED),
+    Decision.WOLF_KILL: _chosen(EventKind.WOLF_VOTE),
+    Decision.SEER_CHECK: _chosen_if_any(EventKind.SEER_RESULT),
+    Decision.WITCH: _witch,
+    Decision.SIGN_UP: _nothing,  # revealed together: see _check_revealed_together
+    Decision.CAMPAIGN_SPEECH: _campaign,
+    Decision.SHERIFF_VOTE: _chosen(EventKind.SHERIFF_VOTE),
+    Decision.SHERIFF_PK_SPEECH: _said(EventKind.SHERIFF_PK_SPEECH),
+    Decision.SHERIFF_PK_VOTE: _chosen(EventKind.SHERIFF_VOTE),
+    Decision.LAST_WORDS: _said(EventKind.LAST_WORDS),
+    Decision.SHOT: _chosen_if_any(EventKind.SHOT),
+    Decision.BADGE: _badge,
+    Decision.SPEAKING_ORDER: _nothing,
+    Decision.SPEECH: _said(EventKind.SPEECH),
+    Decision.CLOSING_SPEECH: _said_with_target(EventKind.CLOSING_SPEECH),
+    Decision.EXILE_VOTE: _chosen(EventKind.VOTE),
+    Decision.PK_SPEECH: _said(EventKind.PK_SPEECH),
+    Decision.PK_VOTE: _chosen(EventKind.VOTE),
+}
+"""The events that an answer, unless it explodes, must bring about, and nobody else's."""
+
+ANSWER_KINDS = {
+    *(EventKind.WOLF_SAYS, EventKind.GUARDED, EventKind.WOLF_VOTE, EventKind.SEER_RESULT, EventKind.ANTIDOTE_USED),
+    *(EventKind.POISON_USED, EventKind.CAMPAIGN_SPEECH, EventKind.WITHDREW, EventKind.SHERIFF_VOTE),
+    *(EventKind.SHERIFF_PK_SPEECH, EventKind.LAST_WORDS, EventKind.SHOT, EventKind.BADGE_PASSED),
+    *(EventKind.BADGE_TORN, EventKind.SPEECH, EventKind.CLOSING_SPEECH, EventKind.VOTE, EventKind.PK_SPEECH),
+}
+
+PRIVATE = {
+    EventKind.ROLE_DEALT: set(Role),
+    EventKind.GUARDED: {Role.GUARD},
+    EventKind.SEER_RESULT: {Role.SEER},
+    EventKind.WITCH_TOLD: {Role.WITCH},
+    EventKind.ANTIDOTE_USED: {Role.WITCH},
+    EventKind.POISON_USED: {Role.WITCH},
+    EventKind.SHOT_STATUS: {Role.HUNTER, Role.WOLF_KING},
+}
+"""Events that only their own seat learns of, and the roles which that seat may have."""
+
+WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
+"""Events that all living wolves learn of and nobody else. What is in neither set is public."""
+
+
+def check_start(state: GameState) -> None:
+    """What must hold for a new game."""
+    assert state.living == frozenset(state.preset.seats) and state.day == 1 and winner(state) is None
+    assert [event.target or event.seat for event in state.events if event.kind is EventKind.ROLE_DEALT] == [
+        *state.preset.seats
+    ]
+    for event in state.events:
+        _check_audience(event, state.roles, state.living)
+
+
+def check_invariants(before: GameState, actions: Mapping[int, Action], after: GameState) -> None:
+    """What must hold for one step: ``after`` is ``before`` with ``actions`` taken. AssertionError where it does not."""
+    requests = pending(before)
+    assert requests and Counter(request.seat for request in requests) == Counter(actions.keys())
+    assert after.events[: len(before.events)] == before.events
+    assert (after.preset, after.seed, after.roles) == (before.preset, before.seed, before.roles)
+    assert before.day <= after.day <= min(before.day + 1, before.preset.round_limit)
+    new = after.events[len(before.events) :]
+    for request in requests:
+        _check_question(request, before)
+    _check_consequences(requests, actions, new, before)
+    _check_deaths(before, after, new)
+    _check_badge(before, after, new)
+    _check_shooters(requests, before, after)
+    _check_potions(before, after, new)
+    _check_told(actions, before, after)
+    for event in new:
+        _check_audience(event, before.roles, before.living)
+    _check_views(before, actions)
+    decided = who_has_won(after.preset, after.roles, after.living)
+    if winner(after) is None:
+        # A decided game goes on only for as long as somebody may still shoot.
+        assert pending(after) and (decided is None or after.shooters or after.phase is Phase.SHOT)
+    else:
+        assert after.phase is Phase.GAME_OVER and pending(after) == ()
+
+
+def check_finished(state: GameState) -> None:
+    """What must hold for a game that is over."""
+    assert winner(state) is not None
+    check_record(state.preset, state.roles, state.events, winner(state))
+
+
+def _check_question(request: Request, state: GameState) -> None:
+    seat, decision = request.seat, request.decision
+    assert (request.day, request.phase) == (state.day, state.phase)
+    # Nobody may be asked, or spared, because of a death that is not announced: ``living`` is what all seats see.
+    assert (seat in state.living) is (decision not in AFTER_DEATH), request
+    assert state.living.issuperset(request.targets) and [*request.targets] == sorted(set(request.targets)), request
+    assert not (seat in request.targets and decision in NEVER_ONESELF), request
+    assert len(set(choices(request))) == len(choices(request)) > 0 and legal(request, request.default), request
+    assert request.default.choice is None or not request.may_pass, request
+    may_explode = decision in BY_DAY and state.preset.may_explode(state.role_of(seat))
+    assert (Option.EXPLODE in request.options) is may_explode, request
+    assert (Option.WITHDRAW in request.options) is (decision is Decision.CAMPAIGN_SPEECH), request
+    assert (Option.SAVE in request.options) is (request.subject is not None), request
+    assert request.may_pass or not request.speaks, request
+
+
+def _check_consequences(
+    requests: Iterable[Request], actions: Mapping[int, Action], new: tuple[Event, ...], before: GameState
+) -> None:
+    exploding = [seat for seat, action in actions.items() if action.choice is Option.EXPLODE]
+    expected = [
+        logged
+        for request in requests
+        if not exploding
+        for logged in CONSEQUENCES[request.decision](request, actions[request.seat])
+    ]
+    found = [(event.kind, event.seat, event.target, event.text) for event in new if event.kind in ANSWER_KINDS]
+    assert Counter(found) == Counter(expected), (expected, found)
+    exploded = [event.seat for event in new if event.kind is EventKind.EXPLODED]
+    assert len(exploded) == bool(exploding) and set(exploded) <= set(exploding), (exploding, exploded)
+    if before.phase is Phase.SIGN_UP:
+        running = tuple(seat for seat in sorted(actions) if actions[seat].choice is Option.RUN)
+        assert [event.seats for event in new if event.kind is EventKind.SIGNED_UP] == [running]
+    if before.phase is Phase.SPEAKING_ORDER:
+        (order,) = [event for event in new if event.kind is EventKind.SPEAKING_ORDER]
+        assert {order.seat: Action(order.data["way"])} == actions
+    if before.phase is Phase.NIGHT_ACTIONS and any(before.role_of(seat).side is Side.WOLF for seat in actions):
+        votes = Counter(actions[seat].choice for seat in actions if before.role_of(seat).side is Side.WOLF)
+        (victim,) = [event.target for event in new if event.kind is EventKind.WOLF_TARGET]
+        assert votes[victim] == max(votes.values()), (votes, victim)
+
+
+def _check_deaths(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    dead: set[int | None] = set()
+    for event in new:
+        if event.kind is EventKind.DEATHS_ANNOUNCED:
+            dead.update(event.seats)
+        elif event.kind in (EventKind.EXILED, EventKind.SHOT):
+            dead.add(event.target)
+        elif event.kind is EventKind.EXPLODED:
+            dead.add(event.seat)
+    assert dead <= before.living and after.living == before.living - dead, (dead, before.living, after.living)
+
+
+def _check_badge(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    changes = {EventKind.SHERIFF_ELECTED, EventKind.BADGE_PASSED, EventKind.BADGE_TORN}
+    holders = [event.target for event in new if event.kind in changes]
+    assert [after.sheriff] == (holders or [before.sheriff]) and len(holders) <= 1, (before.sheriff, holders)
+
+
+def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState) -> None:
+    """Who was asked is not asked again, since only seats that die in this very step join the queue."""
+    queue = {*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())}
+    queued = {*before.shooters, *(before.waiting if before.phase is Phase.SHOT else ())}
+    asked = {request.seat for request in requests if request.decision is Decision.SHOT}
+    assert queue <= (queued - asked) | (before.living - after.living), (queued, queue)
+    assert len(queue) == len(after.shooters) + (len(after.waiting) if after.phase is Phase.SHOT else 0)
+    assert all(after.role_of(seat).shoots for seat in queue), queue
+
+
+def _check_potions(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    used = [event.kind for event in new if event.kind in (EventKind.ANTIDOTE_USED, EventKind.POISON_USED)]
+    assert len(used) <= 1
+    assert after.antidote is (before.antidote and EventKind.ANTIDOTE_USED not in used)
+    assert after.poison is (before.poison and EventKind.POISON_USED not in used)
+
+
+def _check_told(actions: Mapping[int, Action], before: GameState, after: GameState) -> None:
+    """With this, and what ``observe`` shows, a seat hears everything that it may know exactly once."""
+    for seat in before.preset.seats:
+        expected = len(before.events) if seat in actions else before.told[seat - 1]
+        assert after.told[seat - 1] == expected, (seat, after.told)
+
+
+def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int]) -> None:
+    if event.kind in PRIVATE:
+        assert event.audience == {event.seat} and roles[event.seat - 1] in PRIVATE[event.kind], event
+    elif event.kind in WOLVES_ONLY:
+        assert event.audience == {seat for seat in living if roles[seat - 1].side is Side.WOLF}, event
+    else:
+        assert event.audience is None, event
+
+
+def _check_views(state: GameState, actions: Mapping[int, Action]) -> None:
+    """Two seats' views in each step, one of them asked; another pair the next time, to stay cheap."""
+    turn = len(state.events)
+    asked = [*actions]
+    for seat in {asked[turn % len(asked)], state.preset.seats[turn % len(state.preset.seats)]}:
+        view = observe(state, seat)
+        assert (view.request is not None) is (seat in actions)
+        assert view.living == tuple(sorted(state.living)) and view.sheriff == state.sheriff and view.day == state.day
+        assert view.role is state.role_of(seat) and view.side is view.role.side
+        assert view.events == tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat))
