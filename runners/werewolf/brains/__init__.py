@@ -1,0 +1,25 @@
+"""Players that need no model: decisions as functions of what a seat was told, and a given generator.
+
+A brain sees only Observations. These carry only what is new, so a scripted brain remembers; asked again with
+the same observation it learns nothing twice. Scripted players understand each other through the words of
+public speeches alone (``runners.werewolf.prompts_zh.talk``).
+
+- ``random_brain``: any legal answer.
+- ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
+  ``beliefs`` (whom a good seat trusts), ``good`` and ``wolf`` (what each side answers).
+"""
+
+from typing import Protocol
+
+from runners.werewolf.brains.random_brain import RandomBrain
+from runners.werewolf.brains.scripted import ScriptedBrain
+from runners.werewolf.game import Action, Observation
+
+__all__ = ["Brain", "RandomBrain", "ScriptedBrain"]
+
+
+class Brain(Protocol):
+    """Whoever answers for a seat from its observations alone."""
+
+    def act(self, observation: Observation) -> Action:
+        """Choose a legal action for ``observation.request``; ValueError when nothing is asked."""

@@ -1,0 +1,39 @@
+"""The player that answers at random."""
+
+import random
+
+from runners.werewolf.brains.turn import question_of
+from runners.werewolf.game import Action, Decision, Observation, Option, choices
+from runners.werewolf.prompts_zh import talk
+
+RIDING_RATE = 0.05
+"""How likely it takes an option that rides on a speech or vote: an explosion ends a day, so few games would last."""
+
+_RIDING = frozenset({Option.EXPLODE, Option.WITHDRAW})
+
+
+class RandomBrain:
+    """Picks every choice uniformly, choosing nobody included, and talks at random."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def act(self, observation: Observation) -> Action:
+        """A legal answer to ``observation.request``; ValueError without a request."""
+        request = question_of(observation)
+        riding = [option for option in request.options if option in _RIDING]
+        if riding and self._rng.random() < RIDING_RATE:
+            choice = self._rng.choice(riding)
+        else:
+            choice = self._rng.choice([choice for choice in choices(request) if choice not in riding])
+        # An explosion takes the place of the speech.
+        words = self._words(observation, choice) if request.speaks and choice is not Option.EXPLODE else []
+        return Action(choice, talk.fit_together(words, request.speech_chars))
+
+    def _words(self, observation: Observation, choice: int | Option | None) -> list[str]:
+        if observation.request.decision is Decision.WOLF_TALK:
+            return [] if choice is None else [talk.say(self._rng, talk.PROPOSALS, choice)]
+        others = [seat for seat in observation.living if seat != observation.seat]
+        if not others or self._rng.random() < 0.5:
+            return [talk.CLAIM_GOOD, talk.say(self._rng, talk.SMALL_TALK)]
+        return [talk.say(self._rng, talk.ACCUSATIONS, self._rng.choice(others))]
