@@ -134,6 +134,9 @@ def get_preset(name: str, options: Mapping[str, object] = MappingProxyType({})) 
 
 def _as_type_of(present: object, option: str, value: object) -> object:
     if isinstance(present, WinRule):
+        valid = [rule.value for rule in WinRule]
+        if value not in valid:
+            raise ValueError(f"rule option {option} must be one of {', '.join(valid)}, got {value!r}")
         return WinRule(value)
     # `type`, since a bool is an int: round_limit=True is a mistake.
     if type(value) is not type(present):

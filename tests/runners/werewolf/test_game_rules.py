@@ -97,7 +97,7 @@ def test_options_replace_a_presets_own_values():
         ({"sheriff": "yes"}, "rule option sheriff must be bool, got 'yes'"),
         ({"round_limit": "3"}, "rule option round_limit must be int, got '3'"),
         ({"round_limit": True}, "rule option round_limit must be int, got True"),
-        ({"win_rule": "majority"}, "majority"),
+        ({"win_rule": "majority"}, "rule option win_rule must be one of wipe_a_kind, parity, got 'majority'"),
         ({"round_limit": 0}, "preset '9p': round_limit must be at least 1"),
         ({"speech_chars": 0}, "speech_chars must be at least 1"),
         ({"wolf_talk_rounds": -1}, "wolf_talk_rounds must not be negative"),
