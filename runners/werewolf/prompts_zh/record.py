@@ -27,7 +27,7 @@ RECAP_SPEECH_CHARS = 40
 """Longest quotation of a speech in a recap."""
 
 BADGE_LOST_REASONS: Mapping[BadgeLost, str] = {
-    BadgeLost.NOBODY_RUNS: "无人竞选",
+    BadgeLost.NOBODY_RUNS: "没有候选人",
     BadgeLost.NO_VOTERS: "无人可以投票",
     BadgeLost.NO_VOTES: "全员弃票",
     BadgeLost.TIED_TWICE: "再次平票",

@@ -119,7 +119,7 @@ TOLD: list[tuple[Event, str]] = [
     (event(EventKind.SHERIFF_PK_SPEECH, seat=3, text="再投我"), "3号警长PK发言：再投我"),
     (event(EventKind.SHERIFF_ELECTED, target=3), "【裁判】3号当选警长。"),
     (event(EventKind.ELECTION_PUT_OFF), "【裁判】有人自爆，警长竞选推迟到明天，届时直接投票。"),
-    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【裁判】警徽流失：无人竞选，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【裁判】警徽流失：没有候选人，本局没有警长。"),
     (event(EventKind.BADGE_LOST, reason="no_voters"), "【裁判】警徽流失：无人可以投票，本局没有警长。"),
     (event(EventKind.BADGE_LOST, reason="no_votes"), "【裁判】警徽流失：全员弃票，本局没有警长。"),
     (event(EventKind.BADGE_LOST, reason="tied_twice"), "【裁判】警徽流失：再次平票，本局没有警长。"),
