@@ -12,25 +12,22 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
-import yaml
 from ray.exceptions import RayError
 from rich.console import Console
 from verl.utils.tracking import Tracking
 
-from algo.advantages import check_estimator, needs_groups, seat_advantages
+from algo.advantages import seat_advantages
 from algo.agreement import WeightsNotServed, check_agreement, logprob_agreement, probe_of, score_probe
 from algo.batch import build_batch
-from algo.engine import Engine, actor_config, check_model_folder
+from algo.dry_run import dry_run
+from algo.engine import Engine
 from algo.games import Games, NoGamesFinished, step_tasks
 from algo.report import (
     RunSummary,
@@ -42,31 +39,23 @@ from algo.report import (
     write_batch,
     write_transcripts,
 )
-from algo.serving import Serving, ServingError
+from algo.serving import ServingError
+from algo.startup import (
+    as_yaml,
+    cancel_on_signals,
+    check_before_starting,
+    new_run_folder,
+    policy_resources,
+    set_up_logging,
+    start_policy,
+)
 from algo.trajectories import build_trajectories
 from configs.schema import Config, ConfigError, load_config
 from store.client import StoreUnreachable, connect
-from store.schema import PolicyResources, Sampling
 
 logger = logging.getLogger("algo.werewolf_verl")
 
 UNINFORMATIVE = "group_without_information"
-_Result = TypeVar("_Result")
-
-
-class TrainerThread:
-    """Runs the engine's blocking calls, all on one thread, beside the event loop."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
-
-    def submit(self, call: Callable[..., _Result], *arguments: Any) -> asyncio.Future[_Result]:
-        """Make a call on the trainer's thread."""
-        return asyncio.wrap_future(self._executor.submit(call, *arguments))
-
-    async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Make a call and await it. Cancelling the wait does not end the call; closing the engine does."""
-        return await asyncio.shield(self.submit(call, *arguments))
 
 
 async def train(config: Config) -> dict[str, Any]:
@@ -87,19 +76,11 @@ async def train(config: Config) -> dict[str, Any]:
         stack.callback(tracking.finish)
         # Runners cache resources by id, and several runs may share a hub: names alone could collide.
         run_id = f"{config.run.name}-{secrets.token_hex(4)}"
-        prompts = {name: path.read_text(encoding="utf-8").strip() for name, path in config.game.prompts.items()}
         version, probe, served_before, seconds_before = 0, None, [], {}
 
         for step in range(1, config.run.steps + 1):
             with stopwatch.stage("play"), game_progress(step, config.run.steps, _games_per_step(config)) as on_progress:
-                resources = PolicyResources(
-                    run_name=run_id,
-                    version=version,
-                    endpoint=serving.endpoint,
-                    model=serving.model,
-                    sampling=Sampling(temperature=config.game.temperature),
-                    prompt_templates=prompts,
-                )
+                resources = policy_resources(config, serving, run_id, version)
                 tasks = step_tasks(config.game, config.run.name, config.run.seed, step)
                 played = await games.play(tasks, resources, serving.check_alive, on_progress)
 
@@ -184,46 +165,6 @@ async def train(config: Config) -> dict[str, Any]:
     return summary.as_dict(stopwatch, version)
 
 
-async def start_policy(config: Config, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
-    """Start vLLM and the trainer side by side; both are stopped when ``stack`` closes, and on any failure."""
-    trainer = TrainerThread()
-    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line)))
-    engine: asyncio.Future[Engine] | None = None
-    try:
-        # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
-        await asyncio.wait([serving], timeout=4.0)
-        if serving.done():
-            serving.result()
-        logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
-        engine = trainer.submit(Engine, config)
-        engine.add_done_callback(_tell_that_it_started)
-        await asyncio.wait([serving, engine], return_when=asyncio.FIRST_EXCEPTION)
-        for start in (serving, engine):
-            if start.done():
-                start.result()
-        if config.serving.mode == "attach":  # whatever it serves now, this run begins with the configured model
-            await serving.result().push_weights(config.model.path)
-        started = serving.result(), engine.result()
-    except BaseException:
-        serving.cancel()
-        # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
-        starting = [serving] if engine is None else [serving, engine]
-        for outcome in await asyncio.gather(*starting, return_exceptions=True):
-            if isinstance(outcome, Serving):
-                await outcome.stop()
-            elif isinstance(outcome, Engine):
-                await asyncio.to_thread(outcome.close)
-        raise
-    stack.push_async_callback(started[0].stop)
-    stack.push_async_callback(asyncio.to_thread, started[1].close)
-    return *started, trainer
-
-
-def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
-    if not engine.cancelled() and engine.exception() is None:
-        logger.info("the trainer has started")
-
-
 def policy_folder(config: Config, version: int) -> Path:
     """Folder of one version's weights, as pushed to vLLM."""
     return config.run_dir / "policy" / f"version-{version:06d}"
@@ -279,37 +220,6 @@ def _games_per_step(config: Config) -> int:
     return config.game.groups_per_step * config.game.games_per_group
 
 
-def check_before_starting(config: Config) -> None:
-    """Refuse what can be refused without starting anything. Raises ConfigError."""
-    check_model_folder(config.model.path)
-    check_estimator(config.advantage.estimator)
-    actor_config(config.training)
-    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
-    if unknown:
-        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
-    if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
-        raise ConfigError(
-            f"game.games_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: the "
-            f"baseline of a single game is the game itself"
-        )
-
-
-def new_run_folder(config: Config) -> Config:
-    """The configuration with a name that no earlier run has, so that nothing is overwritten; makes the run's folder."""
-    name, number = config.run.name, 1
-    while (config.run.dir / name / "config.yaml").exists():
-        number += 1
-        name = f"{config.run.name}-{number}"
-    config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
-    (config.run_dir / "config.yaml").write_text(_as_yaml(config), encoding="utf-8")
-    return config
-
-
-def _as_yaml(config: Config) -> str:
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(
@@ -325,28 +235,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         dest="overrides",
         help="override one setting, e.g. --set run.steps=5; may be repeated",
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="play one game, print everything that would reach the update, train nothing",
+    )
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     parser.add_argument(
         "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
     )
     return parser.parse_args(arguments)
-
-
-def set_up_logging(level: str, file: Path) -> None:
-    """Log to the terminal and, in full, to the run's folder."""
-    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
-    logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
-    for noisy in ("httpx", "agentlightning", "ray", "verl"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def cancel_on_signals() -> None:
-    """Let Ctrl-C and SIGTERM cancel the running task, so that everything started is stopped in order."""
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def main() -> int:
@@ -355,16 +253,19 @@ def main() -> int:
     try:
         config = load_config(options.config, options.overrides)
         if options.print_config:
-            print(_as_yaml(config), end="")
+            print(as_yaml(config), end="")
             return 0
         check_before_starting(config)
-        config = new_run_folder(config)
+        config = new_run_folder(config, "-dry-run" if options.dry_run else "")
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     set_up_logging(options.log_level, config.run_dir / "logs" / "algorithm.log")
     logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
     try:
+        if options.dry_run:
+            asyncio.run(dry_run(config, Console()))
+            return 0
         summary = asyncio.run(train(config))
     except asyncio.CancelledError:
         logger.warning("interrupted; finished games stay in the hub, checkpoints in %s", config.run_dir / "checkpoints")

@@ -93,6 +93,7 @@ class GameConfig(Section):
     context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
     reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
     temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
+    thinking: bool = Field(False, description="whether a model that can think (Qwen3) does, before it answers")
     timeout_seconds: float = Field(600, gt=0, description="a game that takes longer is played again")
     unresponsive_seconds: float = Field(
         120, gt=0, description="a game without a new span for this long is played again"

@@ -1,0 +1,113 @@
+"""``python -m algo.werewolf_verl --dry-run``: one game, printed up to what would reach the update; nothing trained.
+
+The same start, task, runner, spans, triplets, trajectories and batch as a real step. The trainer recomputes the
+log-probs of what was sampled, so a disagreement between vLLM and verl shows here, before a day of training.
+"""
+
+import secrets
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import torch
+from agentlightning import Triplet
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from algo.advantages import seat_advantages
+from algo.agreement import logprob_agreement
+from algo.batch import build_batch
+from algo.games import Games, step_tasks
+from algo.report import game_metrics, game_progress, trajectory_metrics
+from algo.startup import as_yaml, cancel_on_signals, policy_resources, start_policy
+from algo.trajectories import SeatTrajectory, build_trajectories
+from configs.schema import Config
+from store.client import connect
+
+
+async def dry_run(config: Config, console: Console) -> None:
+    """Play one game of the configuration's first deal and print it, from the task to the batch.
+
+    Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, ConfigError.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
+    cancel_on_signals()
+    async with AsyncExitStack() as stack:
+        client = connect(config.store.url, config.store.patience_seconds)
+        stack.push_async_callback(client.close)
+        await client.wait_until_reachable()
+        serving, engine, trainer = await start_policy(config, stack)
+        cancel_on_signals()  # again: Ray puts a handler of its own in place
+        games = Games(client, config.game)
+        stack.push_async_callback(games.cancel_open)
+        resources = policy_resources(config, serving, f"{config.run.name}-{secrets.token_hex(4)}", version=0)
+        task = step_tasks(config.game, config.run.name, config.run.seed, step=1)[0]
+        _show(console, "Configuration", as_yaml(config))
+        _show(console, "Task (the rollout's input)", task.model_dump_json(indent=2))
+        _show(console, "Resources", resources.model_dump_json(indent=2))
+        with game_progress(1, 1, 1) as on_progress:
+            played = await games.play([task], resources, serving.check_alive, on_progress)
+        game = played.finished[0]
+        for number, triplet in enumerate(game.triplets):
+            _show_turn(console, tokenizer, number, triplet)
+        _show(console, "Transcript", game.result.transcript)
+        found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
+        advantages = seat_advantages(found.trajectories, config.advantage)
+        console.print(_trajectory_table(found.trajectories, advantages.per_token))
+        metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+        if found.trajectories:
+            batch = build_batch(found.trajectories, temperature=config.game.temperature)
+            logprobs = await trainer.run(engine.log_probs, batch)
+            metrics |= logprob_agreement(found.trajectories, logprobs)
+        _show_metrics(console, metrics | {f"left_out/{reason}": n for reason, n in found.left_out.items()})
+    console.print("Nothing was trained and no checkpoint written. A lone game has no baseline, hence no advantage.")
+
+
+def _show(console: Console, title: str, text: str) -> None:
+    console.rule(title)
+    console.print(escape(text), highlight=False)
+
+
+def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int, triplet: Triplet) -> None:
+    facts = triplet.metadata
+    prompt, response = triplet.prompt["token_ids"], triplet.response["token_ids"]
+    new = prompt[facts["context_tokens"] :]
+    mean_logprob = sum(triplet.response["logprobs"]) / max(len(response), 1)
+    verdict = "valid" if facts["valid"] else f"invalid: {facts['error']}"
+    console.rule(
+        f"turn {number}: seat {facts['seat']} ({facts['role']}), day {facts['day']}, {facts['decision']}, "
+        f"segment {facts['segment']}"
+    )
+    console.print(
+        f"{len(prompt)} prompt tokens, {len(new)} of them new; {len(response)} sampled, "
+        f"mean log-prob {mean_logprob:.3f}; {verdict}; facts {facts['facts']}",
+        highlight=False,
+    )
+    console.print(escape(tokenizer.decode(new)), style="dim", highlight=False)
+    console.print(escape(tokenizer.decode(response)), style="bold", highlight=False)
+
+
+def _trajectory_table(trajectories: Sequence[SeatTrajectory], advantages: Sequence[torch.Tensor]) -> Table:
+    table = Table(title="Trajectories", title_justify="left")
+    for column in ("seat", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
+        table.add_column(column, justify="left" if column == "role" else "right")
+    for trajectory, advantage in zip(trajectories, advantages, strict=True):
+        table.add_row(
+            str(trajectory.seat),
+            trajectory.role,
+            str(trajectory.segment),
+            str(len(trajectory.turn_ends)),
+            str(len(trajectory.token_ids)),
+            str(sum(trajectory.loss_mask)),
+            f"{trajectory.reward:+.3f}",
+            f"{advantage.abs().max().item():.3f}",
+        )
+    return table
+
+
+def _show_metrics(console: Console, metrics: dict[str, float]) -> None:
+    table = Table(title="Metrics", show_header=False, title_justify="left")
+    for name, value in sorted(metrics.items()):
+        table.add_row(name, f"{value:g}")
+    console.print(table)
