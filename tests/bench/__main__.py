@@ -1,0 +1,41 @@
+"""``python -m bench [PART ...]``: measure and print. Absolute numbers depend on the machine; look at the ratios."""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from algo.tiny_model import build_tiny_model
+from bench import prefix_cache, through_hub, training_tokens, waiting_time, whole_games
+
+PARTS: Mapping[str, Callable[[Path], Table]] = {
+    "games": lambda model: whole_games.measure(),
+    "tokens": training_tokens.measure,
+    "hub": through_hub.measure,
+    "waiting": waiting_time.measure,
+    "prefix": prefix_cache.measure,
+}
+
+
+def main() -> None:
+    """Measure the named parts, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown parts {unknown}; known: {', '.join(PARTS)}")
+    console = Console()
+    with tempfile.TemporaryDirectory() as folder:
+        model = build_tiny_model(Path(folder) / "model")
+        for name in options.parts or PARTS:
+            with console.status(f"measuring {name}"):
+                table = PARTS[name](model)
+            console.print(table)
+
+
+if __name__ == "__main__":
+    main()

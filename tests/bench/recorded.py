@@ -1,0 +1,82 @@
+"""Games whose policy seats scripted players play, in the exact tokens that a policy would have seen and said."""
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from runners.werewolf.brains import Brain, ScriptedBrain
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.game import Role, Side, get_preset
+from runners.werewolf.players import Decided, PolicyPlayer
+from runners.werewolf.policy_model import Completion, TokenExactChatModel
+from runners.werewolf.prompts_zh.system import system_prompt
+from runners.werewolf.replies import render_reply
+from runners.werewolf.table import play_game
+from store.schema import TRAINED_POLICY, GameTask
+from store.spans import ResultSpan, TurnSpan
+
+LIMITS = {"context_tokens": 16_384, "reply_tokens": 300}
+
+
+class ScriptedServer:
+    """A fake of ``PolicyServer`` that says what it is told to, and waits as long as it is told to."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, wait: Callable[[], Awaitable[None]] | None = None):
+        self.model = "scripted"
+        self._tokenizer = tokenizer
+        self._wait = wait
+        self.reply = ""
+
+    async def complete(self, prompt_ids: object, max_tokens: int, seed: int) -> Completion:
+        """The reply in token ids, with made-up log-probs."""
+        if self._wait is not None:
+            await self._wait()
+        ids = (*self._tokenizer.encode(self.reply, add_special_tokens=False), self._tokenizer.eos_token_id)
+        return Completion(ids, (-1.0,) * len(ids), "stop")
+
+
+class ScriptedPolicyPlayer(PolicyPlayer):
+    """A policy seat, prompts and tokens included, whose replies a scripted player decides."""
+
+    def __init__(self, seat: int, model: TokenExactChatModel, server: ScriptedServer, system: str, brain: Brain):
+        super().__init__(seat, model, system)
+        self._server = server
+        self._brain = brain
+
+    async def decide(self, observation) -> Decided:
+        """Say what the brain decides."""
+        self._server.reply = render_reply(self._brain.act(observation), observation.request)
+        return await super().decide(observation)
+
+
+async def record_game(
+    preset_name: str, seed: int, model_folder: Path, wait: Callable[[], Awaitable[None]] | None = None
+) -> tuple[ResultSpan, list[TurnSpan]]:
+    """Play one game at the real table; returns its result and its turns in the order they were decided.
+
+    wait: awaited at every model call, as a model would take its time.
+    """
+    preset, tokenizer = get_preset(preset_name), AutoTokenizer.from_pretrained(model_folder)
+    tokens = ChatTokens(tokenizer)
+    task = GameTask(
+        game_id=f"{preset_name}-{seed}",
+        group_id=f"{preset_name}-{seed}",
+        seed=seed,
+        sampling_seed=seed,
+        preset=preset_name,
+        seating=dict.fromkeys(Side, TRAINED_POLICY),
+        trainable=frozenset(Side),
+        limits=LIMITS,
+    )
+
+    def seat_player(seat: int, role: Role, name: str) -> ScriptedPolicyPlayer:
+        server = ScriptedServer(tokenizer, wait)
+        model = TokenExactChatModel(server, tokens, task.limits, f"{seed}/{seat}")
+        brain = ScriptedBrain(random.Random(f"{seed}/{seat}"))
+        return ScriptedPolicyPlayer(seat, model, server, system_prompt(preset, seat, role), brain)
+
+    turns: list[TurnSpan] = []
+    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
+    return result, turns
