@@ -105,7 +105,12 @@ RIDING = (Option.EXPLODE, Option.WITHDRAW)
 RIDING_RATE = 0.05
 """How often a random player takes an option that rides on a question: each one cuts a day or an election short."""
 
+FOLLOWING_RATE = 0.7
+"""How often a seat of a herd chooses as the others of its herd do."""
+
 Chooser = Callable[[Request], Action]
+Step = tuple[GameState, Mapping[int, Action], GameState]
+"""A state, the actions taken in it, and the next state."""
 
 
 def random_action(request: Request, rng: random.Random) -> Action:
@@ -118,13 +123,22 @@ def random_action(request: Request, rng: random.Random) -> Action:
     return Action(choice, rng.choice(("", "我是好人", "我怀疑2号")) if request.speaks else "")
 
 
+def herd_action(request: Request, rng: random.Random, play_seed: int) -> Action:
+    """As ``random_action``, but most seats choose alike, so that votes are clear and riding options come in pairs."""
+    leader = random.Random(f"{play_seed}/{request.day}/{request.phase}")
+    favourite = leader.choice((Option.EXPLODE, Option.WITHDRAW, Option.RUN, Option.SAVE, *range(1, 13), *range(1, 13)))
+    if favourite in choices(request) and rng.random() < FOLLOWING_RATE:
+        return Action(favourite)
+    return random_action(request, rng)
+
+
 def answer_all(state: GameState, choose: Chooser) -> dict[int, Action]:
     """The answer of ``choose`` to every question that is put now."""
     return {request.seat: choose(request) for request in pending(state)}
 
 
-def steps(state: GameState, choose: Chooser) -> Iterator[tuple[GameState, Mapping[int, Action], GameState]]:
-    """(state, the actions taken, next state) until the game ends."""
+def steps(state: GameState, choose: Chooser) -> Iterator[Step]:
+    """The steps of a game until it ends."""
     while winner(state) is None:
         actions = answer_all(state, choose)
         following = apply(state, actions)
@@ -132,24 +146,20 @@ def steps(state: GameState, choose: Chooser) -> Iterator[tuple[GameState, Mappin
         state = following
 
 
-def random_steps(
-    preset: Preset, seed: int, play_seed: int
-) -> Iterator[tuple[GameState, Mapping[int, Action], GameState]]:
-    """``steps`` of a game of random players."""
+def random_steps(preset: Preset, seed: int, play_seed: int) -> Iterator[Step]:
+    """A game of random players."""
     rng = random.Random(play_seed)
     return steps(new_game(preset, seed), lambda request: random_action(request, rng))
 
 
-def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
-    """The end of a game of random players."""
-    *_, (_, _, state) = random_steps(preset, seed, play_seed)
-    return state
+def herd_steps(preset: Preset, seed: int, play_seed: int) -> Iterator[Step]:
+    """A game of random players that mostly choose alike."""
+    rng = random.Random(play_seed)
+    return steps(new_game(preset, seed), lambda request: herd_action(request, rng, play_seed))
 
 
-def brain_steps(
-    preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]
-) -> Iterator[tuple[GameState, Mapping[int, Action], GameState]]:
-    """``steps`` of a game in which every seat is played by ``brain`` from what it sees."""
+def brain_steps(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> Iterator[Step]:
+    """A game in which every seat is played by ``brain`` from what it sees."""
     brains = {seat: brain(random.Random(f"{seed}/{seat}")) for seat in preset.seats}
     state = new_game(preset, seed)
     while winner(state) is None:
@@ -157,6 +167,12 @@ def brain_steps(
         following = apply(state, actions)
         yield state, actions, following
         state = following
+
+
+def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
+    """The end of a game of random players."""
+    *_, (_, _, state) = random_steps(preset, seed, play_seed)
+    return state
 
 
 def play_brains(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> GameState:

@@ -1,20 +1,43 @@
-"""Locks what must hold for every preset, deal and course of play."""
+"""What must hold for every preset, seed and choice: every step is in order, states are values, nothing hidden shows.
 
+The invariants themselves are in ``game_invariants`` and ``game_record``; test_game_endurance checks them in many
+more games.
+"""
+
+import copy
 import random
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 
 import pytest
-from game_playing import TEST_PRESETS, answer_all, play_random, random_action, steps
+from game_invariants import check_finished, check_invariants, check_start
+from game_playing import (
+    TEST_PRESETS,
+    answer_all,
+    brain_steps,
+    herd_steps,
+    play_random,
+    random_action,
+    random_steps,
+    steps,
+)
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.game import (
+    PRESETS,
     Action,
     Decision,
     EventKind,
+    GameState,
     IllegalAction,
     Observation,
+    Option,
     Phase,
     Preset,
+    Request,
     Role,
     Side,
     apply,
@@ -28,65 +51,63 @@ from runners.werewolf.game import (
 )
 
 presets = st.sampled_from(TEST_PRESETS)
-seeds = st.integers(0, 2**32)
-
-AUDIENCES = {
-    EventKind.WOLF_TEAM: {Role.WOLF},
-    EventKind.WOLF_SAYS: {Role.WOLF},
-    EventKind.WOLF_VOTE: {Role.WOLF},
-    EventKind.WOLF_TARGET: {Role.WOLF},
-    EventKind.SEER_RESULT: {Role.SEER},
-}
+seeds = st.integers(0, 10**6)
+players = st.sampled_from((random_steps, herd_steps))
 
 
-@given(presets, seeds, seeds)
-@settings(max_examples=80, deadline=None)
-def test_invariants_hold_after_every_step(preset, seed, play_seed):
-    rng = random.Random(play_seed)
+def some_state(preset: Preset, seed: int, play_seed: int, data: st.DataObject) -> GameState:
+    """A state that random players reach, and that asks somebody."""
+    history = [before for before, _, _ in data.draw(players)(preset, seed, play_seed)]
+    return data.draw(st.sampled_from(history))
+
+
+# --- every step -------------------------------------------------------------------------------------------------------
+
+
+def check_game(preset: Preset, seed: int, played: Iterable) -> None:
+    """Every invariant at every step, and that every seat hears everything it may know exactly once."""
     state = new_game(preset, seed)
+    check_start(state)
     heard = {seat: [] for seat in preset.seats}
-    last_words = []
-    for before, actions, after in steps(state, lambda request: random_action(request, rng)):
-        requests = pending(before)
-        assert requests and len({request.seat for request in requests}) == len(requests)
-        for request in requests:
-            if request.decision is Decision.LAST_WORDS:
-                last_words.append(request.seat)
-                assert request.seat not in before.living
-            else:
-                assert request.seat in before.living
-            assert set(request.targets) <= before.living and list(request.targets) == sorted(set(request.targets))
-            assert legal(request, request.default)
-            assert request.speaks == (not request.targets)
-            for target in (*preset.seats, 0, len(preset.seats) + 1, None):
-                assert legal(request, Action(target)) == (target in choices(request))
-            seen = observe(before, request.seat)
-            assert seen.request == request and all(event.visible_to(request.seat) for event in seen.events)
-            heard[request.seat].extend(seen.events)
-        assert all(observe(before, seat).request is None for seat in preset.seats if seat not in actions)
-        assert after.living <= before.living
-        assert after.events[: len(before.events)] == before.events and len(after.events) > len(before.events)
-        assert before.day <= after.day <= min(before.day + 1, preset.round_limit)
+    for before, actions, after in played:
+        assert before == state
+        check_invariants(before, actions, after)
+        for seat in preset.seats:
+            view = observe(before, seat)
+            assert (view.request is not None) is (seat in actions)
+            if seat in actions:
+                heard[seat].extend(view.events)
         state = after
-    assert len(set(last_words)) == len(last_words)
-    assert pending(state) == () and state.phase is Phase.GAME_OVER
-    ends = [event for event in state.events if event.kind is EventKind.GAME_OVER]
-    assert ends == [state.events[-1]] and ends[0].data == {"result": winner(state).value}
+    check_finished(state)
     for seat in preset.seats:
-        # Nothing was missed and nothing told twice.
         known = [event for event in state.events if event.visible_to(seat)]
         assert [*heard[seat], *observe(state, seat).events] == known
-    for event in state.events:
-        if event.kind is EventKind.ROLE_DEALT:
-            assert event.audience == {event.seat}
-        elif event.kind in AUDIENCES:
-            assert event.audience and {state.role_of(seat) for seat in event.audience} == AUDIENCES[event.kind]
-        else:
-            assert event.audience is None
+
+
+@given(presets, seeds, seeds, players)
+@settings(max_examples=120, deadline=None)
+def test_every_step_of_every_game_is_in_order(preset, seed, play_seed, play):
+    check_game(preset, seed, play(preset, seed, play_seed))
+
+
+@pytest.mark.parametrize("brain", [RandomBrain, ScriptedBrain])
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS.keys())
+def test_every_step_of_a_game_of_brains_is_in_order(preset, brain):
+    for seed in range(3):
+        check_game(preset, seed, brain_steps(preset, seed, brain))
+
+
+@given(presets, seeds)
+@settings(max_examples=30, deadline=None)
+def test_defaults_alone_end_every_game(preset, seed):
+    check_game(preset, seed, steps(new_game(preset, seed), lambda request: request.default))
+
+
+# --- states are values ------------------------------------------------------------------------------------------------
 
 
 @given(presets, seeds, seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_same_seed_and_actions_give_the_same_game(preset, seed, play_seed):
     random.seed(play_seed)  # The engine must not use the global generator.
     first = play_random(preset, seed, play_seed)
@@ -94,85 +115,209 @@ def test_the_same_seed_and_actions_give_the_same_game(preset, seed, play_seed):
     assert play_random(preset, seed, play_seed) == first
 
 
-@given(presets, seeds)
-@settings(max_examples=25, deadline=None)
-def test_defaults_alone_end_every_game(preset, seed):
-    state = new_game(preset, seed)
-    for _, _, following in steps(state, lambda request: request.default):
-        state = following
-    assert winner(state) is not None
+@given(presets, seeds, seeds, st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_order_of_the_actions_does_not_matter(preset, seed, play_seed, data):
+    state = some_state(preset, seed, play_seed, data)
+    rng = random.Random(play_seed)
+    actions = answer_all(state, lambda request: random_action(request, rng))
+    shuffled = dict(data.draw(st.permutations([*actions.items()])))
+    assert apply(state, shuffled) == apply(state, actions)
 
 
 @given(presets, seeds, seeds, st.data())
-@settings(max_examples=40, deadline=None)
-def test_wrong_missing_and_illegal_actions_are_refused(preset, seed, play_seed, data):
+@settings(max_examples=60, deadline=None)
+def test_apply_never_changes_the_state_it_is_given(preset, seed, play_seed, data):
+    state = some_state(preset, seed, play_seed, data)
+    before = copy.deepcopy(state)
     rng = random.Random(play_seed)
-    history = [before for before, _, _ in steps(new_game(preset, seed), lambda request: random_action(request, rng))]
-    state = data.draw(st.sampled_from(history))
+    after = apply(state, answer_all(state, lambda request: random_action(request, rng)))
+    assert state == before and after != before
+
+
+@given(presets, seeds, seeds, st.data())
+@settings(max_examples=80, deadline=None)
+def test_wrong_missing_and_illegal_actions_are_refused(preset, seed, play_seed, data):
+    state = some_state(preset, seed, play_seed, data)
     good = answer_all(state, lambda request: request.default)
     request = data.draw(st.sampled_from(pending(state)))
-    stray = data.draw(st.sampled_from([seat for seat in (*preset.seats, 99) if seat not in good]))
-    wrong_target = data.draw(st.integers(-3, 20).filter(lambda target: target not in request.targets))
-    wrong = [
-        {seat: action for seat, action in good.items() if seat != request.seat},
-        {**good, stray: Action()},
-        {**good, request.seat: Action(target=wrong_target)},
-    ]
+    stray = data.draw(st.sampled_from([seat for seat in (*preset.seats, 99) if seat not in good] or [99]))
+    everything = (*range(-1, len(preset.seats) + 2), *Option, None)
+    for choice in everything:
+        assert legal(request, Action(choice)) is (choice in choices(request))
+    wrong = data.draw(st.sampled_from([choice for choice in everything if choice not in choices(request)]))
+    with pytest.raises(IllegalAction, match=rf"missing: \[{request.seat}\]"):
+        apply(state, {seat: action for seat, action in good.items() if seat != request.seat})
+    with pytest.raises(IllegalAction, match=rf"not asked: \[{stray}\]"):
+        apply(state, {**good, stray: Action()})
+    with pytest.raises(IllegalAction, match=rf"seat {request.seat} may not answer .* legal: "):
+        apply(state, {**good, request.seat: Action(wrong)})
     if not request.speaks:
-        wrong.append({**good, request.seat: Action(request.default.target, "多嘴")})
-    for actions in wrong:
-        with pytest.raises(IllegalAction):
-            apply(state, actions)
+        with pytest.raises(IllegalAction, match="no speech"):
+            apply(state, {**good, request.seat: Action(request.default.choice, "多嘴")})
     apply(state, good)
 
 
-def _seen_by(
-    preset: Preset, seed: int, roles, prey: frozenset[int], unchecked: frozenset[int], observer: int, play: int
-):
-    """The observer's observations at each of its turns and its known events, under choices that know no roles.
+# --- what is hidden does not show -------------------------------------------------------------------------------------
 
-    prey: seats the wolves choose from, good in both deals. unchecked: seats the seer leaves alone.
-    """
+BY_ROLE = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION, Phase.SHOT)
+"""Phases in which it depends on the roles who is asked."""
 
-    def choose(request):
-        rng = random.Random(f"{play}/{request.day}/{request.decision}")
-        match request.decision:
-            case Decision.WOLF_KILL:
-                return Action(rng.choice([target for target in request.targets if target in prey]))
-            case Decision.SEER_CHECK:
-                targets = [target for target in request.targets if target not in unchecked]
-                return Action(rng.choice(targets) if targets else None)
-            case Decision.WOLF_TALK:
-                return Action(text="老办法")
-            case _:
-                return random_action(request, random.Random(f"{play}/{request.day}/{request.decision}/{request.seat}"))
 
-    seen: list[Observation] = []
-    state = new_game(preset, seed, roles)
-    for before, actions, after in steps(state, choose):
-        if observer in actions:
-            seen.append(observe(before, observer))
-        state = after
-    known = [e for e in state.events if e.visible_to(observer) and e.kind is not EventKind.GAME_OVER]
-    return seen, known
+def with_roles_swapped(state: GameState, one: int, other: int) -> GameState:
+    """``state`` as it would be if two seats had been dealt each other's role."""
+    swap = {one: other, other: one}
+    roles = tuple(state.role_of(swap.get(seat, seat)) for seat in state.preset.seats)
+    waiting = tuple(swap.get(seat, seat) for seat in state.waiting) if state.phase in BY_ROLE else state.waiting
+    return replace(state, roles=roles, waiting=waiting)
 
 
 @given(presets, seeds, seeds, st.data())
-@settings(max_examples=100, deadline=None)
-def test_swapping_roles_a_seat_does_not_know_changes_nothing_it_sees(preset, seed, play, data):
+@settings(max_examples=60, deadline=None)
+def test_no_view_depends_on_roles_that_the_seat_does_not_know(preset, seed, play_seed, data):
+    state = some_state(preset, seed, play_seed, data)
+    for one in preset.seats:
+        for other in preset.seats[one:]:
+            mixed = state.role_of(one).side is not state.role_of(other).side
+            swapped = with_roles_swapped(state, one, other)
+            for seat in set(preset.seats) - {one, other}:
+                # A wolf knows who the wolves are.
+                if not (mixed and state.role_of(seat).side is Side.WOLF):
+                    assert observe(swapped, seat) == observe(state, seat)
+
+
+class _Undecidable(Exception):
+    """A wolf must hit somebody, and everybody left is a wolf in one of the two deals."""
+
+
+def blind_chooser(play: int, pair: frozenset[int], prey: frozenset[int], idle: frozenset[Decision]):
+    """Choices that are the same in two games that differ only in the roles of ``pair``.
+
+    prey: whom the wolves hit: seats that are good in both deals. idle: decisions in which nobody is chosen.
+    """
+
+    def pick(options: Iterable, *key: object):
+        return random.Random("/".join(map(str, (play, *key)))).choice([*options])
+
+    def choose(request: Request) -> Action:
+        decision, day = request.decision, request.day
+        if decision in idle or (decision is Decision.SHOT and request.seat in pair):
+            return Action()
+        match decision:
+            case Decision.WOLF_TALK | Decision.WOLF_KILL:
+                targets = [target for target in request.targets if target in prey]
+                talks = decision is Decision.WOLF_TALK
+                if not targets and not request.may_pass:
+                    raise _Undecidable
+                if not targets or (talks and pick((True, False), day, "silent")):
+                    return Action()
+                return Action(pick(targets, day, "prey"))
+            case Decision.SEER_CHECK:
+                return Action(pick([None, *(target for target in request.targets if target not in pair)], day, "check"))
+            case Decision.GUARD | Decision.WITCH:
+                return Action(pick(choices(request), day, decision))
+        # Only wolves are offered to explode, so the two must not: whether they are offered differs.
+        explodes = Option.EXPLODE in request.options and request.seat not in pair
+        if explodes and pick(range(10), day, request.phase, request.seat, "explode") == 0:
+            return Action(Option.EXPLODE)
+        return Action(
+            pick([option for option in choices(request) if option is not Option.EXPLODE], day, decision, request.seat),
+            pick(("", "我是好人"), day, request.phase, request.seat, "speech") if request.speaks else "",
+        )
+
+    return choose
+
+
+def seen_by(observer: int, state: GameState, choose) -> tuple[list[Observation], list]:
+    """The observer's view at each of its turns, and all that it learned but for the game's end."""
+    views = []
+    try:
+        for before, actions, after in steps(state, choose):
+            if observer in actions:
+                views.append(observe(before, observer))
+            state = after
+    except _Undecidable:
+        pass
+    return views, [e for e in state.events if e.visible_to(observer) and e.kind is not EventKind.GAME_OVER]
+
+
+@given(presets, seeds, seeds, st.data())
+@settings(max_examples=250, deadline=None)
+def test_whole_games_in_which_two_unknown_roles_are_swapped_look_the_same(preset, seed, play, data):
     roles = deal(preset, seed)
     observer, one, other = data.draw(st.permutations(preset.seats))[:3]
     assume(roles[one - 1] is not roles[other - 1])
-    # A wolf knows the wolves, so only good seats can be swapped without its knowing.
-    assume(roles[observer - 1].side is Side.GOOD or roles[one - 1].side is roles[other - 1].side is Side.GOOD)
     swapped = list(roles)
     swapped[one - 1], swapped[other - 1] = roles[other - 1], roles[one - 1]
-    wolves = {seat for seat in preset.seats if Side.WOLF in (roles[seat - 1].side, swapped[seat - 1].side)}
-    prey = frozenset(preset.seats) - wolves
-    assume(len(prey) >= preset.round_limit)
-    unchecked = frozenset((one, other))
-    seen, known = _seen_by(preset, seed, roles, prey, unchecked, observer, play)
-    seen_swapped, known_swapped = _seen_by(preset, seed, tuple(swapped), prey, unchecked, observer, play)
+    # A wolf knows the wolves, so only good seats can be swapped without its knowing.
+    assume(roles[observer - 1].side is Side.GOOD or roles[one - 1].side is roles[other - 1].side is Side.GOOD)
+    prey = frozenset(s for s in preset.seats if roles[s - 1].side is swapped[s - 1].side is Side.GOOD)
+    # What a guard or a witch does dies with it, and the two may die on different days.
+    night_work = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
+    idle = frozenset(night_work[role] for role in (roles[one - 1], roles[other - 1]) if role in night_work)
+    choose = blind_chooser(play, frozenset((one, other)), prey, idle)
+    views, known = seen_by(observer, new_game(preset, seed, roles), choose)
+    swapped_views, swapped_known = seen_by(observer, new_game(preset, seed, tuple(swapped)), choose)
     # Who has won depends on the roles, so one game may end sooner; up to there nothing differs.
-    assert all(a == b for a, b in zip(seen, seen_swapped, strict=False))
-    assert all(a == b for a, b in zip(known, known_swapped, strict=False))
+    assert known and swapped_known
+    assert all(a == b for a, b in zip(views, swapped_views, strict=False))
+    assert all(a == b for a, b in zip(known, swapped_known, strict=False))
+
+
+ELECTION = (Phase.SIGN_UP, Phase.CAMPAIGN, Phase.SHERIFF_VOTE, Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE)
+ELECTED = st.sampled_from([preset for preset in TEST_PRESETS if preset.sheriff])
+
+
+def nights_before_an_election(preset: Preset, seed: int, play_seed: int) -> list[GameState]:
+    """The states at the start of night 1 and, where an explosion put the election off, of night 2."""
+    states = [before for before, _, _ in herd_steps(preset, seed, play_seed) if before.election is not None]
+    nights = {state.day: state for state in reversed(states) if state.phase not in ELECTION}
+    return [*nights.values()]
+
+
+def another_night(state: GameState, night: int) -> GameState:
+    """``state`` after this night, played by ``night``."""
+    rng = random.Random(night)
+    while state.phase in BY_ROLE and state.phase is not Phase.SHOT:
+        state = apply(state, answer_all(state, lambda request: random_action(request, rng)))
+    return state
+
+
+def without_news(state: GameState) -> list[Observation]:
+    """What every seat sees, but for events: of these, those of the night rightly differ for a wolf or a witch."""
+    return [replace(observe(state, seat), events=()) for seat in state.preset.seats]
+
+
+def knows_nothing_of_the_night(state: GameState, seat: int) -> bool:
+    return state.role_of(seat) is Role.VILLAGER or (state.role_of(seat) is Role.HUNTER and seat != state.night.poisoned)
+
+
+@given(ELECTED, seeds, seeds, seeds, seeds, st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_nights_deaths_change_nothing_that_is_seen_before_they_are_announced(
+    preset, seed, play_seed, night, other_night, data
+):
+    start = data.draw(st.sampled_from(nights_before_an_election(preset, seed, play_seed)))
+    one, other = another_night(start, night), another_night(start, other_night)
+    announced = [EventKind.DEATHS_ANNOUNCED in [e.kind for e in s.events[len(start.events) :]] for s in (one, other)]
+    assert announced[0] is announced[1]
+    rng = random.Random(play_seed)
+    while one.phase in ELECTION and one.day == start.day:
+        assert without_news(one) == without_news(other)
+        for seat in preset.seats:
+            if knows_nothing_of_the_night(one, seat) and knows_nothing_of_the_night(other, seat):
+                assert observe(one, seat) == observe(other, seat)
+        actions = answer_all(one, partial(random_action, rng=rng))
+        one, other = apply(one, actions), apply(other, actions)
+    public = [
+        [event for event in state.events[len(start.events) :] if event.audience is None] for state in (one, other)
+    ]
+    before_it = [events[: [event.kind for event in events].index(EventKind.DEATHS_ANNOUNCED)] for events in public]
+    assert before_it[0] == before_it[1]
+
+
+def test_a_game_that_is_over_asks_nobody_and_shows_its_result():
+    state = play_random(TEST_PRESETS[0], 1, 1)
+    assert winner(state) is not None and pending(state) == ()
+    assert all(observe(state, seat).request is None for seat in state.preset.seats)
+    assert all(observe(state, seat).events[-1].kind is EventKind.GAME_OVER for seat in state.preset.seats)

@@ -1,0 +1,123 @@
+"""Very many games, every step of each held against every invariant, in as many processes as there are cores.
+
+    python -m pytest -m endurance -s tests/runners/werewolf/test_game_endurance.py
+
+plays ENDURANCE_GAMES games (100,000 unless the environment says otherwise) of random players over all presets, and
+a fifth as many of scripted players over the shipped ones, and prints how fast. A default run plays a few hundred.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+from game_invariants import check_finished, check_invariants, check_start
+from game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps
+
+from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.game import (
+    PRESETS,
+    BadgeLost,
+    Decision,
+    EventKind,
+    Option,
+    Preset,
+    Result,
+    new_game,
+    pending,
+    winner,
+)
+
+GAMES = int(os.environ.get("ENDURANCE_GAMES", "100000"))
+SCRIPTED_SHARE = 5
+"""One scripted game for so many random ones."""
+
+SHORT_RUN = 40
+"""Games of a preset and kind of players in a default run."""
+
+CHUNK = 20
+"""Games that a process plays before it reports."""
+
+
+def scripted_steps(preset: Preset, seed: int, play_seed: int) -> Iterator[Step]:
+    return brain_steps(preset, seed, ScriptedBrain)
+
+
+PLAYERS: Mapping[str, Callable[[Preset, int, int], Iterator[Step]]] = {
+    "random": random_steps,
+    "herd": herd_steps,
+    "scripted": scripted_steps,
+}
+
+
+def play_games(preset: Preset, players: str, seeds: range) -> Counter[str]:
+    """Play and check one game for each seed. Returns how often each result, event, question and option occurred."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            state = new_game(preset, seed)
+            check_start(state)
+            for before, actions, after in PLAYERS[players](preset, seed, seed):
+                check_invariants(before, actions, after)
+                seen.update(repr(request.decision) for request in pending(before))
+                seen.update(repr(action.choice) for action in actions.values() if isinstance(action.choice, Option))
+                state = after
+            check_finished(state)
+        except AssertionError as error:
+            error.add_note(f"preset {preset.name}, {players} players, seed {seed}")
+            raise
+        seen[repr(winner(state))] += 1
+        seen.update(repr(event.kind) for event in state.events)
+        seen.update(
+            repr(BadgeLost(event.data["reason"])) for event in state.events if event.kind is EventKind.BADGE_LOST
+        )
+    return seen
+
+
+def play_many(pool: ProcessPoolExecutor, preset: Preset, players: str, games: int) -> Counter[str]:
+    """As ``play_games`` with the first ``games`` seeds, on all cores; prints the results and the speed."""
+    started = time.perf_counter()
+    chunks = [range(first, min(first + CHUNK, games)) for first in range(0, games, CHUNK)]
+    seen: Counter[str] = sum(
+        pool.map(play_games, [preset] * len(chunks), [players] * len(chunks), chunks), start=Counter()
+    )
+    speed = games / (time.perf_counter() - started)
+    results = ", ".join(f"{result.value} {seen[repr(result)] / games:.1%}" for result in Result)
+    print(f"\n{preset.name}, {players} players: {games} games, {results}; {speed:.0f} games/s", end="")
+    assert sum(seen[repr(result)] for result in Result) == games
+    return seen
+
+
+@pytest.fixture(scope="module")
+def pool():
+    # Spawned, so that the workers share nothing with a test process that has threads.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def test_a_few_hundred_games_are_in_order_and_reach_everything(pool):
+    seen: Counter[str] = Counter()
+    for preset in TEST_PRESETS:
+        seen += play_many(pool, preset, "random", SHORT_RUN) + play_many(pool, preset, "herd", SHORT_RUN)
+    for preset in PRESETS.values():
+        seen += play_many(pool, preset, "scripted", SHORT_RUN)
+    everything = {repr(value) for kind in (EventKind, Decision, Option, BadgeLost, Result) for value in kind}
+    assert everything - set(seen) == set()
+
+
+@pytest.mark.endurance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("players", ["random", "herd"])
+@pytest.mark.parametrize("preset", TEST_PRESETS, ids=lambda preset: preset.name)
+def test_random_games(pool, preset, players):
+    play_many(pool, preset, players, -(-GAMES // (2 * len(TEST_PRESETS))))
+
+
+@pytest.mark.endurance
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS.keys())
+def test_scripted_games(pool, preset):
+    play_many(pool, preset, "scripted", -(-GAMES // (SCRIPTED_SHARE * len(PRESETS))))
