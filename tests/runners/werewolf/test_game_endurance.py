@@ -86,7 +86,7 @@ def play_many(pool: ProcessPoolExecutor, preset: Preset, players: str, games: in
     )
     speed = games / (time.perf_counter() - started)
     results = ", ".join(f"{result.value} {seen[repr(result)] / games:.1%}" for result in Result)
-    print(f"\n{preset.name}, {players} players: {games} games, {results}; {speed:.0f} games/s", end="")
+    print(f"\n{preset.name}, {players} players: {games} games, {results}; {speed:.0f} games/s", end="", flush=True)
     assert sum(seen[repr(result)] for result in Result) == games
     return seen
 
