@@ -55,7 +55,7 @@ def test_mistake_01_a_clear_first_ballot_installs_the_sheriff():
 
 
 def test_mistake_02_the_sheriffs_weight_stays_with_the_sheriff_when_others_abstain_and_in_the_pk():
-    """Votes were zipped with voters after abstentions were dropped, so the 1.5 went to another seat; the PK forgot it."""
+    """Votes were zipped with voters once abstentions were dropped: the 1.5 went to another seat. The PK forgot it."""
     state = twelve(f"{SHERIFF_6}\nexile_vote: 1,2,3,4=pass 5,7=9 6=8 8,9,10,11,12=pass")
     assert last(state, EventKind.VOTE_COUNT).data == {"count": "9:2,8:1.5"}
     state = twelve(f"{SHERIFF_6}\nexile_vote: 1,2=9 3,4=8\npk_vote: 1,2,3,4,5=pass 6=8 7=9")
