@@ -9,6 +9,14 @@ class PolicyUnavailable(CannotPlay):
     """The server of the trained policy does not answer, or not as vLLM would."""
 
 
+class EndpointUnavailable(CannotPlay):
+    """An endpoint of a model that is not trained (an opponent, the judge) gave no usable answer, or refused to."""
+
+
+class MissingApiKey(CannotPlay):
+    """The environment variable that should hold an endpoint's key is not set on this machine."""
+
+
 class MissingResources(CannotPlay):
     """The resources that a game names did not appear in time."""
 

@@ -7,6 +7,7 @@ Both are encoded and decoded here and nowhere else.
 
 import math
 from typing import Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -151,11 +152,13 @@ class ChatEndpoint(BaseModel):
     """A model that is not trained: an opponent, or the judge. Called through AgentScope's own chat models.
 
     provider: "openai" for any OpenAI-compatible endpoint, "dashscope" for Alibaba Cloud's.
-    endpoint: base URL; empty for the provider's own.
+    endpoint: base URL; empty for the provider's own. Without user, password or query, which may hold secrets.
     api_key_env: name of the environment variable that holds the key on the runner's machine, since keys never
         enter the store; None for an endpoint that needs none.
     timeout_seconds: of one try. tries: before the endpoint counts as unreachable, with back-off and jitter between.
     max_concurrent: calls under way at once, per runner process. requests_per_minute: per runner process; None: any.
+    history_chars: a player is told the game so far in at most about this many characters; beyond it the older part
+        becomes a recap.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -166,10 +169,21 @@ class ChatEndpoint(BaseModel):
     api_key_env: str | None = None
     temperature: float = Field(default=1.0, ge=0)
     max_tokens: int = Field(default=512, gt=0)
-    timeout_seconds: float = Field(default=60.0, gt=0)
-    tries: int = Field(default=4, ge=1)
+    timeout_seconds: float = Field(default=30.0, gt=0)
+    tries: int = Field(default=3, ge=1)
     max_concurrent: int = Field(default=8, ge=1)
     requests_per_minute: float | None = Field(default=None, gt=0)
+    history_chars: int = Field(default=12_000, gt=0)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _holds_no_secret(cls, endpoint: str) -> str:
+        parts = urlsplit(endpoint)
+        if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("must be a URL that begins with http:// or https://, or empty for the provider's own")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("must have no user, password or query: keys never enter the store, see api_key_env")
+        return endpoint
 
     def encode(self) -> LLM:
         """As an agentlightning resource."""

@@ -1,0 +1,350 @@
+"""Models that are not trained (opponents, the judge), called through AgentScope's own chat models.
+
+The frameworks' own retrying is turned off: a try is one request, and how often, how fast and how long is what the
+``ChatEndpoint`` says. (DashScope's package alone sends a request again, once, when a connection breaks before the
+answer begins; that cannot be turned off.) Keys come from the environment of this process and go into
+request headers, nowhere else; whatever an endpoint answers is cleared of the key before it becomes an error's text.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from agentscope.formatter import DashScopeMultiAgentFormatter, FormatterBase, OpenAIMultiAgentFormatter
+from agentscope.model import ChatModelBase, ChatResponse, DashScopeChatModel, OpenAIChatModel
+from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
+
+from runners.errors import EndpointUnavailable, MissingApiKey
+from runners.werewolf.prompts_zh.quoting import one_line
+from runners.werewolf.replies import split_thought
+from store.schema import ChatEndpoint
+
+logger = logging.getLogger(__name__)
+# It logs a traceback of every failed try, with whatever the endpoint answered; tries are reported here.
+logging.getLogger("dashscope").setLevel(logging.CRITICAL)
+
+Sleep = Callable[[float], Awaitable[None]]
+"""Waits for so many seconds."""
+
+LONGEST_RETRY_AFTER_SECONDS = 60.0
+"""A server that asks for a longer pause counts as unreachable: a game cannot wait for it."""
+
+_OPENAI_URL = "https://api.openai.com/v1"
+_NO_KEY = "none"  # not None, for which the packages look into other environment variables and files
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
+_TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
+_REASON_CHARS = 300
+# What AgentScope and the packages below it raise on an answer that is not what the protocol says: they do not
+# check it, so it shows as JSON that cannot be read, a missing key, or an attribute of None.
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError, aiohttp.ClientPayloadError, aiohttp.ContentTypeError)
+
+
+class ApiModel:
+    """A model at an endpoint, for any number of games at once.
+
+    endpoint: what to call and how patiently. throttle: shared with other users of the same endpoint; by default this
+    model's own. sleep: how the pauses between tries are made.
+    ``formatter`` is AgentScope's multi-agent formatter for this provider.
+    """
+
+    def __init__(self, endpoint: ChatEndpoint, throttle: "Throttle | None" = None, sleep: Sleep = asyncio.sleep):
+        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not in the environment."""
+        self.endpoint = endpoint
+        self._throttle = throttle or Throttle()
+        self._sleep = sleep
+        self._key = _key_of(endpoint)
+        self._provider = _PROVIDERS[endpoint.provider](endpoint, self._key)
+        self.formatter = self._provider.formatter
+        self._backoff = wait_exponential_jitter(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS)
+
+    def __repr__(self) -> str:
+        return f"ApiModel({_name(self.endpoint)})"
+
+    async def ask(self, messages: list[dict[str, Any]]) -> str:
+        """The reply to a conversation ({"role", "content"} each), without what the model thought before it.
+
+        Empty when the model only thought, which happens where ``max_tokens`` is too small for its thoughts.
+        Raises EndpointUnavailable, naming endpoint, model and reason, when every try has failed, when the endpoint
+        refuses the request (a 4xx but 408 and 429), or when it asks for a longer pause than a game can make.
+        """
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self.endpoint.tries),
+            wait=self._pause_before_next_try,
+            retry=retry_if_result(lambda outcome: isinstance(outcome, _Failure) and outcome.again),
+            retry_error_callback=lambda state: state.outcome.result(),
+            before_sleep=self._tell,
+            sleep=self._sleep,
+        )
+        outcome = await retrying(self._try_once, messages)
+        if isinstance(outcome, _Failure):
+            tries = retrying.statistics["attempt_number"]
+            raise EndpointUnavailable(
+                f"{_name(self.endpoint)} gave no usable answer in {tries} {'try' if tries == 1 else 'tries'}: "
+                f"{outcome.reason}"
+            )
+        return outcome
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._provider.close()
+
+    async def _try_once(self, messages: list[dict[str, Any]]) -> "str | _Failure":
+        # A failure is returned and not raised: the packages' exceptions hold request headers, and so the key; as the
+        # context of another they would reach logs.
+        spacing = 60.0 / self.endpoint.requests_per_minute if self.endpoint.requests_per_minute else 0.0
+        async with self._throttle.slot(self.endpoint.max_concurrent, spacing):
+            try:
+                async with asyncio.timeout(self.endpoint.timeout_seconds):
+                    response = await self._provider.call(messages)
+            except TimeoutError:
+                return _Failure(f"no answer within {self.endpoint.timeout_seconds:g} s")
+            except APIStatusError as error:
+                failure = _refusal(error.status_code, str(error), error.response.headers)
+            except _DashScopeRefusal as error:
+                failure = _refusal(error.status, str(error), error.headers)
+            except _MALFORMED as error:
+                failure = _Failure(f"its answer cannot be read ({type(error).__name__}: {error})")
+            except (APIConnectionError, aiohttp.ClientError) as error:
+                failure = _Failure(f"no connection ({_innermost(error)})")
+            else:
+                return _text_of(response)
+        if failure.retry_after:
+            self._throttle.pause(failure.retry_after)
+        return self._redacted(failure)
+
+    def _redacted(self, failure: "_Failure") -> "_Failure":
+        reason = one_line(failure.reason)
+        if self._key != _NO_KEY:
+            reason = reason.replace(self._key, "***")
+        return _Failure(reason[:_REASON_CHARS], failure.again, failure.retry_after)
+
+    def _pause_before_next_try(self, state: RetryCallState) -> float:
+        return max(self._backoff(state), state.outcome.result().retry_after)
+
+    def _tell(self, state: RetryCallState) -> None:
+        logger.info(
+            "%s: try %d of %d failed: %s; again in %.1f s",
+            _name(self.endpoint),
+            state.attempt_number,
+            self.endpoint.tries,
+            state.outcome.result().reason,
+            state.next_action.sleep,
+        )
+
+
+class ApiModels:
+    """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each endpoint behind them."""
+
+    def __init__(self) -> None:
+        self._models: dict[ChatEndpoint, ApiModel] = {}
+        self._throttles: dict[tuple[str, str, str, str | None], Throttle] = {}
+
+    def get(self, endpoint: ChatEndpoint) -> ApiModel:
+        """The model at ``endpoint``. Raises MissingApiKey as ``ApiModel`` does."""
+        if endpoint not in self._models:
+            # Settings such as temperature make another model of it, but not another account.
+            account = (endpoint.provider, endpoint.endpoint, endpoint.model, endpoint.api_key_env)
+            throttle = self._throttles.setdefault(account, Throttle())
+            self._models[endpoint] = ApiModel(endpoint, throttle)
+        return self._models[endpoint]
+
+    async def close(self) -> None:
+        """Close the connections of all."""
+        for model in self._models.values():
+            await model.close()
+
+
+class Throttle:
+    """How many calls are under way and when the latest began; callers are let through in the order they came.
+
+    Each caller brings its own limits and keeps them with regard to all calls. clock: seconds; sleep waits for some.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, sleep: Sleep = asyncio.sleep):
+        self._clock = clock
+        self._sleep = sleep
+        self._running = 0
+        self._latest_start = float("-inf")
+        self._paused_until = float("-inf")
+        self._door = asyncio.Lock()
+        self._ended = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def slot(self, most: int, spacing_seconds: float = 0.0) -> AsyncIterator[None]:
+        """Wait until fewer than ``most`` calls run and ``spacing_seconds`` have passed since the latest began."""
+        async with self._door:
+            while self._running >= most:
+                self._ended.clear()
+                await self._ended.wait()
+            while (early := max(self._latest_start + spacing_seconds, self._paused_until) - self._clock()) > 0:
+                await self._sleep(early)
+            self._running += 1
+            self._latest_start = self._clock()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            self._ended.set()
+
+    def pause(self, seconds: float) -> None:
+        """Let no call begin for so long."""
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a try failed. again: another may succeed. retry_after: seconds to wait before it, as the server says."""
+
+    reason: str
+    again: bool = True
+    retry_after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """One provider's chat model as it is called, the formatter that goes with it, and how to close it."""
+
+    call: Callable[[list[dict[str, Any]]], Awaitable[ChatResponse]]
+    formatter: FormatterBase
+    close: Callable[[], Awaitable[None]]
+
+
+class _DashScopeRefusal(Exception):
+    def __init__(self, status: int, text: str, headers: Mapping[str, str]):
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
+    url = endpoint.endpoint or _OPENAI_URL
+    model = OpenAIChatModel(
+        endpoint.model,
+        api_key=key,
+        stream=False,
+        client_kwargs={
+            "base_url": url,
+            "max_retries": 0,
+            "timeout": endpoint.timeout_seconds,
+            "http_client": DefaultAsyncHttpxClient(trust_env=not _is_loopback(url)),
+        },
+        generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
+    )
+    return _Provider(model, OpenAIMultiAgentFormatter(), model.client.close)
+
+
+def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
+    # By request and not by ``base_http_api_url``, which AgentScope sets for the whole process.
+    base_address = {"base_address": endpoint.endpoint} if endpoint.endpoint else {}
+    model = DashScopeChatModel(
+        endpoint.model,
+        api_key=key,
+        stream=False,
+        enable_thinking=False,  # DashScope refuses to think in an answer that is not streamed
+        multimodality=False,
+        generate_kwargs={
+            "temperature": endpoint.temperature,
+            "max_tokens": endpoint.max_tokens,
+            "request_timeout": endpoint.timeout_seconds,
+            **base_address,
+        },
+    )
+    caller = _DashScopeCaller(model, trust_env=not _is_loopback(endpoint.endpoint))
+    return _Provider(caller.call, DashScopeMultiAgentFormatter(), caller.close)
+
+
+class _DashScopeCaller:
+    """Calls DashScope over connections of its own, made when first needed since they belong to an event loop."""
+
+    def __init__(self, model: ChatModelBase, trust_env: bool):
+        self._model = model
+        self._trust_env = trust_env
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(self, messages: list[dict[str, Any]]) -> ChatResponse:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(trust_env=self._trust_env)
+        try:
+            return await self._model(messages, session=self._session)
+        except RuntimeError as error:
+            answer = error.args[0] if error.args else None
+            if not hasattr(answer, "status_code"):
+                raise
+            raise _DashScopeRefusal(answer.status_code, str(answer), answer.headers or {}) from None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+_PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str], _Provider]] = {"openai": _openai, "dashscope": _dashscope}
+
+
+def _key_of(endpoint: ChatEndpoint) -> str:
+    if endpoint.api_key_env is None:
+        return _NO_KEY
+    key = os.environ.get(endpoint.api_key_env, "").strip()
+    # What no header may hold, the packages below would quote in their errors.
+    if not key or not key.isascii() or not key.isprintable():
+        raise MissingApiKey(
+            f"{_name(endpoint)} needs a key: the environment variable {endpoint.api_key_env} must hold it where this "
+            f"runner is started, and {'holds none' if not key else 'holds characters that no key has'}"
+        )
+    return key
+
+
+def _name(endpoint: ChatEndpoint) -> str:
+    return f"model {endpoint.model!r} at {endpoint.endpoint or endpoint.provider}"
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _text_of(response: ChatResponse) -> "str | _Failure":
+    texts = [block["text"] for block in response.content if block["type"] == "text"]
+    if not response.content:
+        return _Failure("its answer holds no reply")
+    _, reply = split_thought("\n".join(texts))
+    return reply
+
+
+def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:
+    again = status >= 500 or status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS)
+    pause = _seconds_to_wait(headers) if again else 0.0
+    if pause > LONGEST_RETRY_AFTER_SECONDS:
+        return _Failure(f"it asks for a pause of {pause:.0f} s (HTTP {status}: {text})", again=False)
+    return _Failure(f"HTTP {status}: {text}", again, pause)
+
+
+def _seconds_to_wait(headers: Mapping[str, str]) -> float:
+    """What ``Retry-After`` asks for, in seconds or as a date; 0.0 without it or for nonsense."""
+    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    return max((moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

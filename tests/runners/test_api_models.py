@@ -1,0 +1,278 @@
+"""Models behind an API, through the real AgentScope, openai and dashscope packages, against a fake endpoint."""
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from fakes_api import BROKEN_JSON, HTML, NO_CHOICES, FakeChatApi, drop, error, hang, text
+
+from runners.errors import EndpointUnavailable, MissingApiKey
+from runners.werewolf.api_models import ApiModel, ApiModels, Throttle
+from store.schema import ChatEndpoint
+
+SECRET = "sk-test-secret-4711"
+QUESTION = [{"role": "system", "content": "你在玩狼人杀。"}, {"role": "user", "content": "轮到你发言。"}]
+PROVIDERS = ("openai", "dashscope")
+
+
+@pytest.fixture
+async def api():
+    fake = FakeChatApi()
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+class Pauses(list):
+    """Takes the place of sleeping and remembers how long it should have been."""
+
+    async def __call__(self, seconds):
+        self.append(seconds)
+
+
+async def ask(endpoint, messages=QUESTION, pauses=None, **kwargs):
+    model = ApiModel(endpoint, sleep=Pauses() if pauses is None else pauses, **kwargs)
+    try:
+        return await model.ask(messages)
+    finally:
+        await model.close()
+
+
+async def refusal(endpoint, **kwargs):
+    with pytest.raises(EndpointUnavailable) as caught:
+        await ask(endpoint, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_conversation_goes_out_and_the_reply_comes_back(api, provider):
+    api.answer = lambda messages: f"{len(messages)}条"
+    assert await ask(api.endpoint(provider, temperature=0.3, max_tokens=77)) == "2条"
+    (sent,) = api.requests
+    messages = sent["input"]["messages"] if provider == "dashscope" else sent["messages"]
+    options = sent["parameters"] if provider == "dashscope" else sent
+    assert [message["content"] for message in messages] == [message["content"] for message in QUESTION]
+    assert (sent["model"], options["temperature"], options["max_tokens"]) == ("fake-model", 0.3, 77)
+    assert not options.get("stream")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(
+    ("reply", "heard"),
+    [
+        ("<think>\n我是狼\n</think>\n\n我是好人。", "我是好人。"),
+        ("我是狼</think>我是好人。", "我是好人。"),
+        ("<think>我是狼，还没想完", ""),
+        ("我" * 1_000_000, "我" * 1_000_000),
+    ],
+)
+async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, provider, reply, heard):
+    api.answer = lambda messages: reply
+    assert await ask(api.endpoint(provider)) == heard
+
+
+async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
+    message = {"role": "assistant", "content": "我是好人。", "reasoning_content": "我是狼"}
+    body = {"id": "f", "object": "chat.completion", "created": 0, "model": "m"}
+    api.faults = [text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))]
+    assert await ask(api.endpoint()) == "我是好人。"
+    cut = {**message, "content": None}
+    api.faults = [text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "length", "message": cut}]}))]
+    assert await ask(api.endpoint()) == "" and len(api.requests) == 2
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(
+    "fault",
+    [error(500), error(503), error(408), error(429), BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
+    ids=["500", "503", "408", "429", "broken json", "no choices", "html", "a list", "null"],
+)
+async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, provider, fault):
+    pauses = Pauses()
+    api.faults = [fault, fault]
+    assert await ask(api.endpoint(provider, tries=3), pauses=pauses) == "好的"
+    assert len(api.requests) == 3
+    first, second = pauses
+    assert 1 <= first <= 2 and 2 <= second <= 3  # twice as long each time, and up to a second of jitter
+    api.requests.clear()
+    api.faults = [fault] * 10
+    told = await refusal(api.endpoint(provider, tries=3))
+    assert len(api.requests) == 3 and "in 3 tries" in told
+    assert "'fake-model'" in told and api.url in told
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_a_refused_request_is_not_sent_again(api, provider, status):
+    api.faults = [error(status, "data_inspection_failed")] * 3
+    told = await refusal(api.endpoint(provider))
+    assert len(api.requests) == 1 and "in 1 try" in told and str(status) in told and "data_inspection_failed" in told
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_server_says_how_long_to_wait(api, provider):
+    pauses = Pauses()
+    in_20_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+    api.faults = [error(429, Retry_After="17"), error(429, Retry_After=in_20_seconds), error(429, Retry_After="soon")]
+    throttle = Throttle(sleep=Pauses(), clock=iter(range(0, 10_000, 100)).__next__)
+    assert await ask(api.endpoint(provider, tries=4), pauses=pauses, throttle=throttle) == "好的"
+    assert pauses[0] == 17 and 15 < pauses[1] <= 20 and pauses[2] < 6
+    api.faults = [error(429, Retry_After="3600")]
+    told = await refusal(api.endpoint(provider, tries=4))
+    assert "a pause of 3600 s" in told and "in 1 try" in told
+
+
+async def test_a_pause_that_a_server_asks_for_holds_for_all_who_call_it(api):
+    now, slept = 1000.0, []
+
+    async def sleep(seconds):
+        nonlocal now
+        slept.append(seconds)
+        now += seconds
+
+    throttle = Throttle(clock=lambda: now, sleep=sleep)
+    api.faults = [error(429, Retry_After="17")]
+    await refusal(api.endpoint(tries=1), throttle=throttle)
+    assert slept == []
+    assert await ask(api.endpoint(), throttle=throttle) == "好的"
+    assert slept == [17]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_an_answer_that_takes_too_long_is_given_up(api, provider):
+    api.faults = [hang, hang]
+    told = await refusal(api.endpoint(provider, timeout_seconds=0.2, tries=2))
+    assert len(api.requests) == 2 and "no answer within 0.2 s" in told
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_nobody_there(provider):
+    gone = FakeChatApi()
+    await gone.start()
+    await gone.stop()
+    pauses = Pauses()
+    told = await refusal(gone.endpoint(provider, tries=3), pauses=pauses)
+    assert "no connection" in told and "in 3 tries" in told and len(pauses) == 2
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_connection_that_breaks_is_tried_again(api, provider):
+    api.faults = [drop] * 2  # dashscope's own package sends each once more
+    assert await ask(api.endpoint(provider, tries=3)) == "好的"
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_keys_come_from_the_environment_and_show_nowhere(api, provider, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TEST_API_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
+    monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-another")
+    api.key = SECRET
+    endpoint = api.endpoint(provider, api_key_env="TEST_API_KEY", tries=2)
+    assert await ask(endpoint) == "好的"
+    api.key = "another"  # the fake tells which key it was shown, as some servers do
+    models = ApiModels()
+    model = models.get(endpoint)
+    with pytest.raises(EndpointUnavailable) as caught:
+        await model.ask(QUESTION)
+    api.faults, api.key = [HTML] * 2, None  # aiohttp's exception holds the request's headers
+    model._sleep = Pauses()
+    with pytest.raises(EndpointUnavailable) as unreadable:
+        await model.ask(QUESTION)
+    await models.close()
+    for shown in (caught.value, unreadable.value):
+        assert shown.__cause__ is None and shown.__context__ is None
+        assert SECRET not in f"{shown!r} {shown}"
+    assert "401" in str(caught.value) and "***" in str(caught.value)
+    assert SECRET not in f"{model!r} {endpoint!r} {endpoint.encode()!r}"
+    # The openai package's debug log leaves the Authorization header out by itself.
+    assert SECRET not in caplog.text and caplog.text
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_an_endpoint_without_a_key_is_sent_none_of_ours(api, provider, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("DASHSCOPE_API_KEY", SECRET)
+    await ask(api.endpoint(provider))
+    assert SECRET not in str(api.headers)
+
+
+@pytest.mark.parametrize("value", ["", "  ", "sk-\nx", "密钥"])
+def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value):
+    endpoint = ChatEndpoint(endpoint="https://example.invalid/v1", model="big", api_key_env="TEST_API_KEY")
+    monkeypatch.delenv("TEST_API_KEY", raising=False)
+    with pytest.raises(MissingApiKey, match=r"'big' at https://example\.invalid/v1.*TEST_API_KEY.*holds none"):
+        ApiModel(endpoint)
+    monkeypatch.setenv("TEST_API_KEY", value)
+    with pytest.raises(MissingApiKey, match="TEST_API_KEY") as caught:
+        ApiModel(endpoint)
+    assert not value.strip() or value not in str(caught.value)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_proxy_does_not_come_before_this_machine(api, provider, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert await ask(api.endpoint(provider)) == "好的"
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, api.url)
+    path = {"openai": "/v1", "dashscope": "/api/v1"}[provider]
+    elsewhere = ChatEndpoint(provider=provider, endpoint=f"http://example.invalid{path}", model="m", tries=1)
+    assert await ask(elsewhere) == "好的" and api.headers[-1]["Host"] == "example.invalid"
+
+
+async def test_calls_under_way_are_limited_over_all_users_of_an_endpoint(api):
+    api.hold.clear()
+    models = ApiModels()
+    warm, cold = (models.get(api.endpoint(temperature=temperature, max_concurrent=3)) for temperature in (1, 0))
+    assert warm is not cold and models.get(api.endpoint(temperature=1, max_concurrent=3)) is warm
+    asking = [asyncio.create_task(model.ask(QUESTION)) for model in (warm, cold) for _ in range(6)]
+    while api.running < 3:
+        await asyncio.sleep(0)
+    api.hold.set()
+    assert await asyncio.gather(*asking) == ["好的"] * 12
+    assert api.most_at_once == 3
+    await models.close()
+
+
+async def test_calls_begin_no_faster_than_said_and_in_order():
+    now, begun = 0.0, []
+
+    async def sleep(seconds):
+        nonlocal now
+        await asyncio.sleep(0)
+        now += seconds
+
+    throttle = Throttle(clock=lambda: now, sleep=sleep)
+
+    async def call(number):
+        async with throttle.slot(2, spacing_seconds=5.0):
+            begun.append((number, now))
+
+    await asyncio.gather(*map(call, range(4)))
+    assert begun == [(0, 0), (1, 5), (2, 10), (3, 15)]
+
+
+async def test_requests_per_minute_count_every_try(api):
+    waited = Pauses()
+    clock = iter(range(100))
+    throttle = Throttle(clock=lambda: 0.0 if len(waited) < 1 else 60.0 + next(clock), sleep=waited)
+    api.faults = [error(500)]
+    await ask(api.endpoint(requests_per_minute=2), throttle=throttle)
+    assert waited == [30]
+
+
+async def test_a_call_that_is_cancelled_gives_its_place_back(api):
+    api.hold.clear()
+    model = ApiModel(api.endpoint(max_concurrent=1))
+    first, second = (asyncio.create_task(model.ask(QUESTION)) for _ in range(2))
+    await api.asked.wait()
+    first.cancel()
+    api.hold.set()
+    assert await second == "好的" and first.cancelled()
+    await model.close()
