@@ -7,14 +7,24 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import aiohttp
 from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, Span
 
 from algo.triplets import FinishedGame, IncompleteGame, read_game
+from configs.opponents import EndpointConfig
 from configs.schema import GameConfig
 from store.client import PatientStoreClient
-from store.schema import TRAINED_POLICY, GameTask, PolicyResources, TokenLimits
+from store.schema import (
+    TRAINED_POLICY,
+    ChatEndpoint,
+    GameTask,
+    PolicyResources,
+    SeatingRule,
+    SideName,
+    TokenLimits,
+)
 from store.spans import MalformedSpan, is_turn
 
 logger = logging.getLogger(__name__)
@@ -62,7 +72,7 @@ class PlayedGames:
 
 def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
     """The games of one step: ``groups_per_step`` deals, each played ``games_per_group`` times."""
-    seating = {side: TRAINED_POLICY if side in config.train_sides else config.opponent for side in ("wolf", "good")}
+    seating = seating_rules(config)
     tasks = []
     for group in range(config.groups_per_step):
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
@@ -81,6 +91,20 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
                 )
             )
     return tasks
+
+
+def seating_rules(config: GameConfig) -> tuple[SeatingRule, ...]:
+    """Who plays which seat: the configured rules, and behind them one for each side, so that no seat is left out."""
+    by_side = (
+        SeatingRule(side=side, players={TRAINED_POLICY if side in config.train_sides else config.opponent: 1.0})
+        for side in get_args(SideName)
+    )
+    return (*(SeatingRule(**rule.model_dump()) for rule in config.seating), *by_side)
+
+
+def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
+    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
+    return ChatEndpoint(**config.model_dump())
 
 
 def derived_seed(purpose: str, *numbers: int) -> int:

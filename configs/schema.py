@@ -4,30 +4,29 @@ Loaded from a YAML file, then overridden by ``section.key=value`` strings. An un
 with the nearest valid name, so that a typing mistake never trains for a day with a default.
 """
 
-import difflib
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, FilePath, ValidationError, model_validator
+from pydantic import BaseModel, Field, FilePath, ValidationError, field_validator, model_validator
+
+from configs.opponents import EndpointConfig, SeatingRuleConfig, SideName, check_player_names, unknown_player
+from configs.section import Section, nearest_name
 
 CONFIG_DIR = Path(__file__).parent
 DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
 
+
+_NEVER_SHOWN = ("api_key_env", "endpoint")
+"""Settings into which a secret may have been written by mistake."""
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file, the key and the remedy."""
-
-
-class Section(BaseModel):
-    """A group of settings. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RunConfig(Section):
@@ -84,11 +83,18 @@ class GameConfig(Section):
     )
     groups_per_step: int = Field(4, ge=1, description="deals per step")
     games_per_group: int = Field(4, ge=1, description="games played from each deal; a baseline needs at least two")
-    train_sides: tuple[Literal["wolf", "good"], ...] = Field(
-        ("wolf", "good"), min_length=1, description="sides whose turns are trained on"
+    train_sides: tuple[SideName, ...] = Field(
+        ("wolf", "good"), min_length=1, description="sides whose turns are trained on, where the policy plays them"
     )
-    opponent: Literal["policy", "scripted", "random"] = Field(
-        "policy", description="who plays the seats of a side that is not trained"
+    opponent: str = Field(
+        "policy",
+        description="who plays the seats of a side that is not trained: policy, scripted, random, or a name of the "
+        "section players",
+    )
+    seating: tuple[SeatingRuleConfig, ...] = Field(
+        (),
+        description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
+        "policy plays trained sides and game.opponent the others",
     )
     context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
     reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
@@ -104,6 +110,23 @@ class GameConfig(Section):
     def _reply_fits(self) -> "GameConfig":
         if self.reply_tokens >= self.context_tokens:
             raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_can_match(self) -> "GameConfig":
+        for number, rule in enumerate(self.seating):
+            if problem := rule.problem_with(self.preset):
+                raise ValueError(f"game.seating.{number}: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _policy_plays_what_is_trained(self) -> "GameConfig":
+        for side in self.train_sides:
+            for rule in self.seating:
+                if rule.may_concern(side) and "policy" in rule.players:
+                    break
+                if rule.covers(side):
+                    raise ValueError(f"game.train_sides has {side!r}, but game.seating never lets the policy play it")
         return self
 
 
@@ -220,6 +243,10 @@ class Config(Section):
     run: RunConfig = RunConfig()
     store: StoreConfig = StoreConfig()
     game: GameConfig = GameConfig()
+    players: dict[str, EndpointConfig] = Field(
+        {}, description="models that may sit at the table, by the names that game.seating and game.opponent use"
+    )
+    judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
     reward: RewardConfig = RewardConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     model: ModelConfig = ModelConfig()
@@ -227,6 +254,35 @@ class Config(Section):
     serving: ServingConfig = ServingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
+
+    @field_validator("players")
+    @classmethod
+    def _names_are_free(cls, players: dict[str, EndpointConfig]) -> dict[str, EndpointConfig]:
+        check_player_names(players)
+        return players
+
+    @model_validator(mode="after")
+    def _seated_players_exist(self) -> "Config":
+        seated = [("game.opponent", self.game.opponent)]
+        for number, rule in enumerate(self.game.seating):
+            seated += [(f"game.seating.{number}.players", name) for name in rule.players]
+        for where, name in seated:
+            if problem := unknown_player(name, self.players):
+                raise ValueError(f"{where}: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _endpoints_answer_or_fail_in_time(self) -> "Config":
+        # Else a game would be taken from its runner as unresponsive, and its failure would lose its reason.
+        endpoints = {f"players.{name}": endpoint for name, endpoint in self.players.items()}
+        for where, endpoint in (endpoints | ({"judge": self.judge} if self.judge else {})).items():
+            if endpoint.patience_seconds >= self.game.unresponsive_seconds:
+                raise ValueError(
+                    f"{where}: {endpoint.tries} tries of {endpoint.timeout_seconds:g} s each must take less than "
+                    f"game.unresponsive_seconds ({self.game.unresponsive_seconds:g}); raise that, or lower tries or "
+                    f"timeout_seconds"
+                )
+        return self
 
     @property
     def logprob_tolerance(self) -> float:
@@ -285,18 +341,28 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
 
 def _explain(problem: Any) -> str:
     location = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] != "extra_forbidden":
-        shown = problem["input"]
-        if isinstance(shown, float) and math.isnan(shown):
-            shown = "NaN"
-        return f"{location or 'configuration'}: {problem['msg']} (got {shown!r})"
-    *parents, name = problem["loc"]
-    section: type[BaseModel] = Config
-    for parent in parents:
-        annotation = section.model_fields[str(parent)].annotation
-        assert isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        section = annotation
-    valid = list(section.model_fields)
-    nearest = difflib.get_close_matches(str(name), valid, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid keys here: {', '.join(valid)}"
-    return f"unknown key {location!r}: {hint}"
+    *parents, name = problem["loc"] or ("",)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {location!r}: {nearest_name(str(name), _keys_in(parents), 'keys here')}"
+    shown = problem["input"]
+    if isinstance(shown, float) and math.isnan(shown):
+        shown = "NaN"
+    # A whole section says less than the message, and more than it should.
+    got = "" if name in _NEVER_SHOWN or isinstance(shown, dict | BaseModel) else f" (got {shown!r})"
+    return f"{location or 'configuration'}: {problem['msg']}{got}"
+
+
+def _keys_in(path: Iterable[str | int]) -> list[str]:
+    """The keys that the section at ``path`` may have; the path goes through mappings and lists of sections too."""
+    annotation: Any = Config
+    for part in path:
+        if get_origin(annotation) in (dict, tuple):  # ``part`` is a key or an index
+            annotation = next(inner for inner in reversed(get_args(annotation)) if inner is not Ellipsis)
+        else:
+            annotation = _section_in(annotation).model_fields[str(part)].annotation
+    return list(_section_in(annotation).model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel]:
+    """A section, also where it may be None."""
+    return next(inner for inner in (annotation, *get_args(annotation)) if isinstance(inner, type))

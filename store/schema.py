@@ -114,11 +114,12 @@ class GameTask(BaseModel):
     @model_validator(mode="after")
     def _every_seat_has_a_player(self) -> Self:
         for side in get_args(SideName):
-            whole_side = [rule for rule in self.seating if rule.role is None and rule.seat is None]
-            if not any(rule.side in (None, side) for rule in whole_side):
+            of_side = [rule for rule in self.seating if rule.side in (None, side)]
+            whole_side = [number for number, rule in enumerate(of_side) if rule.role is None and rule.seat is None]
+            if not whole_side:
                 raise ValueError(f"seating names no player for every seat of side {side!r}")
-            able = any(TRAINED_POLICY in rule.players for rule in self.seating if rule.side in (None, side))
-            if side in self.trainable and not able:
+            in_force = of_side[: whole_side[0] + 1]
+            if side in self.trainable and not any(TRAINED_POLICY in rule.players for rule in in_force):
                 raise ValueError(f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} on it")
         return self
 
@@ -161,12 +162,13 @@ class ChatEndpoint(BaseModel):
         becomes a recap.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What was refused may be a key that was put in the wrong place.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     provider: Literal["openai", "dashscope"] = "openai"
     endpoint: str = ""
     model: str = Field(min_length=1)
-    api_key_env: str | None = None
+    api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     temperature: float = Field(default=1.0, ge=0)
     max_tokens: int = Field(default=512, gt=0)
     timeout_seconds: float = Field(default=30.0, gt=0)

@@ -5,11 +5,20 @@ import asyncio
 import pytest
 from fakes import make_result, make_turn
 
-from algo.games import FAILED_GAME, SUPERSEDED_ATTEMPT, Games, NoGamesFinished, derived_seed, step_tasks
+from algo.games import (
+    FAILED_GAME,
+    SUPERSEDED_ATTEMPT,
+    Games,
+    NoGamesFinished,
+    chat_endpoint,
+    derived_seed,
+    step_tasks,
+)
+from configs.opponents import EndpointConfig
 from configs.schema import GameConfig
 from runners.errors import CannotPlay
 from runners.worker import Worker
-from store.schema import GameTask, PolicyResources
+from store.schema import ChatEndpoint, GameTask, PolicyResources, SeatingRule
 from store.spans import context_digest
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoint="http://127.0.0.1:1/v1", model="policy")
@@ -84,6 +93,24 @@ def test_a_side_that_is_not_trained_is_played_by_its_opponent():
     task = step_tasks(config, "run", 1, 1)[0]
     assert [(rule.side, rule.players) for rule in task.seating] == [("wolf", {"policy": 1}), ("good", {"scripted": 1})]
     assert task.trainable == {"wolf"}
+
+
+def test_seating_rules_come_before_the_sides():
+    seating = [{"role": "seer", "players": {"strong": 1}}, {"side": "wolf", "players": {"policy": 4, "strong": 1}}]
+    task = step_tasks(GameConfig(train_sides=("wolf",), opponent="random", seating=seating), "run", 1, 1)[0]
+    assert task.seating == (
+        SeatingRule(role="seer", players={"strong": 1}),
+        SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
+        SeatingRule(side="wolf", players={"policy": 1}),
+        SeatingRule(side="good", players={"random": 1}),
+    )
+
+
+def test_a_configured_endpoint_is_told_to_runners_as_it_is():
+    configured = EndpointConfig(model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2)
+    assert chat_endpoint(configured) == ChatEndpoint(
+        model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2
+    )
 
 
 async def test_games_come_back_in_the_order_of_their_tasks(client):

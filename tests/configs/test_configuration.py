@@ -5,9 +5,11 @@ from typing import get_args
 
 import pytest
 
+from configs.opponents import BUILT_IN_PLAYERS, DEALT, SIDES_OF_ROLES, EndpointConfig, SeatingRuleConfig
 from configs.schema import CONFIG_DIR, Config, ConfigError, GameConfig, PromptName, RulesConfig, load_config
-from runners.werewolf.game import OPTIONS, PRESETS, get_preset
+from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
+from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, ChatEndpoint, SeatingRule
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -17,10 +19,14 @@ def test_every_shipped_configuration_is_valid_and_says_what_it_needs(path):
 
 
 def test_every_setting_is_described_or_has_a_plain_name():
+    sections = {
+        name: field.annotation for name, field in Config.model_fields.items() if isinstance(field.annotation, type)
+    }
+    sections = {name: section for name, section in sections.items() if hasattr(section, "model_fields")}
     undescribed = [
         f"{section}.{name}"
-        for section, field in Config.model_fields.items()
-        for name, setting in field.annotation.model_fields.items()
+        for section, model in {**sections, "players": EndpointConfig, "game.seating": SeatingRuleConfig}.items()
+        for name, setting in model.model_fields.items()
         if not setting.description
     ]
     assert len(undescribed) <= 8, undescribed
@@ -34,6 +40,86 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
     assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
+
+
+def test_opponents_are_those_of_the_game_and_the_store():
+    assert {role.value: role.side.value for role in Role} == SIDES_OF_ROLES
+    assert {name: (len(p.seats), {r.value for r in p.deck}) for name, p in PRESETS.items()} == {
+        name: (seats, set(roles)) for name, (seats, roles) in DEALT.items()
+    }
+    assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, SCRIPTED_PLAYER, RANDOM_PLAYER}
+    endpoint = {name: (field.default, field.annotation) for name, field in EndpointConfig.model_fields.items()}
+    assert endpoint == {name: (field.default, field.annotation) for name, field in ChatEndpoint.model_fields.items()}
+    assert set(SeatingRuleConfig.model_fields) == set(SeatingRule.model_fields)
+
+
+MIXED = [
+    "players.strong={model: big, endpoint: 'https://example.com/v1', api_key_env: BIG_KEY}",
+    "game.seating=[{role: seer, players: {strong: 1}}, {side: wolf, players: {policy: 0.8, strong: 0.2}}]",
+]
+
+
+def test_a_mixed_table_can_be_configured():
+    config = load_config(None, [*MIXED, "game.opponent=strong", "game.train_sides=[wolf]", "judge.model=big"])
+    assert config.players["strong"].model == "big" and config.judge.model == "big" and config.game.opponent == "strong"
+    assert [rule.players for rule in config.game.seating] == [{"strong": 1.0}, {"policy": 0.8, "strong": 0.2}]
+    assert load_config(None).judge is None and load_config(None).players == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["game.opponent=scriptd"], "game.opponent: unknown player 'scriptd': did you mean 'scripted'"),
+        (["game.opponent=strng"], "unknown player 'strng': did you mean 'strong'"),
+        (
+            ["game.seating=[{players: {policy: 1}}, {players: {strongg: 1}}]"],
+            r"game\.seating\.1.*did you mean 'strong'",
+        ),
+        (["game.seating=[{role: seeer, players: {strong: 1}}]"], r"game\.seating\.0\.role: .*did you mean 'seer'"),
+        (["game.seating=[{role: guard, players: {strong: 1}}]"], "'5p_tiny' deals no 'guard'"),
+        (
+            ["game.seating=[{seat: 6, players: {strong: 1}}]"],
+            "game.seating.0: preset '5p_tiny' has seats 1 to 5, not 6",
+        ),
+        (["game.seating=[{seat: 0, players: {strong: 1}}]"], r"game\.seating\.0\.seat"),
+        (["game.seating=[{side: good, role: wolf, players: {strong: 1}}]"], "'wolf' is never of side 'good'"),
+        (["game.seating=[{side: wolfs, players: {strong: 1}}]"], r"game\.seating\.0\.side"),
+        (["game.seating=[{players: {strong: 0}}]"], "shares must be positive"),
+        (["game.seating=[{players: {}}]"], r"game\.seating\.0\.players"),
+        (["game.seating=[{sid: wolf, players: {strong: 1}}]"], r"'game\.seating\.0\.sid': did you mean 'side'"),
+        (["game.seating=[{side: wolf, players: {strong: 1}}]"], "train_sides has 'wolf', but .* never lets the policy"),
+        (["game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]"], "train_sides has 'wolf'"),
+        (["players.policy={model: m}"], "'policy' cannot name a player"),
+        (["players.a b={model: m}"], "'a b' cannot name a player"),
+        (["players.weak={modle: m}"], r"'players\.weak\.modle': did you mean 'model'"),
+        (["players.model={modle: m}"], r"'players\.model\.modle': did you mean 'model'"),
+        (["players.weak={}"], r"players\.weak\.model: Field required"),
+        (["judge.modle=m"], r"'judge\.modle': did you mean 'model'"),
+        (["players.weak={model: m, endpoint: 'example.com/v1'}"], "begins with http"),
+        (["players.weak={model: m, timeout_seconds: 60}"], "players.weak: 3 tries of 60 s .*unresponsive_seconds"),
+        (["judge.model=m", "judge.tries=4"], "judge: 4 tries of 30 s"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(overrides, message):
+    strong = "players.strong={model: big}"
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [strong, *overrides])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "api_key_env: sk-secret-1",
+        "api_key: sk-secret-1",
+        "endpoint: 'https://sk-secret-1@example.com/v1'",
+        "endpoint: 'https://example.com/v1?key=sk-secret-1'",
+        "tries: 0, endpoint: 'https://u:sk-secret-1@example.com/v1'",
+    ],
+)
+def test_a_key_in_the_wrong_place_is_refused_and_not_shown(setting):
+    with pytest.raises(ConfigError, match=r"players\.strong") as caught:
+        load_config(None, [f"players.strong={{model: m, {setting}}}"])
+    assert "sk-secret" not in str(caught.value)
 
 
 def test_rules_and_prompts_are_checked_before_a_run(tmp_path):

@@ -31,6 +31,10 @@ def test_task_survives_json():
     [
         ({"seating": {"wolf": "policy"}}, "no player for every seat of side 'good'"),
         ({"trainable": ["good"]}, "side 'good' is trainable, but no rule seats 'policy'"),
+        (
+            {"seating": [{"players": {"scripted": 1}}, {"side": "wolf", "players": {"policy": 1}}]},
+            "side 'wolf' is trainable, but no rule seats 'policy'",
+        ),
         ({"limits": {"context_tokens": 10, "reply_tokens": 10}}, "smaller than context_tokens"),
         ({"unknown": 1}, "unknown"),
         ({"seed": -1}, "seed"),
@@ -93,6 +97,29 @@ def test_a_rule_matches_what_it_names():
     assert not SeatingRule(role="seer", players={"policy": 1}).matches(3, "witch", "good")
     assert not SeatingRule(side="wolf", players={"policy": 1}).matches(3, "seer", "good")
     assert not SeatingRule(seat=4, players={"policy": 1}).matches(3, "seer", "good")
+
+
+def test_a_trainable_side_may_be_played_by_the_policy_in_part():
+    task = make_task(seating=[{"role": "wolf_king", "players": {"policy": 1}}, {"players": {"scripted": 1}}])
+    assert task.trainable == {"wolf"}
+    with pytest.raises(ValidationError, match="no player for every seat of side 'good'"):
+        make_task(seating=[{"side": "wolf", "players": {"policy": 1}}, {"role": "seer", "players": {"policy": 1}}])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"endpoint": "https://sk-secret@h/v1"},
+        {"endpoint": "https://h/v1?key=sk-secret"},
+        {"endpoint": "sk-secret"},
+        {"api_key_env": "sk-secret"},
+        {"temperature": "sk-secret"},
+    ],
+)
+def test_an_endpoint_holds_no_secret_and_a_refusal_shows_none(changes):
+    with pytest.raises(ValidationError, match=next(iter(changes))) as caught:
+        ChatEndpoint(model="m", **changes)
+    assert "sk-secret" not in str(caught.value)
 
 
 def test_other_models_travel_as_resources_without_keys():

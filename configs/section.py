@@ -1,0 +1,19 @@
+"""What every part of the configuration has in common."""
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """A group of settings. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def nearest_name(name: str, valid: Iterable[str], kind: str = "names") -> str:
+    """What to say of a name that is not among ``valid``: the nearest of them, or all."""
+    valid = list(valid)
+    nearest = difflib.get_close_matches(name, valid, n=1)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"valid {kind}: {', '.join(valid)}"

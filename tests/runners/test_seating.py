@@ -1,0 +1,134 @@
+"""Who plays which seat: shares, repeatability, the order of rules, and one lineup for all games of a deal."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algo.games import step_tasks
+from configs.schema import GameConfig
+from runners.werewolf.game import PRESETS, Role, Side, new_game
+from runners.werewolf.seating import who_plays
+from store.schema import GameTask
+
+NAMES = ("policy", "scripted", "random", "strong")
+
+
+def make_task(seating, seed=3, preset="12p_sheriff"):
+    return GameTask(
+        game_id="game-1",
+        group_id="deal-1",
+        seed=seed,
+        sampling_seed=8,
+        preset=preset,
+        seating=seating,
+        trainable=[],
+        limits={"context_tokens": 4000, "reply_tokens": 40},
+    )
+
+
+def deal(seed, preset="12p_sheriff"):
+    state = new_game(PRESETS[preset], seed)
+    return {seat: state.role_of(seat) for seat in state.preset.seats}
+
+
+def lineup(seating, seed=3, preset="12p_sheriff"):
+    return who_plays(make_task(seating, seed, preset), deal(seed, preset))
+
+
+shares = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 10), min_size=1)
+special_rules = st.builds(
+    lambda seen, players, together: {**seen, "players": players, "together": together},
+    st.one_of(
+        st.sampled_from(list(Role)).map(lambda role: {"role": role.value}),
+        st.integers(1, 12).map(lambda seat: {"seat": seat}),
+        st.sampled_from(list(Side)).map(lambda side: {"side": side.value}),
+    ),
+    shares,
+    st.booleans(),
+)
+rules = st.lists(special_rules, max_size=4).map(lambda special: [*special, {"players": {"policy": 1, "strong": 1}}])
+
+
+@given(rules, st.integers(0, 2**31))
+def test_every_seat_gets_a_player_of_the_first_rule_that_matches_it(seating, seed):
+    roles = deal(seed)
+    for seat, name in lineup(seating, seed).items():
+        sought = {"seat": seat, "role": roles[seat].value, "side": roles[seat].side.value}
+        first = next(rule for rule in seating if all(rule.get(key) in (None, sought[key]) for key in sought))
+        assert name in first["players"]
+
+
+@given(rules, st.integers(0, 2**31))
+def test_the_same_seed_seats_the_same_players_whatever_the_order_of_a_mapping(seating, seed):
+    turned = [{**rule, "players": dict(reversed(rule["players"].items()))} for rule in seating]
+    assert lineup(seating, seed) == lineup(turned, seed)
+
+
+@given(
+    st.permutations([{"role": role.value} for role in Role]),
+    st.lists(shares, min_size=len(Role), max_size=len(Role)),
+    st.lists(st.booleans(), min_size=len(Role), max_size=len(Role)),
+)
+@settings(max_examples=50)
+def test_the_order_of_rules_that_share_no_seat_does_not_matter(turned, players, together):
+    by_role = {
+        role.value: {"role": role.value, "players": mix, "together": whole}
+        for role, mix, whole in zip(Role, players, together, strict=True)
+    }
+    rest = {"players": {"policy": 1}}
+    assert lineup([*by_role.values(), rest]) == lineup([*(by_role[rule["role"]] for rule in turned), rest])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_shares_hold_over_many_deals(together):
+    mix = {"policy": 8, "strong": 2}
+    seating = [
+        {"side": "wolf", "players": mix, "together": together},
+        {"side": "good", "players": {"scripted": 1, "random": 3}, "together": together},
+    ]
+    counted, side_by_side, deals = Counter(), Counter(), 3000
+    for seed in range(deals):
+        roles, seated = deal(seed), lineup(seating, seed)
+        wolves = {seated[seat] for seat, role in roles.items() if role.side is Side.WOLF}
+        good = {seated[seat] for seat, role in roles.items() if role.side is Side.GOOD}
+        assert not together or len(wolves) == len(good) == 1
+        counted.update(seated.values())
+        side_by_side.update([("strong" in wolves, "random" in good)])
+    wolf_seats, good_seats = 4 * deals, 8 * deals
+    # Four standard deviations of what is drawn independently: seats, or whole sides.
+    tolerance = 4 * (0.25 / (deals if together else wolf_seats)) ** 0.5
+    assert counted["strong"] / wolf_seats == pytest.approx(0.2, abs=tolerance)
+    assert counted["random"] / good_seats == pytest.approx(0.75, abs=tolerance)
+    assert counted["policy"] + counted["strong"] == wolf_seats
+    if together:  # two rules are drawn independently of each other
+        assert side_by_side[True, True] / deals == pytest.approx(0.2 * 0.75, abs=tolerance)
+
+
+def test_seats_are_drawn_independently_of_each_other():
+    seating = [{"players": {"policy": 1, "strong": 1}}]
+    pairs = Counter((seated[1], seated[2]) for seated in (lineup(seating, seed) for seed in range(2000)))
+    assert len(pairs) == 4 and all(count / 2000 == pytest.approx(0.25, abs=0.04) for count in pairs.values())
+
+
+def test_all_games_of_a_deal_share_the_lineup_and_deals_differ():
+    config = GameConfig(
+        preset="9p",
+        groups_per_step=6,
+        games_per_group=3,
+        seating=[{"side": "wolf", "players": {"policy": 1, "scripted": 1}}, {"role": "seer", "players": {"random": 1}}],
+    )
+    lineups = {}
+    for task in step_tasks(config, "run", 1, 1):
+        task = GameTask.decode(task.encode())
+        lineups.setdefault(task.group_id, []).append(tuple(who_plays(task, deal(task.seed, "9p")).values()))
+    assert all(len(games) == 3 and len(set(games)) == 1 for games in lineups.values())
+    assert len({games[0] for games in lineups.values()}) > 1
+    assert all(games[0].count("random") == 1 for games in lineups.values())
+
+
+def test_a_seat_that_no_rule_matches_is_an_error():
+    task = make_task({"wolf": "policy", "good": "scripted"}).model_copy(update={"seating": ()})
+    with pytest.raises(ValueError, match="game-1: no seating rule says who plays seat 1"):
+        who_plays(task, deal(3))
