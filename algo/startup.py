@@ -14,6 +14,7 @@ from verl.utils.tracking import Tracking
 
 from algo.advantages import check_estimator, needs_groups
 from algo.engine import Engine, actor_config, check_model_folder
+from algo.games import chat_endpoint
 from algo.serving import Serving
 from configs.schema import Config, ConfigError
 from store.schema import PolicyResources, Sampling
@@ -140,4 +141,6 @@ def policy_resources(config: Config, serving: Serving, run_id: str, version: int
         model=serving.model,
         sampling=Sampling(temperature=config.game.temperature, thinking=config.game.thinking),
         prompt_templates={name: path.read_text(encoding="utf-8").strip() for name, path in config.game.prompts.items()},
+        players={name: chat_endpoint(player) for name, player in config.players.items()},
+        judge=None if config.judge is None else chat_endpoint(config.judge),
     )
