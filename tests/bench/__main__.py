@@ -1,6 +1,7 @@
 """``python -m bench [PART ...]``: measure and print. Absolute numbers depend on the machine; look at the ratios."""
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ def main() -> None:
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown parts {unknown}; known: {', '.join(PARTS)}")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 110)
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(Path(folder) / "model")
         for name in options.parts or PARTS:

@@ -53,7 +53,7 @@ def play_for_a_while(preset: Preset, players: str) -> Play:
 def measure() -> Table:
     """Play every preset for a while, with random and with scripted players."""
     table = Table(title="Whole games, rules and players alone, on one core", title_justify="left")
-    columns = ("preset", "players", "games/s", "decisions", "rounds", "per round", "calls / with offers asked apart")
+    columns = ("preset", "players", "games/s", "decisions", "rounds", "per round", "calls, against offers apart")
     for column in columns:
         table.add_column(column, justify="left" if column in ("preset", "players") else "right")
     for name, preset in PRESETS.items():
