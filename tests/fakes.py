@@ -68,15 +68,19 @@ def make_result(result="wolf"):
 class FakeVllm:
     """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
 
-    answer: prompt text -> reply text. tokenizer: turns both into ids.
+    answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
+    model_folder: what it says it serves; context_tokens: the longest call that it takes.
     fail_next: number of coming requests to answer with a server error.
     gate: while cleared, requests wait.
+    tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
     """
 
     def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
         self.tokenizer = tokenizer
         self.answer = answer
         self.model_folder = model_folder
+        self.context_tokens = 32_768
+        self.tokenizer_info = True
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
         self.gate = asyncio.Event()
@@ -88,6 +92,9 @@ class FakeVllm:
         app = web.Application()
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
+        app.router.add_get("/tokenizer_info", self._tokenizer_info)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -99,7 +106,39 @@ class FakeVllm:
         await self._runner.cleanup()
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "policy", "root": self.model_folder}]})
+        card = {"id": "policy", "root": self.model_folder, "max_model_len": self.context_tokens}
+        return web.json_response({"object": "list", "data": [card]})
+
+    async def _tokenizer_info(self, request: web.Request) -> web.Response:
+        if not self.tokenizer_info:
+            raise web.HTTPNotFound
+        special = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
+        added = {token_id: str(token) for token_id, token in self.tokenizer.added_tokens_decoder.items()}
+        return web.json_response(
+            {
+                **special,
+                "tokenizer_class": "FakeTokenizer",
+                "chat_template": self.tokenizer.chat_template,
+                "added_tokens_decoder": added,
+            }
+        )
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if "messages" in body:
+            text = self.tokenizer.apply_chat_template(
+                body["messages"],
+                tokenize=False,
+                add_generation_prompt=body.get("add_generation_prompt", True),
+                **body.get("chat_template_kwargs", {}),
+            )
+            ids = self.tokenizer.encode(text, add_special_tokens=body.get("add_special_tokens", False))
+        else:
+            ids = self.tokenizer.encode(body["prompt"], add_special_tokens=body.get("add_special_tokens", True))
+        return web.json_response({"count": len(ids), "max_model_len": self.context_tokens, "tokens": ids})
+
+    async def _detokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"prompt": self.tokenizer.decode((await request.json())["tokens"])})
 
     async def _completions(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -109,8 +148,11 @@ class FakeVllm:
             self.fail_next -= 1
             return web.json_response({"error": {"message": "fake failure"}}, status=500)
         prompt = body["prompt"]
+        if len(prompt) + body["max_tokens"] > self.context_tokens:
+            return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)
         reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)
-        sampled, finish = [*reply, self.tokenizer.eos_token_id], "stop"
+        (end,) = body.get("stop_token_ids") or [self.tokenizer.eos_token_id]
+        sampled, finish = [*reply, end], "stop"
         if len(sampled) > body["max_tokens"]:
             sampled, finish = sampled[: body["max_tokens"]], "length"
         choice = {

@@ -1,111 +1,174 @@
 """From chat messages to token ids, appending only: what was sampled is never re-tokenized.
 
-A conversation is held as one growing list of token ids. Its next prompt is everything so far plus
-the newly encoded messages; the chat template is only ever asked what a *new* message looks like, so
-a template that rewrites earlier turns (Qwen3's drops earlier thoughts) cannot change the past.
+A conversation is held as one growing list of token ids. Its next prompt is everything so far plus the newly
+encoded messages; the chat template is only ever asked what *new* messages look like, in a conversation of its own,
+so a template that rewrites earlier turns (Qwen3's drops earlier thoughts) or adds a system prompt (Qwen2.5's, where
+there is none) cannot change the past.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from inspect import isawaitable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from jinja2 import TemplateError
 
 ChatMessage = dict[str, str]
 """{"role": "system" | "user" | "assistant", "content": text}"""
 
-_SAMPLED_REPLY = "\u2063sampled reply\u2063"  # stands for the reply when the template is asked what follows it
+THINK, END_THINK = "<think>", "</think>"
+
+# What stands for a message where the template is asked for the text around it: between invisible characters that no
+# player's words contain, and that no template strips.
+_RULES, _QUESTION, _REPLY = "\u2063rules\u2063", "\u2063question\u2063", "\u2063sampled reply\u2063"
+
+# Added vocabulary without these is ordinary text: some models add white space or words.
+_BRACKETS = re.compile(r"[<>\[\]{}|｜]")
+
+Arriving = TypeVar("Arriving")
 
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
+    """The part of a transformers tokenizer that is used. One that answers over a network gives awaitables."""
 
     def apply_chat_template(self, conversation: list[ChatMessage], **kwargs: object) -> str:
-        """Render messages as text."""
+        """Render messages as text. Raises jinja2.TemplateError for messages that the template refuses."""
 
-    def encode(self, text: str, **kwargs: object) -> list[int]:
+    def get_added_vocab(self) -> dict[str, int]:
+        """Tokens that are matched in a text before anything else, with their ids."""
+
+    def encode(self, text: str, **kwargs: object) -> list[int] | Awaitable[list[int]]:
         """Text to token ids."""
 
-    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str:
+    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str | Awaitable[str]:
         """Token ids to text."""
+
+
+class UnfitTemplate(ValueError):
+    """A chat template with which a conversation cannot be held append-only; the message says why."""
 
 
 class ChatTokens:
     """Encodes new messages of a conversation and decodes sampled replies, for one tokenizer.
 
-    thinking: passed to templates that know ``enable_thinking`` (Qwen3); others ignore it.
+    thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek); others ignore it.
+    Raises UnfitTemplate at once, not in mid-game.
     """
 
     def __init__(self, tokenizer: Tokenizer, thinking: bool = False):
         self._tokenizer = tokenizer
         self._thinking = thinking
-        control_tokens = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
-        self._control_pattern = re.compile("|".join(map(re.escape, control_tokens))) if control_tokens else None
+        control_tokens = {
+            str(token): token_id for token, token_id in tokenizer.get_added_vocab().items() if _BRACKETS.search(token)
+        }
+        if not control_tokens:
+            raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
+        self._control_pattern = re.compile("|".join(map(re.escape, sorted(control_tokens, key=len, reverse=True))))
+        self.end_of_turn = control_tokens[self._end_of_turn()]
+        """Id of the token that ends a reply."""
+        prompt = self._render([_message("user", _QUESTION)])
+        self._opens_thought = prompt.rfind(THINK) > prompt.rfind(END_THINK)
 
     @classmethod
     def load(cls, folder: Path, thinking: bool = False) -> "ChatTokens":
-        """Load the tokenizer of a Hugging Face model folder; ValueError when it has no chat template."""
+        """Load the tokenizer of a Hugging Face model folder; ValueError without a chat template that fits."""
         from transformers import AutoTokenizer  # takes seconds, so only where a model is really played
 
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if not tokenizer.chat_template:
             raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
-        tokens = cls(tokenizer, thinking)
-        tokens.next_prompt((), [{"role": "user", "content": "?"}])  # an unfit template shows now, not in mid-game
-        return tokens
+        return cls(tokenizer, thinking)
 
-    def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
+    async def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids of a new conversation, up to where the reply begins."""
-        return self._encode(self._render(self._as_data(messages), add_generation_prompt=True))
+        return await self._encode(self._render(self._as_data(messages)))
 
-    def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
+    async def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
-        last_response: ids of the reply just before; when sampling already gave the end-of-turn
-            token, it is not repeated.
+        last_response: ids of the reply just before; when sampling already gave the end-of-turn token, it is not
+            repeated.
         """
-        after_reply = self._after_reply(messages)
-        ids = self._encode(after_reply)
-        if last_response and ids and last_response[-1] == ids[0]:
-            return ids[1:]
+        # Encoded whole and then cut, since a control token may swallow the white space beside it.
+        ids = await self._encode(_after_reply(self._render(_answered(self._as_data(messages)))))
+        if last_response and last_response[-1] == self.end_of_turn:
+            return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
-    def decode_reply(self, response_ids: Sequence[int]) -> str:
-        """The reply as text, without control tokens; <think> tags are kept for the caller to split off."""
-        text = self._tokenizer.decode(list(response_ids), skip_special_tokens=False)
-        if self._control_pattern is None:
-            return text
-        return self._control_pattern.sub(
-            lambda match: match.group() if match.group() in ("<think>", "</think>") else "", text
-        )
+    async def decode_reply(self, response_ids: Sequence[int]) -> str:
+        """The reply as text, without control tokens; <think> tags are kept for the caller to split off.
 
-    def _after_reply(self, messages: Sequence[ChatMessage]) -> str:
-        conversation = [
-            {"role": "user", "content": "?"},
-            {"role": "assistant", "content": _SAMPLED_REPLY},
-            *self._as_data(messages),
-        ]
-        rendered = self._render(conversation, add_generation_prompt=True)
-        _, found, after = rendered.partition(_SAMPLED_REPLY)
-        if not found:
-            raise ValueError("the chat template changes or drops an assistant's reply; it cannot be used for training")
-        return after
+        Where the prompt itself opened a thought, the reply is given its opening tag, so that a thought cut at the
+        limit cannot pass for words.
+        """
+        text = self._control_pattern.sub(_keep_thinking_tags, await self.decode(response_ids))
+        return THINK + text if self._opens_thought else text
+
+    async def decode(self, token_ids: Sequence[int]) -> str:
+        """Token ids as text, control tokens included."""
+        return await _arrived(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+    def _end_of_turn(self) -> str:
+        """The control token that ends a reply. Raises UnfitTemplate also for everything else that is wrong."""
+        question = [_message("user", _QUESTION)]
+        try:
+            prompt = self._render([_message("system", _RULES), *question])
+            asked, answered = self._render(question), self._render(_answered(question))
+        except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
+            raise UnfitTemplate(f"the chat template takes no system prompt, question and reply: {error}") from error
+        after_reply = _after_reply(answered)
+        if _RULES not in prompt or _QUESTION not in prompt or _QUESTION not in after_reply:
+            raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
+        head, head_told = asked.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
+        by_model = head_told.removeprefix(head) if head_told.startswith(head) else ""
+        if self._control_pattern.search(by_model.replace(THINK, "").replace(END_THINK, "")):
+            raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
+        end_of_turn = self._control_pattern.search(after_reply.partition(_QUESTION)[0])
+        if end_of_turn is None:
+            raise UnfitTemplate("the chat template marks the end of a reply with no control token")
+        return end_of_turn.group()
 
     def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         """Messages whose text cannot be taken for control tokens: a player may say anything, and be only quoted."""
-        if self._control_pattern is None:
-            return list(messages)
         return [{**message, "content": self._control_pattern.sub(_disarm, message["content"])} for message in messages]
 
-    def _render(self, conversation: list[ChatMessage], add_generation_prompt: bool) -> str:
+    def _render(self, conversation: list[ChatMessage]) -> str:
         return self._tokenizer.apply_chat_template(
             conversation,
             tokenize=False,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=True,
             enable_thinking=self._thinking,
+            thinking=self._thinking,
         )
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+    async def _encode(self, text: str) -> list[int]:
+        return list(await _arrived(self._tokenizer.encode(text, add_special_tokens=False)))
+
+
+def _message(role: str, content: str) -> ChatMessage:
+    return {"role": role, "content": content}
+
+
+def _answered(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """A conversation in which a reply stands before ``messages``."""
+    # Without a system prompt: some templates would show it anew before the last question.
+    return [_message("user", _QUESTION), _message("assistant", _REPLY), *messages]
+
+
+def _after_reply(rendered: str) -> str:
+    _, found, after = rendered.partition(_REPLY)
+    if not found:
+        raise UnfitTemplate("the chat template drops replies, or changes their text")
+    return after
+
+
+async def _arrived(value: Arriving | Awaitable[Arriving]) -> Arriving:
+    return await value if isawaitable(value) else value
+
+
+def _keep_thinking_tags(match: re.Match[str]) -> str:
+    return match.group() if match.group() in (THINK, END_THINK) else ""
 
 
 def _disarm(match: re.Match[str]) -> str:

@@ -11,16 +11,16 @@ from typing import Any, NoReturn
 
 from agentscope.agent import AgentBase
 from agentscope.message import Msg
-from agentscope.model import ChatModelBase, ChatResponse
+from agentscope.model import ChatResponse
 
 from runners.errors import CannotPlay
 from runners.werewolf.brains import Brain
 from runners.werewolf.chat_tokens import ChatMessage
 from runners.werewolf.game import Action, Event, Observation
-from runners.werewolf.policy_model import ContextFull, SampledTurn
+from runners.werewolf.policy_model import ContextFull, SampledTurn, TokenExactChatModel
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
-from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_recap
+from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
 
 
@@ -93,7 +93,7 @@ class BrainPlayer(Player):
 class PolicyPlayer(Player):
     """Plays by asking the trained policy once per decision, and once more if the reply cannot be used."""
 
-    def __init__(self, seat: int, model: ChatModelBase, system_prompt: str):
+    def __init__(self, seat: int, model: TokenExactChatModel, system_prompt: str):
         super().__init__(seat)
         self._model = model
         self._system: ChatMessage = {"role": "system", "content": system_prompt}
@@ -138,14 +138,33 @@ class PolicyPlayer(Player):
         return response
 
     async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
-        """A new conversation that begins with a recap; without what was said, if only that fits."""
-        for speech_chars in (RECAP_SPEECH_CHARS, 0):
-            recap = f"{render_recap(self._known, self.seat, speech_chars)}\n{question}"
-            conversation: list[ChatMessage] = [self._system, {"role": "user", "content": recap}]
-            try:
-                return conversation, await self._model(conversation)
-            except ContextFull as error:
-                too_long = error
-        raise CannotPlay(
-            f"{self.name}: not even a recap of the game fits the context ({too_long}); raise game.context_tokens"
-        )
+        """A new conversation that begins with a recap, of as many of the latest speeches as fit.
+
+        The oldest lose their words first, as few of them as possible; that something was said, and all else that
+        happened, is always told.
+        """
+        # Each number of events that may be told without words: up to a speech, whose line is then the last such.
+        cuts = [0, *(number for number, event in enumerate(self._known, start=1) if event.text)]
+        shortest = self._recap(cuts[-1], question)
+        excess = await self._model.excess(shortest)
+        if excess > 0:
+            raise CannotPlay(
+                f"{self.name}: not even a recap without what was said fits the context ({excess} tokens too many); "
+                f"raise game.context_tokens"
+            )
+        fewest, fitting = 0, len(cuts) - 1
+        while fewest < fitting:
+            middle = (fewest + fitting) // 2
+            if await self._model.excess(self._recap(cuts[middle], question)) > 0:
+                fewest = middle + 1
+            else:
+                fitting = middle
+        conversation = self._recap(cuts[fitting], question)
+        return conversation, await self._model(conversation)
+
+    def _recap(self, wordless: int, question: str) -> list[ChatMessage]:
+        """A conversation of recap and question; the oldest ``wordless`` events are told without players' words."""
+        oldest = render_recap(self._known[:wordless], self.seat, speech_chars=0).rstrip("\n")
+        latest = render_events(self._known[wordless:], RECAP_SPEECH_CHARS)
+        recap = "\n".join(part for part in (oldest, latest, question) if part)
+        return [self._system, {"role": "user", "content": recap}]

@@ -6,6 +6,7 @@ for every call exactly what was added, what was sampled and with which log-probs
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from store.spans import context_digest
 _REQUEST_TIMEOUT_SECONDS = 300.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
+
+
+class RouteRefused(Exception):
+    """The policy's server, or a proxy before it, does not offer a route."""
 
 
 class ContextFull(Exception):
@@ -55,11 +60,16 @@ class Completion:
 
 
 class PolicyServer:
-    """vLLM's completions endpoint, spoken to in token ids. One instance serves a whole runner process."""
+    """vLLM's completions endpoint, spoken to in token ids. One instance serves a whole runner process.
+
+    stop_token_ids: tokens that end a reply, beside the model's own end of text: a base model's is not the one with
+        which its chat template ends a turn.
+    """
 
     def __init__(self, endpoint: str, model: str, temperature: float):
         self.endpoint = endpoint
         self.model = model
+        self.stop_token_ids: tuple[int, ...] = ()
         self._temperature = temperature
         # A proxy from the environment must not come between a runner and its own cluster's server.
         http_client = httpx.AsyncClient(
@@ -83,7 +93,13 @@ class PolicyServer:
                 temperature=self._temperature,
                 # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
                 top_p=1.0,
-                extra_body={"return_token_ids": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+                extra_body={
+                    "return_token_ids": True,
+                    "top_k": -1,
+                    "min_p": 0.0,
+                    "repetition_penalty": 1.0,
+                    "stop_token_ids": list(self.stop_token_ids),
+                },
                 seed=seed,
                 logprobs=0,
             )
@@ -98,16 +114,46 @@ class PolicyServer:
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""
+        folder = (await self._model_card()).get("root")
+        if not folder:
+            raise PolicyUnavailable(f"the server at {self.endpoint} does not say where its model lies")
+        return str(folder)
+
+    async def context_tokens(self) -> int:
+        """The most tokens that one call may have, prompt plus reply."""
+        limit = (await self._model_card()).get("max_model_len")
+        if not limit:
+            raise PolicyUnavailable(f"the server at {self.endpoint} does not say how long its model's context is")
+        return int(limit)
+
+    async def ask(self, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON answer of a route that vLLM has beside ``/v1``; GET without a body, else POST.
+
+        Raises RouteRefused for a route that is not there for us, PolicyUnavailable when no answer comes.
+        """
+        url = self.endpoint.rstrip("/").removesuffix("/v1") + route
+        try:
+            if body is None:
+                response = await self._client.get(url, cast_to=httpx.Response)
+            else:
+                response = await self._client.post(url, body={"model": self.model, **body}, cast_to=httpx.Response)
+        except (APIConnectionError, InternalServerError) as error:
+            raise PolicyUnavailable(f"no answer from {url} ({error})") from error
+        except APIStatusError as error:
+            raise RouteRefused(f"{url} answers {error.status_code}") from error
+        try:
+            return response.json()
+        except json.JSONDecodeError as error:
+            raise RouteRefused(f"{url} answers something that is not JSON") from error
+
+    async def _model_card(self) -> dict[str, Any]:
         try:
             models = await self._client.models.list()
         except (APIConnectionError, APIStatusError) as error:
             raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
         for model in models.data:
             if model.id == self.model:
-                folder = model.model_dump().get("root")
-                if not folder:
-                    raise PolicyUnavailable(f"the server at {self.endpoint} does not say where its model lies")
-                return str(folder)
+                return model.model_dump()
         served = ", ".join(model.id for model in models.data)
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 
@@ -164,16 +210,12 @@ class TokenExactChatModel(ChatModelBase):
         Raises ContextFull before anything is sent if prompt plus reply would pass the budget, and
         PolicyUnavailable if the server does not answer.
         """
-        known = len(self._conversation)
-        extends = known > 0 and messages[:known] == self._conversation
-        if extends:
-            context, prompt_ids = self._ids, self._tokens.next_prompt(self._last_response, messages[known:])
-        else:
-            context, prompt_ids = [], self._tokens.first_prompt(messages)
-        if len(context) + len(prompt_ids) + self._limits.reply_tokens > self._limits.context_tokens:
+        context, prompt_ids = await self._prompt(messages)
+        excess = self._excess(context, prompt_ids)
+        if excess > 0:
             raise ContextFull(
                 f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
-                f"pass the budget of {self._limits.context_tokens}"
+                f"pass the budget of {self._limits.context_tokens} by {excess}"
             )
         started = time.time()
         completion = await self._server.complete(
@@ -181,7 +223,7 @@ class TokenExactChatModel(ChatModelBase):
         )
         ended = time.time()
         self._calls += 1
-        self._segment += 0 if extends else 1
+        self._segment += 0 if context else 1
         sampled = SampledTurn(
             segment=self._segment,
             context_tokens=len(context),
@@ -193,7 +235,7 @@ class TokenExactChatModel(ChatModelBase):
             started=started,
             ended=ended,
         )
-        text = self._tokens.decode_reply(completion.token_ids)
+        text = await self._tokens.decode_reply(completion.token_ids)
         self._ids = [*context, *prompt_ids, *completion.token_ids]
         self._last_response = completion.token_ids
         self._conversation = [*messages, {"role": "assistant", "content": text}]
@@ -201,6 +243,20 @@ class TokenExactChatModel(ChatModelBase):
             content=[TextBlock(type="text", text=text)],
             metadata={"sampled": sampled},
         )
+
+    async def excess(self, messages: list[ChatMessage]) -> int:
+        """Tokens by which a call with ``messages`` would pass the budget; not above 0 when it fits. Sends nothing."""
+        return self._excess(*await self._prompt(messages))
+
+    def _excess(self, context: list[int], prompt_ids: list[int]) -> int:
+        return len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
+
+    async def _prompt(self, messages: list[ChatMessage]) -> tuple[list[int], list[int]]:
+        """(ids known already, ids to add); none are known where ``messages`` do not extend the last call's."""
+        known = len(self._conversation)
+        if known > 0 and messages[:known] == self._conversation:
+            return self._ids, await self._tokens.next_prompt(self._last_response, messages[known:])
+        return [], await self._tokens.first_prompt(messages)
 
 
 def seed_of(key: str) -> int:

@@ -26,9 +26,10 @@ async def vllm(tiny_tokenizer):
 
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
-    server = PolicyServer(vllm.endpoint, "policy", temperature=0.7)
+    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7), ChatTokens(vllm.tokenizer)
+    server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
-    return TokenExactChatModel(server, ChatTokens(vllm.tokenizer), limits, key)
+    return TokenExactChatModel(server, tokens, limits, key)
 
 
 async def test_each_prompt_is_the_last_prompt_the_sampled_ids_and_the_new_message(vllm):
@@ -56,6 +57,7 @@ async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
     for body, _ in vllm.exchanges:  # nothing of the server's own sampling defaults may apply
         sampling = [body[name] for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")]
         assert sampling == [0.7, 1.0, -1, 0.0, 1.0]
+        assert body["stop_token_ids"] == [vllm.tokenizer.eos_token_id]
 
 
 async def test_another_conversation_starts_a_new_segment(vllm):
@@ -72,6 +74,20 @@ async def test_a_turn_that_does_not_fit_is_refused_before_anything_is_sent(vllm)
         await model([SYSTEM, user("很长的话。" * 30)])
     assert vllm.exchanges == []
     await model([SYSTEM, user("短")])
+
+
+async def test_what_a_call_would_take_is_told_without_a_call(vllm):
+    model = make_model(vllm, context_tokens=200, reply_tokens=20)
+    text = "长"
+    for conversation in ([SYSTEM, user("一")], [SYSTEM, user("一"), REPLY, user("二")]):
+        excess = await model.excess(conversation)
+        fitting = [*conversation[:-1], user(conversation[-1]["content"] + text * -excess)]
+        assert await model.excess(fitting) == 0
+        with pytest.raises(ContextFull, match=r"by 1$"):
+            await model([*fitting[:-1], user(fitting[-1]["content"] + text)])
+        sent = len(vllm.exchanges)
+        assert await model.excess(conversation) == excess and len(vllm.exchanges) == sent
+        await model(conversation)
 
 
 async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(vllm, monkeypatch):
@@ -107,5 +123,6 @@ async def test_an_answer_that_is_not_token_exact_is_refused(vllm, spoil, message
 async def test_the_models_folder_is_what_the_server_names(vllm):
     vllm.model_folder = "/models/x"
     assert await PolicyServer(vllm.endpoint, "policy", 1.0).model_folder() == "/models/x"
+    assert await PolicyServer(vllm.endpoint, "policy", 1.0).context_tokens() == vllm.context_tokens
     with pytest.raises(PolicyUnavailable, match="serves policy, not 'other'"):
         await PolicyServer(vllm.endpoint, "other", 1.0).model_folder()
