@@ -48,6 +48,8 @@ HTML = text("<html>Bad Gateway</html>", "text/html")
 class FakeChatApi:
     """Answers chat requests with ``answer(messages)`` and records them; ``faults`` come first, one for each request.
 
+    hold: while cleared, requests wait. gate: opens for those that ``hang``.
+
     key: what the Authorization header must bear; None accepts anything, also none.
     most_at_once: the most requests that were under way together.
     """

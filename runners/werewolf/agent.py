@@ -8,6 +8,8 @@ from pathlib import Path
 from agentlightning import AttemptedRollout
 
 from runners.errors import MissingResources, UnknownPlayer, UnusableTask
+from runners.werewolf.api_models import ApiModels
+from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.game import Role, get_preset
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
@@ -40,6 +42,7 @@ class WerewolfPlay:
         self._patience = resources_patience_seconds
         self._resources: dict[str, PolicyResources] = {}
         self._policies = Policies(tokenizer)
+        self._api_models = ApiModels()
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
@@ -58,19 +61,22 @@ class WerewolfPlay:
 
         def seat_player(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
+            if name in _BRAINS:
+                return BrainPlayer(seat, _BRAINS[name](random.Random(seed_of(key))))
+            prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             if name == TRAINED_POLICY:
-                model = TokenExactChatModel(server, tokens, task.limits, key)
-                return PolicyPlayer(seat, model, system_prompt(preset, seat, role, resources.prompt_templates))
-            if name not in _BRAINS:
-                known = ", ".join((TRAINED_POLICY, *_BRAINS))
-                raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
-            return BrainPlayer(seat, _BRAINS[name](random.Random(seed_of(key))))
+                return PolicyPlayer(seat, TokenExactChatModel(server, tokens, task.limits, key), prompt)
+            if name in resources.players:
+                return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
+            known = ", ".join((TRAINED_POLICY, *_BRAINS, *resources.players))
+            raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
 
         return await play_game(task, resources.version, seat_player, on_turn)
 
     async def close(self) -> None:
-        """Close the connections to the policy's servers."""
+        """Close the connections to the policy's servers and to the other models."""
         await self._policies.close()
+        await self._api_models.close()
 
     async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
         resources_id = rollout.resources_id

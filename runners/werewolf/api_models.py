@@ -26,6 +26,7 @@ from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
 from runners.errors import EndpointUnavailable, MissingApiKey
+from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.replies import split_thought
 from store.schema import ChatEndpoint
@@ -45,6 +46,7 @@ _NO_KEY = "none"  # not None, for which the packages look into other environment
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
 _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
 _REASON_CHARS = 300
+_LONGEST_REPLY_CHARS = 100_000  # of a server that heeds no max_tokens; reading more would hold up other games
 # What AgentScope and the packages below it raise on an answer that is not what the protocol says: they do not
 # check it, so it shows as JSON that cannot be read, a missing key, or an attribute of None.
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError, aiohttp.ClientPayloadError, aiohttp.ContentTypeError)
@@ -241,7 +243,7 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
     )
-    return _Provider(model, OpenAIMultiAgentFormatter(), model.client.close)
+    return _Provider(model, OpenAIMultiAgentFormatter(HISTORY_PROMPT), model.client.close)
 
 
 def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
@@ -261,7 +263,7 @@ def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
         },
     )
     caller = _DashScopeCaller(model, trust_env=not _is_loopback(endpoint.endpoint))
-    return _Provider(caller.call, DashScopeMultiAgentFormatter(), caller.close)
+    return _Provider(caller.call, DashScopeMultiAgentFormatter(HISTORY_PROMPT), caller.close)
 
 
 class _DashScopeCaller:
@@ -321,7 +323,7 @@ def _text_of(response: ChatResponse) -> "str | _Failure":
     if not response.content:
         return _Failure("its answer holds no reply")
     _, reply = split_thought("\n".join(texts))
-    return reply
+    return reply[:_LONGEST_REPLY_CHARS]
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:

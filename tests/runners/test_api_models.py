@@ -66,7 +66,8 @@ async def test_a_conversation_goes_out_and_the_reply_comes_back(api, provider):
         ("<think>\n我是狼\n</think>\n\n我是好人。", "我是好人。"),
         ("我是狼</think>我是好人。", "我是好人。"),
         ("<think>我是狼，还没想完", ""),
-        ("我" * 1_000_000, "我" * 1_000_000),
+        ("我" * 50_000, "我" * 50_000),
+        ("我" * 3_000_000, "我" * 100_000),
     ],
 )
 async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, provider, reply, heard):

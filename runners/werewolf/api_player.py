@@ -1,0 +1,90 @@
+"""A seat played by a model that is not trained, called by messages through AgentScope's multi-agent formatter.
+
+What is sent, and why. The formatter writes a history of many speakers into one user message, ``who: what`` on each
+line between <history> tags: what seat 3 said stands under ``3号发言``, what the referee said under the referee's
+name, as the seat heard it and in the words of ``prompts_zh.record``. Of the seat's own replies only what became of
+them is told (its speeches, votes and deeds are events like all others), so a reply's form or a thought is never
+repeated to the model. The question does not belong to the past and stands behind the history, in the same message:
+many chat templates refuse two messages of one role in a row. All contents are plain strings, which every compatible
+endpoint takes. Prompts of one seat begin alike, so a provider's prefix cache serves most of them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from agentscope.message import Msg
+
+from runners.werewolf.api_models import ApiModel
+from runners.werewolf.game import Event, Observation
+from runners.werewolf.players import Decided, Player
+from runners.werewolf.prompts_zh.history import answer_line, said_lines
+from runners.werewolf.prompts_zh.questions import render_question, render_reply_error
+from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
+from runners.werewolf.replies import ReplyError, parse_reply
+
+_Line = tuple[str, str]
+"""(who, what)"""
+
+
+class ApiPlayer(Player):
+    """Plays by asking ``model`` once per decision, and once more if the reply cannot be used.
+
+    ``model.endpoint.history_chars`` bounds the history: where it would be longer, everything but the latest news
+    becomes a recap, and what follows is told in full again. Decisions leave no turns, since there are no token ids.
+    """
+
+    def __init__(self, seat: int, model: ApiModel, system_prompt: str):
+        super().__init__(seat)
+        self._model = model
+        self._system = Msg("system", system_prompt, "system")
+        self._known: list[Event] = []
+        self._recapped = 0
+        """How many of the known events are told by the recap."""
+        self._recap_speech_chars = RECAP_SPEECH_CHARS
+
+    async def decide(self, observation: Observation) -> Decided:
+        """Ask, parse, and ask again at most once. Raises EndpointUnavailable when the model cannot be reached."""
+        request = observation.request
+        if request is None:
+            raise ValueError(f"{self.name} was asked without a request")
+        news, self.heard = self.heard, []
+        self._known += news
+        history = list(said_lines(self._history(len(news))))
+        question = render_question(request)
+        for _ in ("first", "re-ask"):
+            reply = await self._model.ask(await self._messages(history, question))
+            try:
+                return Decided(parse_reply(reply, request))
+            except ReplyError as error:
+                history += [*said_lines(question), answer_line(self.seat, reply)]
+                question = render_reply_error(error, request)
+        return Decided(request.default, defaulted=True)
+
+    def _history(self, news: int) -> str:
+        """The game so far, within the bound if a recap can do that. news: how many known events are new."""
+        limit, all_told = self._model.endpoint.history_chars, len(self._known)
+        for recapped, speech_chars in (
+            (self._recapped, self._recap_speech_chars),
+            (all_told - news, RECAP_SPEECH_CHARS),
+            (all_told, RECAP_SPEECH_CHARS),
+            (all_told, 0),
+        ):
+            recap = render_recap(self._known[:recapped], self.seat, speech_chars) if recapped else ""
+            history = "\n".join(part for part in (recap, render_events(self._known[recapped:])) if part)
+            if len(history) <= limit:
+                break
+        self._recapped, self._recap_speech_chars = recapped, speech_chars
+        return history
+
+    async def _messages(self, history: Iterable[_Line], question: str) -> list[dict[str, str]]:
+        heard = [Msg(who, what, "user") for who, what in history]
+        system, *conversation = await self._model.formatter.format([self._system, *heard])
+        parts = [*(_text(message["content"]) for message in conversation), question]
+        return [
+            {"role": "system", "content": _text(system["content"])},
+            {"role": "user", "content": "\n".join(parts)},
+        ]
+
+
+def _text(content: str | Sequence[dict[str, str]]) -> str:
+    """A formatted message's content: text, or blocks of text."""
+    return content if isinstance(content, str) else "\n".join(block["text"] for block in content)

@@ -1,0 +1,30 @@
+"""The game so far as a conversation of many: who said a line, and what; for models that are called by messages."""
+
+from collections.abc import Iterator
+
+from runners.werewolf.prompts_zh.names import REFEREE, seat_name
+from runners.werewolf.prompts_zh.quoting import quote_speech
+
+HISTORY_PROMPT = "<history>与</history>之间是到目前为止的对局，每行冒号前是说话的人：\n"
+"""What stands before the history; the tags are AgentScope's."""
+
+_ANSWER_CHARS = 300
+
+
+def said_lines(text: str) -> Iterator[tuple[str, str]]:
+    """(who, what) for each line of ``text``, which is as ``record`` and ``questions`` write it.
+
+    Who is the referee, or a seat with the kind of its speech (``3号遗言``). Whatever stands before a line's first
+    colon is the referee's writing, so no player can speak under another's name.
+    """
+    for line in text.splitlines():
+        if line.startswith(REFEREE):
+            yield REFEREE, line.removeprefix(REFEREE)
+        else:
+            who, _, what = line.partition("：")
+            yield who, what
+
+
+def answer_line(seat: int, reply: str) -> tuple[str, str]:
+    """A seat's own reply that could not be used, as it is shown to that seat when it is asked again."""
+    return f"{seat_name(seat)}回答", quote_speech(reply, _ANSWER_CHARS)
