@@ -21,7 +21,7 @@ CLEAR_MARGIN = 1.5
 
 # What speaks against a seat (or for it, if negative).
 LIAR = 8.0
-NAMED_BY_CLEAR_SEER, NAMED_BY_SEER, NAMED_BY_RIVAL = 6.0, 3.0, 0.5
+NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 2.5
 IS_SEER, CLEARED_BY_SEER, SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -6.0, -4.0, -3.5, -3.0, -4.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
@@ -83,7 +83,6 @@ def form_beliefs(turn: Turn) -> Beliefs:
         (CLEARED_BY_SEER, _of_side(reports, Side.GOOD)),
         (IS_SEER, {seer}),
         (RIVAL_OF_CLEAR_SEER if clear else RIVAL_OF_SEER, rivals),
-        (NAMED_BY_RIVAL, {seat for rival in rivals for seat in _of_side(memory.claims[rival], Side.WOLF)}),
         (SAVED_BY_ME, {memory.saved}),
         (VOUCHED_BY_WITCH, _told_by_witches(memory, memory.vouched) - liars),
         (UNRIVALLED_GOD, _unrivalled(memory) - liars),
