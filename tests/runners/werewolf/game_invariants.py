@@ -34,11 +34,58 @@ BY_DAY = set(Decision) - {
 }
 """Decisions on which an explosion may ride."""
 
-NEVER_ONESELF = {
-    *(Decision.SEER_CHECK, Decision.WITCH, Decision.CLOSING_SPEECH, *AFTER_DEATH),
-    *(Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE, Decision.EXILE_VOTE, Decision.PK_VOTE),
+
+def _last(state: GameState, kind: EventKind) -> Event | None:
+    return next((event for event in reversed(state.events) if event.kind is kind), None)
+
+
+def _others(state: GameState, seat: int) -> set[int]:
+    return set(state.living) - {seat}
+
+
+def _anybody(state: GameState, seat: int) -> set[int]:
+    return set(state.living)
+
+
+def _nobody(state: GameState, seat: int) -> set[int]:
+    return set()
+
+
+def _prey(state: GameState, seat: int) -> set[int]:
+    wolves = {seat for seat in state.living if state.role_of(seat).side is Side.WOLF}
+    return set(state.living) - (set() if state.preset.wolves_may_hit_wolves else wolves)
+
+
+def _not_guarded_last_night(state: GameState, seat: int) -> set[int]:
+    guarded = _last(state, EventKind.GUARDED)
+    return set(state.living) - ({guarded.target} if guarded is not None else set())
+
+
+def _poisonable(state: GameState, seat: int) -> set[int]:
+    return _others(state, seat) if _last(state, EventKind.POISON_USED) is None else set()
+
+
+def _running(state: GameState, seat: int) -> set[int]:
+    withdrawn = {event.seat for event in state.events if event.kind is EventKind.WITHDREW}
+    return (set(_last(state, EventKind.SIGNED_UP).seats) - withdrawn) & state.living
+
+
+def _tied(state: GameState, seat: int) -> set[int]:
+    return set(_last(state, EventKind.VOTE_TIED).seats)
+
+
+TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
+    **dict.fromkeys(Decision, _nobody),
+    **dict.fromkeys((Decision.WOLF_TALK, Decision.WOLF_KILL), _prey),
+    **dict.fromkeys((Decision.SEER_CHECK, Decision.CLOSING_SPEECH, Decision.EXILE_VOTE), _others),
+    # The dead are not among the living, so that nobody shoots itself.
+    **dict.fromkeys((Decision.SHOT, Decision.BADGE), _anybody),
+    **dict.fromkeys((Decision.SHERIFF_PK_VOTE, Decision.PK_VOTE), _tied),
+    Decision.GUARD: _not_guarded_last_night,
+    Decision.WITCH: _poisonable,
+    Decision.SHERIFF_VOTE: _running,
 }
-"""Decisions in which no seat may choose itself."""
+"""Whom each decision may name, from what was logged."""
 
 Logged = tuple[EventKind, int | None, int | None, str]
 """kind, seat, target and text of an event that an answer brings about."""
@@ -173,8 +220,7 @@ def _check_question(request: Request, state: GameState) -> None:
     assert (request.day, request.phase) == (state.day, state.phase)
     # Nobody may be asked, or spared, because of a death that is not announced: ``living`` is what all seats see.
     assert (seat in state.living) is (decision not in AFTER_DEATH), request
-    assert state.living.issuperset(request.targets) and [*request.targets] == sorted(set(request.targets)), request
-    assert not (seat in request.targets and decision in NEVER_ONESELF), request
+    assert [*request.targets] == sorted(TARGETS[decision](state, seat)), request
     assert len(set(choices(request))) == len(choices(request)) > 0 and legal(request, request.default), request
     assert request.default.choice is None or not request.may_pass, request
     may_explode = decision in BY_DAY and state.preset.may_explode(state.role_of(seat))

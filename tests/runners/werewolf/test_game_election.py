@@ -18,7 +18,10 @@ def test_every_seat_is_asked_at_once_whether_it_runs():
     assert asked(state) == [*range(1, 13)]
     request = question(state, 5)
     assert (request.decision, request.targets, request.options, request.may_pass) == (
-        *(Decision.SIGN_UP, (), (Option.RUN,), True),
+        Decision.SIGN_UP,
+        (),
+        (Option.RUN,),
+        True,
     )
     state = play(state, "sign_up: 5,1,9=run")
     assert last(state, EventKind.SIGNED_UP).data == {"seats": "1,5,9"}
@@ -78,7 +81,9 @@ def test_most_votes_elect_the_sheriff():
     assert last(state, EventKind.VOTE_COUNT).data == {"count": "1:3,5:2"}
     assert last(state, EventKind.SHERIFF_ELECTED).target == 1 and state.sheriff == 1
     assert kinds(state, since=EventKind.VOTE_COUNT)[:3] == [
-        *(EventKind.VOTE_COUNT, EventKind.SHERIFF_ELECTED, EventKind.DEATHS_ANNOUNCED),
+        EventKind.VOTE_COUNT,
+        EventKind.SHERIFF_ELECTED,
+        EventKind.DEATHS_ANNOUNCED,
     ]
 
 

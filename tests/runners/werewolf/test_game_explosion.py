@@ -146,7 +146,9 @@ def test_an_explosion_on_the_last_day_is_a_draw():
 def test_an_explosion_in_the_election_puts_it_off_and_announces_the_nights_deaths():
     state = twelve("night_actions: 9,10,11,12=3\nsign_up: 1,9=run\ncampaign: 9=explode")
     assert kinds(state, since=EventKind.EXPLODED) == [
-        *(EventKind.EXPLODED, EventKind.ELECTION_PUT_OFF, EventKind.DEATHS_ANNOUNCED),
+        EventKind.EXPLODED,
+        EventKind.ELECTION_PUT_OFF,
+        EventKind.DEATHS_ANNOUNCED,
     ]
     assert last(state, EventKind.DEATHS_ANNOUNCED).seats == (3,)
     assert (state.phase, asked(state)) == (Phase.LAST_WORDS, [3])
@@ -176,7 +178,8 @@ def test_the_put_off_election_is_a_plain_vote_at_the_next_days_start():
     assert state.sheriff == 5
     assert [event.seat for event in all_of(state, EventKind.CAMPAIGN_SPEECH)] == spoke
     assert kinds(state, since=EventKind.SHERIFF_ELECTED)[:2] == [
-        *(EventKind.SHERIFF_ELECTED, EventKind.DEATHS_ANNOUNCED),
+        EventKind.SHERIFF_ELECTED,
+        EventKind.DEATHS_ANNOUNCED,
     ]
     assert (state.phase, asked(state)) == (Phase.SPEAKING_ORDER, [5])
 
@@ -232,7 +235,9 @@ def test_without_a_candidate_left_the_badge_is_lost_and_the_day_goes_on():
 def test_a_second_explosion_swallows_the_badge(second):
     state = twelve(f"sign_up: 1,5,9=run\ncampaign: 9=explode\nnight_actions: 10,11,12=8\n{second}")
     assert kinds(state, since=EventKind.EXPLODED)[:3] == [
-        *(EventKind.EXPLODED, EventKind.BADGE_LOST, EventKind.DEATHS_ANNOUNCED),
+        EventKind.EXPLODED,
+        EventKind.BADGE_LOST,
+        EventKind.DEATHS_ANNOUNCED,
     ]
     assert last(state, EventKind.BADGE_LOST).data == {"reason": BadgeLost.SWALLOWED}
     assert last(state, EventKind.DEATHS_ANNOUNCED).seats == (8,)

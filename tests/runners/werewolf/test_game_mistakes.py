@@ -162,7 +162,9 @@ def test_mistake_11_the_badge_stays_until_the_announcement():
     """The badge moved at night, before the deaths were announced."""
     state = twelve(f"{SHERIFF_6}\nexile_vote:\nnight_actions: 9,10,11,12=6\nwitch_action:\nbadge: 6=7")
     assert kinds(state, since=EventKind.NIGHT_FALLS)[-3:] == [
-        *(EventKind.DAY_BREAKS, EventKind.DEATHS_ANNOUNCED, EventKind.BADGE_PASSED),
+        EventKind.DAY_BREAKS,
+        EventKind.DEATHS_ANNOUNCED,
+        EventKind.BADGE_PASSED,
     ]
 
 

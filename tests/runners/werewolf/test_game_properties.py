@@ -85,7 +85,7 @@ def check_game(preset: Preset, seed: int, played: Iterable) -> None:
 
 
 @given(presets, seeds, seeds, players)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_every_step_of_every_game_is_in_order(preset, seed, play_seed, play):
     check_game(preset, seed, play(preset, seed, play_seed))
 
