@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import aiohttp
-from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
 
 from algo.triplets import FinishedGame, IncompleteGame, read_game
 from configs.opponents import EndpointConfig
@@ -59,15 +59,26 @@ class PlayedGames:
     """What came back of a step's games.
 
     finished: games with all their spans, in the order of their tasks.
-    failures: games that could not be used, counted by reason.
+    failures: games that could not be used, counted by reason, as the runner gave it: an error's name, and its text.
+    retried: attempts that failed and were followed by another, counted by reason likewise.
     turns_stored: turn spans of all attempts that the store holds for these games.
     left_out: turn spans outside ``finished``, counted by reason.
     """
 
     finished: tuple[FinishedGame, ...]
     failures: Counter[str]
+    retried: Counter[str]
     turns_stored: int
     left_out: Counter[str]
+
+    def failure_metrics(self) -> dict[str, float]:
+        """How many games failed and how many attempts had to be repeated, in all and by kind of reason, for the log."""
+        metrics = {"games/failed": float(self.failures.total()), "games/retried": float(self.retried.total())}
+        for name, reasons in (("failed", self.failures), ("retried", self.retried)):
+            for reason, count in reasons.items():
+                kind = f"games/{name}/{_kind_of(reason)}"
+                metrics[kind] = metrics.get(kind, 0.0) + count
+        return metrics
 
 
 def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
@@ -137,6 +148,7 @@ class Games:
         await self._enqueue(tasks, resources)
         finished: dict[str, FinishedGame] = {}
         failures: Counter[str] = Counter()
+        retried: Counter[str] = Counter()
         left_out: Counter[str] = Counter()
         turns_stored = 0
         next_alive_check, lonely_since = 0.0, time.monotonic()
@@ -156,6 +168,7 @@ class Games:
                 if rollout.status == "succeeded" and not spans:
                     continue  # the hub has just restarted empty; the next look finds the game forgotten
                 turns_stored += sum(map(is_turn, spans))
+                retried.update(await self._earlier_failures(rollout))
                 task = self._open.pop(rollout_id)
                 game = _read(rollout, spans, left_out, failures)
                 if game is not None:
@@ -175,7 +188,7 @@ class Games:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
             raise NoGamesFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
         ordered = tuple(finished[task.game_id] for task in tasks if task.game_id in finished)
-        return PlayedGames(ordered, failures, turns_stored, +left_out)
+        return PlayedGames(ordered, failures, retried, turns_stored, +left_out)
 
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
@@ -209,6 +222,14 @@ class Games:
         )
         self._open |= {rollout.rollout_id: task for rollout, task in zip(rollouts, tasks, strict=True)}
 
+    async def _earlier_failures(self, rollout: Rollout) -> list[str]:
+        """Why the attempts before the last one failed."""
+        last = getattr(rollout, "attempt", None)
+        if last is None or last.sequence_id <= 1:
+            return []
+        attempts = await self._client.query_attempts(rollout.rollout_id)
+        return [_reason_of(attempt) for attempt in attempts if attempt.attempt_id != last.attempt_id]
+
     async def _restore_forgotten(self, known: dict[str, Rollout], resources: PolicyResources) -> None:
         """Enqueue again the games that the hub has lost: an in-memory hub forgets everything when it restarts."""
         forgotten = [rollout_id for rollout_id in self._open if rollout_id not in known]
@@ -219,13 +240,25 @@ class Games:
             await self._enqueue(tasks, resources)
 
 
+def _reason_of(attempt: Attempt) -> str:
+    """Why an attempt did not succeed: what its runner said, or what the hub made of its silence."""
+    return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"
+
+
+def _kind_of(reason: str) -> str:
+    """The name of the error that a reason begins with; the reason itself, in one word, where it names none."""
+    return reason.partition(":")[0].replace(" ", "_")
+
+
 def _read(
     rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
 ) -> FinishedGame | None:
     """The game of a closed rollout, or None; what cannot be used is counted with its reason."""
     attempt = getattr(rollout, "attempt", None)
     if rollout.status != "succeeded" or attempt is None:
-        failures[(attempt and (attempt.metadata or {}).get("reason")) or f"rollout {rollout.status}"] += 1
+        reason = _reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
+        logger.warning("rollout %s failed for good: %s", rollout.rollout_id, reason)
+        failures[reason] += 1
         left_out[FAILED_GAME] += sum(map(is_turn, spans))
         return None
     own = [span for span in spans if span.attempt_id == attempt.attempt_id]

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from fakes import make_result, make_turn
+from fakes import FakeVllm, make_result, make_turn
+from fakes_api import FakeChatApi, error
 
 from algo.games import (
     FAILED_GAME,
@@ -17,6 +18,7 @@ from algo.games import (
 from configs.opponents import EndpointConfig
 from configs.schema import GameConfig
 from runners.errors import CannotPlay
+from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import ChatEndpoint, GameTask, PolicyResources, SeatingRule
 from store.spans import context_digest
@@ -120,14 +122,24 @@ async def test_games_come_back_in_the_order_of_their_tasks(client):
         f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
     ]
     assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
+    assert played.failure_metrics() == {"games/failed": 0, "games/retried": 0}
     assert seen[-1].finished == 4
 
 
 async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(client):
     played = await play_step(client, TwoTurnPlay(deal00_game01=1, deal01_game00=2))
     assert len(played.finished) == 3
-    (reason,) = played.failures
-    assert "told to fail deal01_game00" in reason
+    assert played.failures == {"CannotPlay: told to fail deal01_game00": 1}
+    assert played.retried == {
+        "CannotPlay: told to fail deal00_game01": 1,
+        "CannotPlay: told to fail deal01_game00": 1,
+    }
+    assert played.failure_metrics() == {
+        "games/failed": 1,
+        "games/failed/CannotPlay": 1,
+        "games/retried": 2,
+        "games/retried/CannotPlay": 2,
+    }
     assert played.left_out == {SUPERSEDED_ATTEMPT: 1, FAILED_GAME: 2}
     assert played.turns_stored == 6 + played.left_out.total()
 
@@ -163,3 +175,71 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
     with pytest.raises(Dead):
         await play_step(client, play, check_alive=dead)
     assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
+
+
+# --- opponents that cannot be reached, in real games ------------------------------------------------------------------
+
+
+@pytest.fixture
+async def opponent():
+    api = FakeChatApi(lambda messages: "决定：1号")
+    await api.start()
+    yield api
+    await api.stop()
+
+
+async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
+    """A step of the real game: the policy plays the wolf, ``opponent`` the others, two attempts a game."""
+    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "决定：1号", str(tiny_model))
+    resources = RESOURCES.model_copy(
+        update={"endpoint": await vllm.start(), "players": {"strong": opponent.endpoint(tries=1)}}
+    )
+    config = GameConfig(
+        groups_per_step=1, games_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2
+    )
+    werewolf = WerewolfPlay(client)
+    worker = Worker(client, werewolf, "w")
+    working = asyncio.create_task(worker.run())
+    step = Games(client, config)
+    try:
+        return await step.play(step_tasks(config, "run", 1, 1), resources, alive, lambda now: None)
+    finally:
+        await step.cancel_open()
+        worker.hand_back()
+        await working
+        await werewolf.close()
+        await vllm.stop()
+
+
+async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
+    client, opponent, tiny_tokenizer, tiny_model
+):
+    async def fail_once_the_policy_has_played(api, request):
+        async def turns():
+            rollouts = await client.query_rollouts()
+            return [span for rollout in rollouts for span in await client.query_spans(rollout.rollout_id)]
+
+        while not await turns():
+            await asyncio.sleep(0.05)
+        return error(500)(api, request)
+
+    opponent.faults = [fail_once_the_policy_has_played]
+    played = await play_against(opponent, client, tiny_tokenizer, tiny_model)
+    (game,) = played.finished
+    failed, finished = await client.query_attempts(game.rollout_id)
+    assert (failed.status, game.attempt_id) == ("failed", finished.attempt_id)
+    assert {triplet.metadata["policy"] for triplet in game.triplets} == {"policy"}
+    assert len(game.triplets) == game.result.turns > 0
+    superseded = played.left_out[SUPERSEDED_ATTEMPT]
+    assert superseded > 0 and played.turns_stored == game.result.turns + superseded
+    assert played.failure_metrics() == {
+        "games/failed": 0,
+        "games/retried": 1,
+        "games/retried/EndpointUnavailable": 1,
+    }
+
+
+async def test_an_opponent_that_stays_away_fails_the_game_by_its_name(client, opponent, tiny_tokenizer, tiny_model):
+    await opponent.stop()
+    with pytest.raises(NoGamesFinished, match=r"EndpointUnavailable: model 'fake-model' at http.*no connection"):
+        await play_against(opponent, client, tiny_tokenizer, tiny_model)
