@@ -66,6 +66,15 @@ def test_a_mixed_table_can_be_configured():
     assert load_config(None).judge is None and load_config(None).players == {}
 
 
+def test_the_shipped_pool_gives_the_policy_four_seats_of_five_on_each_side():
+    config = load_config(CONFIG_DIR / "mixed_opponents.yaml")
+    assert {rule.side: rule.players["policy"] / sum(rule.players.values()) for rule in config.game.seating} == {
+        "wolf": 0.8,
+        "good": 0.8,
+    }
+    assert {name for rule in config.game.seating for name in rule.players} == {"policy", *config.players}
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
