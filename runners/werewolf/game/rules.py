@@ -125,9 +125,12 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
 
 def pending(state: GameState) -> tuple[Request, ...]:
     """Every question that can be put right now, in seat or speaking order; empty iff the game is over."""
-    rule = PHASES[state.phase]
-    asked = state.waiting if rule.together else state.waiting[:1]
-    return tuple(make_request(state, seat, state.phase, _decision(rule, state, seat)) for seat in asked)
+    return tuple(_question(state, seat) for seat in _asked(state))
+
+
+def question_to(state: GameState, seat: int) -> Request | None:
+    """The question of ``pending`` that is put to ``seat``; None when it is not asked."""
+    return _question(state, seat) if seat in _asked(state) else None
 
 
 def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
@@ -166,8 +169,15 @@ def winner(state: GameState) -> Result | None:
     return state.result
 
 
-def _decision(rule: PhaseRule, state: GameState, seat: int) -> Decision:
-    return rule.decision if isinstance(rule.decision, Decision) else rule.decision(state, seat)
+def _asked(state: GameState) -> tuple[int, ...]:
+    return state.waiting if PHASES[state.phase].together else state.waiting[:1]
+
+
+def _question(state: GameState, seat: int) -> Request:
+    decision = PHASES[state.phase].decision
+    if not isinstance(decision, Decision):
+        decision = decision(state, seat)
+    return make_request(state, seat, state.phase, decision)
 
 
 def _enter(state: GameState, phase: Phase | None) -> None:

@@ -1,6 +1,6 @@
 """What one seat may know: a pure function of (state, seat)."""
 
-from runners.werewolf.game.rules import PHASES, GameState, pending
+from runners.werewolf.game.rules import PHASES, GameState, question_to
 from runners.werewolf.game.types import Observation, Phase
 
 
@@ -11,7 +11,7 @@ def observe(state: GameState, seat: int) -> Observation:
             f"no seat {seat!r} in preset {state.preset.name!r}, which has seats {list(state.preset.seats)}"
         )
     role = state.role_of(seat)
-    request = next((request for request in pending(state) if request.seat == seat), None)
+    request = question_to(state, seat)
     return Observation(
         seat=seat,
         role=role,
