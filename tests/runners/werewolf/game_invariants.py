@@ -168,6 +168,12 @@ PRIVATE = {
 }
 """Events that only their own seat learns of, and the roles which that seat may have."""
 
+SEEN_BY_OTHERS = {
+    **dict.fromkeys((Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION), Phase.NIGHTFALL),
+    Phase.SHOT: Phase.AFTERMATH,
+}
+"""What a seat that is not asked sees of phases in which it is secret who is."""
+
 WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
 """Events that all living wolves learn of and nobody else. What is in neither set is public."""
 
@@ -200,7 +206,7 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     _check_told(actions, before, after)
     for event in new:
         _check_audience(event, before.roles, before.living)
-    _check_views(before, actions)
+    _check_views(before, {request.seat: request for request in requests})
     decided = who_has_won(after.preset, after.roles, after.living)
     if winner(after) is None:
         # A decided game goes on only for as long as somebody may still shoot.
@@ -307,13 +313,14 @@ def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int
         assert event.audience is None, event
 
 
-def _check_views(state: GameState, actions: Mapping[int, Action]) -> None:
+def _check_views(state: GameState, questions: Mapping[int, Request]) -> None:
     """Two seats' views in each step, one of them asked; another pair the next time, to stay cheap."""
     turn = len(state.events)
-    asked = [*actions]
+    asked = [*questions]
     for seat in {asked[turn % len(asked)], state.preset.seats[turn % len(state.preset.seats)]}:
         view = observe(state, seat)
-        assert (view.request is not None) is (seat in actions)
+        assert view.request == questions.get(seat)
+        assert view.phase is (state.phase if seat in questions else SEEN_BY_OTHERS.get(state.phase, state.phase))
         assert view.living == tuple(sorted(state.living)) and view.sheriff == state.sheriff and view.day == state.day
         assert view.role is state.role_of(seat) and view.side is view.role.side
         assert view.events == tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat))

@@ -5,7 +5,7 @@ that a misread rule has to be misread twice. It cannot see answers that leave no
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 
 from runners.werewolf.game import BadgeLost, Event, EventKind, Option, Preset, Result, Role, Side, WinRule
 
@@ -58,7 +58,7 @@ def _is_round_the_table(order: list[int]) -> bool:
 
 
 class _Replay:
-    """The public and the secret facts of a game so far, from its events."""
+    """The public and the secret facts of a game so far, from its events; one method for each kind of event."""
 
     def __init__(self, preset: Preset, roles: tuple[Role, ...]) -> None:
         self.preset = preset
@@ -101,7 +101,7 @@ class _Replay:
     def take(self, event: Event) -> None:
         """Check one event and learn from it."""
         assert event.day == max(self.day + (event.kind is EventKind.NIGHT_FALLS), 1), "wrong day"
-        HANDLERS[event.kind](self, event)
+        getattr(self, f"on_{event.kind.value}")(event)
         self.last = event
 
     # --- helpers ------------------------------------------------------------------------------------------------------
@@ -144,17 +144,17 @@ class _Replay:
 
     # --- start and night ----------------------------------------------------------------------------------------------
 
-    def game_start(self, event: Event) -> None:
+    def on_game_start(self, event: Event) -> None:
         assert self.last is None and event.data == {"seats": str(len(self.roles))}
 
-    def role_dealt(self, event: Event) -> None:
+    def on_role_dealt(self, event: Event) -> None:
         assert event.data == {"role": self.roles[event.seat]}
 
-    def wolf_team(self, event: Event) -> None:
+    def on_wolf_team(self, event: Event) -> None:
         assert set(event.seats) == self.wolves
         assert event.data["kings"] == ",".join(map(str, sorted(self.living_with(Role.WOLF_KING))))
 
-    def night_falls(self, event: Event) -> None:
+    def on_night_falls(self, event: Event) -> None:
         assert self.day == 0 or (self.announced and self.day_over and self.settled()), "the day is not over"
         assert self.winner() is None, "the game is decided"
         self.day += 1
@@ -168,7 +168,7 @@ class _Replay:
         self.order = []
         self.clear_the_stage()
 
-    def wolf_says(self, event: Event) -> None:
+    def on_wolf_says(self, event: Event) -> None:
         assert event.seat in self.wolves and len(self.wolves) > 1 and self.victim == UNDECIDED
         assert self.is_prey(event.target, may_pass=True)
         self.talk.append(event.target)
@@ -176,12 +176,12 @@ class _Replay:
         assert self.seen_tonight[event.kind, event.seat] == -(-len(self.talk) // len(self.wolves)), "out of turn"
         assert self.seen_tonight[event.kind, event.seat] <= self.preset.wolf_talk_rounds
 
-    def wolf_vote(self, event: Event) -> None:
+    def on_wolf_vote(self, event: Event) -> None:
         self.once_tonight(event)
         assert event.seat in self.wolves and self.is_prey(event.target, self.preset.wolves_may_pass)
         self.wolf_votes[event.seat] = event.target
 
-    def wolf_target(self, event: Event) -> None:
+    def on_wolf_target(self, event: Event) -> None:
         self.once_tonight(event)
         if self.wolf_votes:
             votes = Counter(self.wolf_votes.values())
@@ -191,40 +191,40 @@ class _Replay:
             assert len(self.talk) % len(self.wolves) == 0, "agreed in the middle of a round"
         self.victim = event.target
 
-    def guard_stood(self, event: Event) -> None:
+    def on_guarded(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.GUARD)
         assert event.target is None or (event.target in self.alive and event.target != self.guarded_before)
         self.guarded = event.target
 
-    def seer_saw(self, event: Event) -> None:
+    def on_seer_result(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.SEER) and event.target in self.alive - {event.seat}
         wolf = self.roles[event.target] in (Role.WOLF, Role.WOLF_KING)
         assert event.data == {"side": Side.WOLF if wolf else Side.GOOD}
 
-    def witch_told(self, event: Event) -> None:
+    def on_witch_told(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.WITCH) and self.antidote and event.target == self.victim
 
-    def antidote_used(self, event: Event) -> None:
+    def on_antidote_used(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.WITCH) and self.antidote and self.poisoned is None
         assert event.target is not None and event.target == self.victim
         assert event.target != event.seat or self.preset.witch_self_save
         self.antidote, self.saved = False, True
 
-    def poison_used(self, event: Event) -> None:
+    def on_poison_used(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.WITCH) and self.poison and not self.saved
         assert event.target in self.alive - {event.seat}
         self.poison, self.poisoned = False, event.target
 
-    def shot_status(self, event: Event) -> None:
+    def on_shot_status(self, event: Event) -> None:
         self.once_tonight(event)
         assert event.data == {"may_shoot": "no" if event.seat == self.poisoned else "yes"}
 
-    def day_breaks(self, event: Event) -> None:
+    def on_day_breaks(self, event: Event) -> None:
         self.by_day = True
         assert self.victim != UNDECIDED, "the wolves did not choose"
         for kind, seats in (
@@ -241,33 +241,33 @@ class _Replay:
 
     # --- election -----------------------------------------------------------------------------------------------------
 
-    def signed_up(self, event: Event) -> None:
+    def on_signed_up(self, event: Event) -> None:
         assert self.election_open and self.day == 1 and self.last.kind is EventKind.DAY_BREAKS
         assert set(event.seats) <= self.alive and [*event.seats] == sorted(event.seats)
         self.ran = set(event.seats)
 
-    def campaign_speech(self, event: Event) -> None:
+    def on_campaign_speech(self, event: Event) -> None:
         assert self.election_open and not self.put_off and self.leaders is None
         assert event.seat in self.ran and event.seat not in self.spoke
         self.spoke.append(event.seat)
 
-    def withdrew(self, event: Event) -> None:
+    def on_withdrew(self, event: Event) -> None:
         assert self.last.kind is EventKind.CAMPAIGN_SPEECH and self.last.seat == event.seat
         self.withdrawn.add(event.seat)
 
-    def sheriff_vote(self, event: Event) -> None:
+    def on_sheriff_vote(self, event: Event) -> None:
         assert self.election_open and event.seat not in self.ballot
         assert event.seat in (self.alive - set(self.stage) if self.stage else self.alive - self.ran)
         assert event.target in (self.stage or self.candidates) or (event.target is None and self.preset.may_abstain)
         assert self.put_off or set(self.spoke) == (set(self.stage) or self.ran), "somebody has not spoken"
         self.ballot[event.seat] = event.target
 
-    def sheriff_pk_speech(self, event: Event) -> None:
+    def on_sheriff_pk_speech(self, event: Event) -> None:
         assert self.election_open and not self.put_off
         assert event.seat in self.stage and event.seat not in self.spoke
         self.spoke.append(event.seat)
 
-    def sheriff_elected(self, event: Event) -> None:
+    def on_sheriff_elected(self, event: Event) -> None:
         if self.leaders is None:
             assert self.candidates == {event.target} and (self.put_off or set(self.spoke) == self.ran)
         else:
@@ -275,11 +275,11 @@ class _Replay:
         assert self.election_open and self.sheriff is None
         self.sheriff, self.election_open = event.target, False
 
-    def election_put_off(self, event: Event) -> None:
+    def on_election_put_off(self, event: Event) -> None:
         assert self.election_open and self.last.kind is EventKind.EXPLODED and not self.put_off and self.day == 1
         self.put_off = True
 
-    def badge_lost(self, event: Event) -> None:
+    def on_badge_lost(self, event: Event) -> None:
         why = {
             BadgeLost.NOBODY_RUNS: not self.candidates and self.leaders is None,
             BadgeLost.NO_VOTERS: len(self.candidates) > 1 and not self.alive - self.ran,
@@ -292,7 +292,7 @@ class _Replay:
 
     # --- ballots ------------------------------------------------------------------------------------------------------
 
-    def vote(self, event: Event) -> None:
+    def on_vote(self, event: Event) -> None:
         assert not self.election_open or self.put_off
         assert self.order and not self.day_over and event.seat not in self.ballot
         assert event.seat in self.alive - set(self.stage)
@@ -302,7 +302,7 @@ class _Replay:
         assert self.spoke == self.order if not self.stage else set(self.spoke) == set(self.stage), "not all have spoken"
         self.ballot[event.seat] = event.target
 
-    def vote_count(self, event: Event) -> None:
+    def on_vote_count(self, event: Event) -> None:
         exile = self.last.kind is EventKind.VOTE
         voters = self.alive - (set(self.stage) if exile or self.stage else self.ran)
         assert set(self.ballot) == voters, "not exactly the voters voted"
@@ -323,7 +323,7 @@ class _Replay:
     def pairs(text: str) -> list[list[str]]:
         return [entry.split(":") for entry in text.split(",") if entry]
 
-    def vote_tied(self, event: Event) -> None:
+    def on_vote_tied(self, event: Event) -> None:
         assert self.last.kind is EventKind.VOTE_COUNT
         assert len(self.leaders) > 1 and [*event.seats] == self.leaders
         if self.ballots == 1:
@@ -331,7 +331,7 @@ class _Replay:
 
     # --- day ----------------------------------------------------------------------------------------------------------
 
-    def deaths_announced(self, event: Event) -> None:
+    def on_deaths_announced(self, event: Event) -> None:
         assert not self.announced and [*event.seats] == sorted(self.hidden_deaths)
         assert not self.election_open or self.last.kind is EventKind.ELECTION_PUT_OFF
         self.announced = True
@@ -343,26 +343,26 @@ class _Replay:
             if self.day == 1:
                 self.owed_words.append(seat)
 
-    def last_words(self, event: Event) -> None:
+    def on_last_words(self, event: Event) -> None:
         assert event.seat == self.owed_words.pop(0), "no last words are owed, or not yet"
         assert self.winner() is None or self.may_shoot, "the game is decided"
 
-    def shot(self, event: Event) -> None:
+    def on_shot(self, event: Event) -> None:
         assert event.seat in self.may_shoot and event.target in self.alive and not self.owed_words
         self.may_shoot.remove(event.seat)
         self.bury(event.target)
 
-    def badge_passed(self, event: Event) -> None:
-        self.badge_torn(event)
+    def on_badge_passed(self, event: Event) -> None:
+        self.on_badge_torn(event)
         assert event.target in self.alive
         self.sheriff = event.target
 
-    def badge_torn(self, event: Event) -> None:
+    def on_badge_torn(self, event: Event) -> None:
         assert event.seat == self.sheriff and self.sheriff not in self.alive and not self.owed_words
         assert self.announced and self.winner() is None
         self.sheriff = None
 
-    def speaking_order(self, event: Event) -> None:
+    def on_speaking_order(self, event: Event) -> None:
         assert self.announced and not self.day_over and not self.order and self.settled() and self.winner() is None
         self.may_shoot.clear()  # who has not shot by now did not want to
         self.order = [*event.seats]
@@ -377,30 +377,30 @@ class _Replay:
         rising = way in (Option.DEAD_LEFT, Option.SHERIFF_LEFT)
         assert self.order == _expected_order(self.alive, len(self.roles), start, rising, self.sheriff)
 
-    def speech(self, event: Event) -> None:
+    def on_speech(self, event: Event) -> None:
         self.spoke.append(event.seat)
         assert self.spoke == self.order[: len(self.spoke)] and event.seat != self.sheriff
 
-    def closing_speech(self, event: Event) -> None:
+    def on_closing_speech(self, event: Event) -> None:
         self.spoke.append(event.seat)
         assert self.spoke == self.order and event.seat == self.sheriff
         assert event.target is None or event.target in self.alive - {event.seat}
 
-    def pk_speech(self, event: Event) -> None:
+    def on_pk_speech(self, event: Event) -> None:
         assert event.seat in self.stage and event.seat not in self.spoke and not self.day_over
         self.spoke.append(event.seat)
 
-    def exiled(self, event: Event) -> None:
+    def on_exiled(self, event: Event) -> None:
         assert self.order and self.leaders == [event.target] and not self.day_over
         self.bury(event.target)
         self.owed_words, self.day_over = [event.target], True
 
-    def nobody_exiled(self, event: Event) -> None:
+    def on_nobody_exiled(self, event: Event) -> None:
         assert self.order and self.leaders is not None and len(self.leaders) != 1 and not self.day_over
         assert not self.leaders or self.ballots == 2 or set(self.leaders) == self.alive, "no second ballot"
         self.day_over = True
 
-    def exploded_now(self, event: Event) -> None:
+    def on_exploded(self, event: Event) -> None:
         role = self.roles[event.seat]
         allowed = role is Role.WOLF or (role is Role.WOLF_KING and self.preset.wolf_king_may_explode)
         assert self.preset.wolves_may_explode and allowed and event.seat in self.alive
@@ -409,52 +409,10 @@ class _Replay:
         self.bury(event.seat, may_shoot=False)
         self.day_over = True
 
-    def game_over(self, event: Event) -> None:
+    def on_game_over(self, event: Event) -> None:
         assert self.announced, "a night's end is announced first"
         decided = self.winner()
         if decided is None:
             assert self.day == self.preset.round_limit and self.day_over and self.settled(), "no reason to end"
         self.result = decided or Result.DRAW
         assert event.data == {"result": self.result}
-
-
-HANDLERS: Mapping[EventKind, Callable[[_Replay, Event], None]] = {
-    EventKind.GAME_START: _Replay.game_start,
-    EventKind.ROLE_DEALT: _Replay.role_dealt,
-    EventKind.WOLF_TEAM: _Replay.wolf_team,
-    EventKind.NIGHT_FALLS: _Replay.night_falls,
-    EventKind.WOLF_SAYS: _Replay.wolf_says,
-    EventKind.WOLF_VOTE: _Replay.wolf_vote,
-    EventKind.WOLF_TARGET: _Replay.wolf_target,
-    EventKind.GUARDED: _Replay.guard_stood,
-    EventKind.SEER_RESULT: _Replay.seer_saw,
-    EventKind.WITCH_TOLD: _Replay.witch_told,
-    EventKind.ANTIDOTE_USED: _Replay.antidote_used,
-    EventKind.POISON_USED: _Replay.poison_used,
-    EventKind.SHOT_STATUS: _Replay.shot_status,
-    EventKind.DAY_BREAKS: _Replay.day_breaks,
-    EventKind.SIGNED_UP: _Replay.signed_up,
-    EventKind.CAMPAIGN_SPEECH: _Replay.campaign_speech,
-    EventKind.WITHDREW: _Replay.withdrew,
-    EventKind.SHERIFF_VOTE: _Replay.sheriff_vote,
-    EventKind.SHERIFF_PK_SPEECH: _Replay.sheriff_pk_speech,
-    EventKind.SHERIFF_ELECTED: _Replay.sheriff_elected,
-    EventKind.ELECTION_PUT_OFF: _Replay.election_put_off,
-    EventKind.BADGE_LOST: _Replay.badge_lost,
-    EventKind.DEATHS_ANNOUNCED: _Replay.deaths_announced,
-    EventKind.SHOT: _Replay.shot,
-    EventKind.BADGE_PASSED: _Replay.badge_passed,
-    EventKind.BADGE_TORN: _Replay.badge_torn,
-    EventKind.SPEAKING_ORDER: _Replay.speaking_order,
-    EventKind.SPEECH: _Replay.speech,
-    EventKind.CLOSING_SPEECH: _Replay.closing_speech,
-    EventKind.VOTE: _Replay.vote,
-    EventKind.VOTE_COUNT: _Replay.vote_count,
-    EventKind.VOTE_TIED: _Replay.vote_tied,
-    EventKind.PK_SPEECH: _Replay.pk_speech,
-    EventKind.EXILED: _Replay.exiled,
-    EventKind.NOBODY_EXILED: _Replay.nobody_exiled,
-    EventKind.LAST_WORDS: _Replay.last_words,
-    EventKind.EXPLODED: _Replay.exploded_now,
-    EventKind.GAME_OVER: _Replay.game_over,
-}

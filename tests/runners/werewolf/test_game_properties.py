@@ -72,9 +72,10 @@ def check_game(preset: Preset, seed: int, played: Iterable) -> None:
     for before, actions, after in played:
         assert before == state
         check_invariants(before, actions, after)
+        questions = {request.seat: request for request in pending(before)}
         for seat in preset.seats:
             view = observe(before, seat)
-            assert (view.request is not None) is (seat in actions)
+            assert view.request == questions.get(seat)
             if seat in actions:
                 heard[seat].extend(view.events)
         state = after
