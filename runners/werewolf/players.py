@@ -23,6 +23,9 @@ from runners.werewolf.prompts_zh.questions import render_observation, render_que
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
 
+_RECAP_SHARE = 0.5
+"""Share of the context that a recap with players' words may take; a full one would be followed by the next at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
@@ -138,15 +141,14 @@ class PolicyPlayer(Player):
         return response
 
     async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
-        """A new conversation that begins with a recap, of as many of the latest speeches as fit.
+        """A new conversation that begins with a recap.
 
-        The oldest lose their words first, as few of them as possible; that something was said, and all else that
-        happened, is always told.
+        The recap leaves part of the context to the turns that follow, if it can by leaving out words: the oldest
+        speeches' first, and as few as possible. That something was said, and all else that happened, is always told.
         """
         # Each number of events that may be told without words: up to a speech, whose line is then the last such.
         cuts = [0, *(number for number, event in enumerate(self._known, start=1) if event.text)]
-        shortest = self._recap(cuts[-1], question)
-        excess = await self._model.excess(shortest)
+        excess = await self._model.excess(self._recap(cuts[-1], question))
         if excess > 0:
             raise CannotPlay(
                 f"{self.name}: not even a recap without what was said fits the context ({excess} tokens too many); "
@@ -155,7 +157,7 @@ class PolicyPlayer(Player):
         fewest, fitting = 0, len(cuts) - 1
         while fewest < fitting:
             middle = (fewest + fitting) // 2
-            if await self._model.excess(self._recap(cuts[middle], question)) > 0:
+            if await self._model.excess(self._recap(cuts[middle], question), _RECAP_SHARE) > 0:
                 fewest = middle + 1
             else:
                 fitting = middle

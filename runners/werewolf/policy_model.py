@@ -211,7 +211,7 @@ class TokenExactChatModel(ChatModelBase):
         PolicyUnavailable if the server does not answer.
         """
         context, prompt_ids = await self._prompt(messages)
-        excess = self._excess(context, prompt_ids)
+        excess = self._excess(context, prompt_ids, self._limits.context_tokens)
         if excess > 0:
             raise ContextFull(
                 f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
@@ -244,12 +244,15 @@ class TokenExactChatModel(ChatModelBase):
             metadata={"sampled": sampled},
         )
 
-    async def excess(self, messages: list[ChatMessage]) -> int:
-        """Tokens by which a call with ``messages`` would pass the budget; not above 0 when it fits. Sends nothing."""
-        return self._excess(*await self._prompt(messages))
+    async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> int:
+        """Tokens by which a call with ``messages`` would pass ``share`` of the budget; not above 0 where it would not.
 
-    def _excess(self, context: list[int], prompt_ids: list[int]) -> int:
-        return len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
+        Sends nothing.
+        """
+        return self._excess(*await self._prompt(messages), int(share * self._limits.context_tokens))
+
+    def _excess(self, context: list[int], prompt_ids: list[int], budget: int) -> int:
+        return len(context) + len(prompt_ids) + self._limits.reply_tokens - budget
 
     async def _prompt(self, messages: list[ChatMessage]) -> tuple[list[int], list[int]]:
         """(ids known already, ids to add); none are known where ``messages`` do not extend the last call's."""

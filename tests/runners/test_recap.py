@@ -1,0 +1,171 @@
+"""A seat whose context is full goes on from a recap that always fits, and never lacks a fact."""
+
+import asyncio
+
+import pytest
+from agentscope.message import Msg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.errors import CannotPlay
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    Observation,
+    Phase,
+    Request,
+    Role,
+    Side,
+    get_preset,
+)
+from runners.werewolf.players import PolicyPlayer
+from runners.werewolf.policy_model import Completion, TokenExactChatModel
+from runners.werewolf.prompts_zh.questions import render_question
+from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
+from runners.werewolf.prompts_zh.system import system_prompt
+from runners.werewolf.replies import render_reply
+from runners.werewolf.table import play_game
+from store.schema import GameTask, TokenLimits
+
+REPLY_TOKENS = 40
+SYSTEM = "你是3号。"
+REQUEST = Request(
+    seat=3,
+    day=2,
+    phase=Phase.EXILE_VOTE,
+    decision=Decision.EXILE_VOTE,
+    targets=(1, 2, 4),
+    options=(),
+    may_pass=True,
+    speech_chars=0,
+    default=Action(),
+)
+QUESTION = render_question(REQUEST)
+
+
+class FakeServer:
+    """A fake of ``PolicyServer``: says what it is told to, and keeps every prompt."""
+
+    model = "fake"
+
+    def __init__(self, tokenizer, reply="决定：4号"):
+        self.tokenizer = tokenizer
+        self.reply = reply
+        self.prompts = []
+
+    async def complete(self, prompt_ids, max_tokens, seed):
+        self.prompts.append(list(prompt_ids))
+        reply = self.tokenizer.encode(self.reply, add_special_tokens=False)[: max_tokens - 1]
+        return Completion((*reply, self.tokenizer.eos_token_id), (-1.0,) * (len(reply) + 1), "stop")
+
+
+def player_of(server, context_tokens):
+    limits = TokenLimits(context_tokens=context_tokens, reply_tokens=REPLY_TOKENS)
+    return PolicyPlayer(3, TokenExactChatModel(server, ChatTokens(server.tokenizer), limits, "key"), SYSTEM)
+
+
+async def ask(player, events):
+    """Tell the player of ``events``, then ask ``REQUEST``."""
+    for event in events:
+        await player.observe(Msg("裁判", "", "system", metadata={"event": event}))
+    observation = Observation(3, Role.VILLAGER, Side.GOOD, 2, Phase.EXILE_VOTE, (1, 2, 3, 4), None, events, REQUEST)
+    return await player.decide(observation)
+
+
+def speech(seat, text):
+    return Event(EventKind.SPEECH, 1, seat=seat, text=text)
+
+
+def tokens_of(tokenizer, recap):
+    conversation = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": recap}]
+    return len(asyncio.run(ChatTokens(tokenizer).first_prompt(conversation)))
+
+
+seats = st.integers(1, 12)
+facts = st.one_of(
+    st.builds(lambda day: Event(EventKind.NIGHT_FALLS, day), st.integers(1, 9)),
+    st.builds(lambda seat, target: Event(EventKind.VOTE, 1, seat=seat, target=target), seats, st.none() | seats),
+    st.builds(lambda seat: Event(EventKind.EXILED, 1, target=seat), seats),
+)
+# Silence, or more words than the mark that stands for them.
+words = st.just("") | st.text(st.sampled_from("我是好人，投3号。"), min_size=10, max_size=120)
+speeches = st.builds(lambda seat, text: Event(EventKind.SPEECH, 1, seat=seat, text=text), seats, words)
+
+
+@given(events=st.lists(speeches | facts, min_size=1, max_size=40).map(tuple), share=st.floats(-1, 1))
+@settings(max_examples=150, deadline=None)
+def test_the_oldest_words_go_first_as_few_as_possible_and_never_a_fact(tiny_tokenizer, events, share):
+    short, long = (render_events(events, chars).split("\n") for chars in (0, RECAP_SPEECH_CHARS))
+    head = render_recap((), 3).rstrip("\n")
+    # Line by line, from all the words that a recap quotes to none of them.
+    recaps = ["\n".join([head, *short[:told], *long[told:], QUESTION]) for told in range(len(long) + 1)]
+    recaps = list(dict.fromkeys(recaps))
+    sizes = [tokens_of(tiny_tokenizer, recap) for recap in recaps]
+    everything = tokens_of(tiny_tokenizer, f"{render_events(events)}\n{QUESTION}")
+    context_tokens = 2 * (REPLY_TOKENS + sizes[-1] + round(share * (sizes[0] - sizes[-1])))
+    context_tokens = min(context_tokens, REPLY_TOKENS + everything - 1)
+    server = FakeServer(tiny_tokenizer)
+    player = player_of(server, context_tokens)
+    if sizes[-1] + REPLY_TOKENS > context_tokens:
+        with pytest.raises(CannotPlay, match=r"3号.*tokens too many.*game\.context_tokens"):
+            asyncio.run(ask(player, events))
+        assert server.prompts == []
+        return
+    assert asyncio.run(ask(player, events)).action == Action(4)
+    (prompt,) = server.prompts
+    fitting = [number for number, size in enumerate(sizes) if size + REPLY_TOKENS <= context_tokens // 2]
+    kept = fitting[0] if fitting else len(sizes) - 1
+    assert len(prompt) == sizes[kept] <= context_tokens - REPLY_TOKENS
+    assert f"<|im_start|>user\n{recaps[kept]}<|im_end|>" in tiny_tokenizer.decode(prompt)
+
+
+class Quiet:
+    """A fake brain that talks as long as it may, lets everybody live, and so plays to the round limit."""
+
+    def act(self, observation):
+        request = observation.request
+        choice = None if request.may_pass else request.default.choice
+        return Action(choice, "我是好人请相信我" * (request.speech_chars // 8))
+
+
+class QuietPolicy(PolicyPlayer):
+    """A policy seat, prompts and tokens included, that says what ``Quiet`` says."""
+
+    async def decide(self, observation):
+        self._model._server.reply = render_reply(Quiet().act(observation), observation.request)
+        return await super().decide(observation)
+
+
+@pytest.mark.parametrize("context_tokens", [6000, 12_000])
+async def test_a_long_game_of_twelve_stays_within_its_context(tiny_tokenizer, context_tokens):
+    preset = get_preset("12p_sheriff")
+    task = GameTask(
+        game_id="long",
+        group_id="long",
+        seed=1,
+        sampling_seed=1,
+        preset=preset.name,
+        seating=dict.fromkeys(Side, "policy"),
+        trainable=[],
+        limits={"context_tokens": context_tokens, "reply_tokens": 300},
+    )
+    servers, tokens, turns = {}, ChatTokens(tiny_tokenizer), []
+
+    def seat_player(seat, role, name):
+        servers[seat] = FakeServer(tiny_tokenizer)
+        model = TokenExactChatModel(servers[seat], tokens, task.limits, f"long/{seat}")
+        return QuietPolicy(seat, model, system_prompt(preset, seat, role))
+
+    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
+    assert (result.days, result.result) == (preset.round_limit, "draw")
+    longest = max(len(prompt) for server in servers.values() for prompt in server.prompts)
+    assert longest + 300 <= context_tokens
+    last = [server.prompts[-1] for server in servers.values()]
+    for prompt in last:  # the first night's and day's facts, ten days later
+        text = tiny_tokenizer.decode(prompt)
+        assert "昨夜是平安夜" in text and "警徽流失" in text
+    for seat in result.seats:
+        assert 2 < seat.segments < seat.turns / 3
