@@ -11,13 +11,15 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Sequence
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from agentlightning import Span
 from agentlightning.semconv import AGL_ANNOTATION, LightningSpanAttributes, RewardAttributes
 from agentlightning.types.tracer import Attributes
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 TURN_SPAN = "werewolf.turn"
 _PREFIX = "werewolf."
@@ -28,6 +30,44 @@ Record = TypeVar("Record", bound=BaseModel)
 
 class MalformedSpan(ValueError):
     """A span that claims to be ours and cannot be read; the message names the span and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFact:
+    """One measurement of a reply. neutral: its value where there is nothing to measure. All are 0.0 to ``highest``."""
+
+    meaning: str
+    neutral: float = 0.0
+    highest: float = 1.0
+
+
+TURN_FACTS: Mapping[str, TurnFact] = {
+    "invalid": TurnFact("1.0 when the reply could not be used"),
+    "reask": TurnFact("1.0 when the call repeats a question"),
+    "cut": TurnFact("1.0 when the reply ended at its token limit"),
+    "speech_chars": TurnFact("characters of what was said aloud, before the game's limit", highest=math.inf),
+    "overlong": TurnFact("1.0 when the speech passed the game's limit, so that its end was not heard"),
+    "chinese_share": TurnFact("share of the speech's letters that are Chinese characters", neutral=1.0),
+    "repetition": TurnFact("how much the speech repeats itself: the share of its 4-character runs that came before"),
+    "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
+    "identity_leak": TurnFact("1.0 when a public speech gives the wolves away, or prints the system prompt"),
+}
+"""What runners measure of every reply. Facts of a speech are neutral where nothing usable was said aloud."""
+
+NEUTRAL_FACTS: Mapping[str, float] = {name: fact.neutral for name, fact in TURN_FACTS.items()}
+
+
+def _known_and_in_range(facts: dict[str, float]) -> dict[str, float]:
+    for name, value in facts.items():
+        if name not in TURN_FACTS:
+            raise ValueError(f"unknown fact {name!r}; known: {', '.join(TURN_FACTS)}")
+        if not (math.isfinite(value) and 0.0 <= value <= TURN_FACTS[name].highest):
+            raise ValueError(f"fact {name!r} must lie in 0.0 to {TURN_FACTS[name].highest}, got {value}")
+    return facts
+
+
+Facts = Annotated[dict[str, float], AfterValidator(_known_and_in_range)]
+"""Values by their name in ``TURN_FACTS``; one that is absent counts as neutral."""
 
 
 def _pack(values: Sequence[int] | Sequence[float], code: Literal["I", "f"]) -> str:
@@ -88,7 +128,7 @@ class TurnSpan(BaseModel):
     finish_reason: str
     reply: str
     thought: str = ""
-    facts: dict[str, float] = Field(default_factory=dict)
+    facts: Facts = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _streams_align(self) -> Self:
@@ -139,6 +179,7 @@ class SeatResult(BaseModel):
     segments: growing sequences that the seat's turns make up; more than one when the context was spent.
     decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
     defaulted_decisions: decisions taken by the declared default action.
+    facts: means of the turns' facts (``TURN_FACTS``); empty for a seat without model turns.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -154,6 +195,7 @@ class SeatResult(BaseModel):
     segments: int
     decisions: int
     defaulted_decisions: int
+    facts: Facts = Field(default_factory=dict)
 
 
 class ResultSpan(BaseModel):
@@ -162,7 +204,8 @@ class ResultSpan(BaseModel):
     result: "wolf", "good" or "draw". days: days played.
     turns: turn spans that this attempt wrote, so that a missing one shows.
     transcript: the whole game in Chinese, as someone who sees all cards would read it.
-    judgements: of trained turns, where a judge was asked and answered.
+    judgements: of trained turns, where a judge was asked and gave a usable answer in time.
+    judge_asked: turns that the judge was asked about.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -178,14 +221,19 @@ class ResultSpan(BaseModel):
     seats: tuple[SeatResult, ...]
     transcript: str
     judgements: tuple[Judgement, ...] = ()
+    judge_asked: int = 0
 
     def rewards(self) -> dict[str, float]:
-        """Named reward dimensions; the first is the primary one: the outcome of the good side."""
+        """Named reward dimensions; the first is the primary one: the outcome of the good side.
+
+        Of each seat: its outcome, the means of its turns' facts, and of its turns' judgements if there are any.
+        """
         outcome = {"good": 1.0, "wolf": -1.0, "draw": 0.0}[self.result]
         dimensions = {"outcome.good": outcome, "outcome.wolf": -outcome}
         for seat in self.seats:
-            dimensions[f"seat.{seat.seat}.outcome"] = seat.outcome
-            dimensions[f"seat.{seat.seat}.invalid_turns"] = float(seat.invalid_turns)
+            scores = [judgement.score for judgement in self.judgements if judgement.seat == seat.seat]
+            of_seat = {"outcome": seat.outcome, **seat.facts} | ({"judgement": fmean(scores)} if scores else {})
+            dimensions |= {f"seat.{seat.seat}.{name}": value for name, value in of_seat.items()}
         return dimensions
 
     def encode(self) -> Attributes:

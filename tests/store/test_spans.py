@@ -5,7 +5,17 @@ from agentlightning import find_final_reward
 from fakes import make_result, make_turn
 from pydantic import ValidationError
 
-from store.spans import MalformedSpan, ResultSpan, TurnSpan, is_result, is_turn, to_span
+from store.spans import (
+    NEUTRAL_FACTS,
+    TURN_FACTS,
+    Judgement,
+    MalformedSpan,
+    ResultSpan,
+    TurnSpan,
+    is_result,
+    is_turn,
+    to_span,
+)
 
 
 def wrap(record, sequence_id=1):
@@ -70,3 +80,64 @@ def test_a_malformed_span_names_itself(attribute, value):
 def test_attributes_are_what_every_store_accepts():
     for record in (make_turn(error=None), make_result()):
         assert all(isinstance(value, (str, int, float, bool)) for value in record.encode().values())
+
+
+def test_facts_come_back_and_are_checked():
+    facts = {**NEUTRAL_FACTS, "speech_chars": 200.0, "repetition": 1 / 3}
+    assert TurnSpan.decode(wrap(make_turn(facts=facts))).facts == facts
+    assert TurnSpan.decode(wrap(make_turn())).facts == {}
+    for wrong, message in [
+        ({"repetitions": 0.1}, "unknown fact 'repetitions'; known: invalid"),
+        ({"repetition": 1.1}, r"'repetition' must lie in 0.0 to 1.0, got 1.1"),
+        ({"repetition": -0.1}, "must lie in"),
+        ({"speech_chars": float("inf")}, "must lie in"),
+        ({"cut": float("nan")}, "must lie in"),
+    ]:
+        with pytest.raises(ValidationError, match=message):
+            make_turn(facts=wrong)
+
+
+def test_every_fact_says_what_it_means_and_its_neutral_value_is_in_range():
+    for fact in TURN_FACTS.values():
+        assert len(fact.meaning) > 10 and 0.0 <= fact.neutral <= fact.highest
+
+
+def judged_result():
+    first = make_result().seats[0].model_copy(update={"facts": {"invalid": 0.5, "identity_leak": 0.25}})
+    second = first.model_copy(update={"seat": 2, "facts": {}, "outcome": -1.0})
+    judgements = (Judgement(seat=1, turn=0, score=0.5), Judgement(seat=1, turn=3, score=1.0))
+    changes = {"seats": (first, second), "judgements": judgements, "judge_asked": 3}
+    return make_result("wolf").model_copy(update=changes)
+
+
+def test_reward_dimensions_of_a_seat():
+    assert judged_result().rewards() == {
+        "outcome.good": -1.0,
+        "outcome.wolf": 1.0,
+        "seat.1.outcome": 1.0,
+        "seat.1.invalid": 0.5,
+        "seat.1.identity_leak": 0.25,
+        "seat.1.judgement": 0.75,
+        "seat.2.outcome": -1.0,
+    }
+    assert ResultSpan.decode(wrap(judged_result())) == judged_result()
+    assert find_final_reward([wrap(judged_result())]) == -1.0
+
+
+async def test_a_hub_keeps_a_result_with_every_dimension_of_twelve_seats(client):
+    seat = make_result().seats[0]
+    seats = tuple(seat.model_copy(update={"seat": number, "facts": dict(NEUTRAL_FACTS)}) for number in range(1, 13))
+    result = make_result().model_copy(update={"seats": seats})
+    rollout = await client.start_rollout(input={})
+    span = to_span(
+        result,
+        rollout_id=rollout.rollout_id,
+        attempt_id=rollout.attempt.attempt_id,
+        sequence_id=1,
+        start_time=1.0,
+        end_time=2.0,
+    )
+    await client.upload_spans([span])
+    stored = list(await client.query_spans(rollout.rollout_id))
+    assert ResultSpan.decode(stored[0]) == result and find_final_reward(stored) == -1.0
+    assert len(result.rewards()) == 2 + 12 * (1 + len(TURN_FACTS))
