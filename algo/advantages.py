@@ -11,7 +11,7 @@ each seat of each game once, and the segments of a seat share its advantage.
 
 import inspect
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ _UNAVAILABLE = {
     "sum_pi_squared": "it needs the sum of squared probabilities at every token, which is not recorded",
 }
 _SeatGame = tuple[str, int]
+
+EQUAL_WITHIN = 1e-6
+"""Rewards no further apart than this count as equal: verl's estimators compute in float32, where a smaller difference
+is rounding error, and GRPO would divide it by a deviation as small."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def seat_advantages(trajectories: Sequence[SeatTrajectory], config: AdvantageCon
         first = trajectories[numbers[0]]
         groups[f"{first.group_id}/{first.side}"].append(seat)
     one_game = {name for name, members in groups.items() if len({game_id for game_id, _ in members}) == 1}
-    equal = {name for name, members in groups.items() if len({rewards[seat] for seat in members}) == 1}
+    equal = {name for name, members in groups.items() if _spread(rewards[seat] for seat in members) <= EQUAL_WITHIN}
 
     silent: set[_SeatGame] = set()
     if _takes(config.estimator, "index"):
@@ -122,6 +126,11 @@ def seat_advantages(trajectories: Sequence[SeatTrajectory], config: AdvantageCon
         informative=tuple((trajectory.game_id, trajectory.seat) not in silent for trajectory in trajectories),
         metrics={name: float(value) for name, value in metrics.items()},
     )
+
+
+def _spread(values: Iterable[float]) -> float:
+    found = list(values)
+    return max(found) - min(found)
 
 
 def _segments_by_seat(trajectories: Sequence[SeatTrajectory]) -> dict[_SeatGame, list[int]]:

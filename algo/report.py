@@ -72,7 +72,7 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
     turns = sum(seat.turns for seat in seats)
     metrics = {
         "games/finished": float(len(games)),
-        "games/failed": float(played.failures.total()),
+        **played.failure_metrics(),
         "games/days_mean": fmean(game.result.days for game in games),
         "turns/played": float(sum(game.result.turns for game in games)),
         "turns/per_game": fmean(game.result.turns for game in games),
@@ -80,24 +80,36 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
         "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
         "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
     }
+    segments = [seat.segments for seat in seats if seat.turns]
+    if segments:
+        metrics["turns/segments_per_seat"] = fmean(segments)
+    asked = sum(game.result.judge_asked for game in games)
+    if asked:
+        metrics["judge/asked"] = float(asked)
+        metrics["judge/judged_share"] = sum(len(game.result.judgements) for game in games) / asked
     for result in ("wolf", "good", "draw"):
         metrics[f"games/{result}_share"] = sum(game.result.result == result for game in games) / len(games)
     return metrics
 
 
 def trajectory_metrics(trajectories: Sequence[SeatTrajectory]) -> dict[str, float]:
-    """Numbers about a step's sequences: rewards by side and role, tokens."""
+    """Numbers about a step's sequences: tokens; rewards and their dimensions by side and by role.
+
+    Dimensions are means over the seats' own means, not weighed; a seat counts once, however many segments it has.
+    """
     metrics: dict[str, float] = {
         "tokens/sequences": float(len(trajectories)),
         "tokens/total": float(sum(len(trajectory.token_ids) for trajectory in trajectories)),
         "tokens/sampled": float(sum(sum(trajectory.loss_mask) for trajectory in trajectories)),
     }
-    rewards: dict[str, list[float]] = defaultdict(list)
-    for trajectory in trajectories:
-        if trajectory.segment == 0:  # a seat counts once, however many segments it has
-            rewards[f"reward/{trajectory.side}"].append(trajectory.reward)
-            rewards[f"reward/role/{trajectory.role}"].append(trajectory.reward)
-    return metrics | {name: fmean(values) for name, values in sorted(rewards.items())}
+    seats = {(trajectory.game_id, trajectory.seat): trajectory for trajectory in trajectories}
+    values: dict[str, list[float]] = defaultdict(list)
+    for trajectory in seats.values():
+        for kind in (trajectory.side, f"role/{trajectory.role}"):
+            values[f"reward/{kind}"].append(trajectory.reward)
+            for name, value in trajectory.dimensions.items():
+                values[f"reward/dim/{name}/{kind}"].append(value)
+    return metrics | {name: fmean(found) for name, found in sorted(values.items())}
 
 
 def write_transcripts(folder: Path, games: Sequence[FinishedGame], count: int) -> None:

@@ -1,14 +1,14 @@
 """Triplets -> one token sequence per seat and segment of a game: what the update trains on."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agentlightning import Triplet
 
+from algo.rewards import SeatReward, game_rewards
 from algo.triplets import FinishedGame
 from configs.schema import RewardConfig
-from store.spans import SeatResult
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class SeatTrajectory:
         temperature; aligned with ``token_ids``, 0.0 where ``loss_mask`` is 0.
     turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
     reward: of the seat in the whole game; all segments of a seat carry the same one.
+    turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
+    dimensions: the seat's reward dimensions (``algo.rewards.SeatReward``), the same for all its segments.
     """
 
     game_id: str
@@ -46,6 +48,8 @@ class SeatTrajectory:
     logprobs: tuple[float, ...]
     turn_ends: tuple[int, ...]
     reward: float
+    turn_rewards: tuple[float, ...] = ()
+    dimensions: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"game {self.game_id}, seat {self.seat}, segment {self.segment}"
@@ -66,6 +70,8 @@ class SeatTrajectory:
         ends = self.turn_ends
         if any(not 0 < end <= length or not self.loss_mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
             raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
+        if self.turn_rewards and len(self.turn_rewards) != len(ends):
+            raise ValueError(f"{where}: {len(self.turn_rewards)} turn rewards for {len(ends)} turns")
 
 
 NOT_TRAINABLE = "not_trainable"
@@ -88,12 +94,6 @@ class TrajectorySet:
     breaks: int
 
 
-def seat_reward(seat: SeatResult, weights: RewardConfig) -> float:
-    """A seat's reward for its game: the outcome of its side, less its share of unusable replies."""
-    outcome = {1.0: weights.win, -1.0: weights.lose}.get(seat.outcome, weights.draw)
-    return outcome + weights.invalid_turn * (seat.invalid_turns / seat.turns if seat.turns else 0.0)
-
-
 def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int) -> TrajectorySet:
     """One sequence per seat and segment of every game, for the seats that may be trained on.
 
@@ -105,7 +105,7 @@ def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max
     for game in games:
         left_out += game.left_out
         left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in game.triplets)
-        seats = {seat.seat: seat for seat in game.result.seats}
+        rewards = game_rewards(game, weights)
         for seat, triplets in _by_seat(game.triplets).items():
             chains = _chains(triplets)
             breaks += len(chains) - len({triplet.metadata["segment"] for triplet in triplets})
@@ -117,7 +117,7 @@ def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max
                 sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
                 left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
                 if sampled_turns:
-                    trajectories.append(_trajectory(chain, number, seat_reward(seats[seat], weights)))
+                    trajectories.append(_trajectory(chain, number, rewards[seat]))
     return TrajectorySet(
         trajectories=tuple(trajectories),
         turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
@@ -148,11 +148,12 @@ def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
     return chains
 
 
-def _trajectory(chain: Sequence[Triplet], number: int, reward: float) -> SeatTrajectory:
+def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> SeatTrajectory:
     token_ids: list[int] = []
     loss_mask: list[int] = []
     logprobs: list[float] = []
     turn_ends: list[int] = []
+    turn_rewards: list[float] = []
     for triplet in chain:
         new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
         sampled = triplet.response["token_ids"]
@@ -161,6 +162,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: float) -> SeatTra
         logprobs += [0.0] * len(new_prompt) + list(triplet.response["logprobs"])
         if sampled:
             turn_ends.append(len(token_ids))
+            turn_rewards.append(reward.turns[triplet.metadata["turn"]])
     facts = chain[0].metadata
     return SeatTrajectory(
         game_id=facts["game_id"],
@@ -174,5 +176,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: float) -> SeatTra
         loss_mask=tuple(loss_mask),
         logprobs=tuple(logprobs),
         turn_ends=tuple(turn_ends),
-        reward=reward,
+        reward=reward.total,
+        turn_rewards=tuple(turn_rewards),
+        dimensions=reward.dimensions,
     )

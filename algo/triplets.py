@@ -6,14 +6,15 @@ the digest that the runner recorded, and a turn whose past is incomplete is left
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentlightning import Span, TraceAdapter, Triplet
 
-from store.spans import MalformedSpan, ResultSpan, TurnSpan, context_digest, is_result, is_turn
+from store.spans import NEUTRAL_FACTS, MalformedSpan, ResultSpan, TurnSpan, context_digest, is_result, is_turn
 
 BROKEN_CONTEXT = "broken_context"
+DUPLICATE_SPAN = "duplicate_span"
 
 
 class IncompleteGame(ValueError):
@@ -26,20 +27,23 @@ class FinishedGame:
 
     triplets: model turns in the order of (seat, turn): ``prompt["token_ids"]`` is the whole prompt as sent,
         ``response`` holds ``token_ids`` and ``logprobs``, ``metadata`` the span's other fields.
-    left_out: stored turns that gave no triplet, counted by reason.
+    facts: (seat, turn) -> all facts (``store.spans.TURN_FACTS``) of every turn, also of one that gave no triplet: what
+        a seat earns does not depend on which of its turns can be trained on.
+    left_out: stored turn spans that gave no triplet, counted by reason.
     """
 
     rollout_id: str
     attempt_id: str
     result: ResultSpan
     triplets: tuple[Triplet, ...]
+    facts: Mapping[tuple[int, int], Mapping[str, float]]
     left_out: Counter[str]
 
 
 class TurnTriplets(TraceAdapter[list[Triplet]]):
     """Spans of one attempt -> one Triplet per model turn whose whole prompt can be rebuilt.
 
-    ``reward`` stays None: rewards belong to seats and games, and are weighed in ``algo.trajectories``.
+    ``reward`` stays None: rewards belong to seats and games, and are weighed in ``algo.rewards``.
     Raises MalformedSpan for a turn span that cannot be read.
     """
 
@@ -79,23 +83,30 @@ def read_game(rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Finish
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
     if foreign:
         raise IncompleteGame(f"{where}: {len(foreign)} spans belong to another attempt")
-    results = [ResultSpan.decode(span) for span in spans if is_result(span)]
+    # A runner that did not hear the hub's answer sends a span again, under the same id.
+    distinct = list({span.span_id: span for span in spans}.values())
+    results = [ResultSpan.decode(span) for span in distinct if is_result(span)]
     if len(results) != 1:
         raise IncompleteGame(f"{where}: {len(results)} result spans, expected one")
     result = results[0]
-    turns = read_turns(spans)
+    turns = read_turns(distinct)
+    if len(turns) != sum(map(is_turn, distinct)):
+        raise IncompleteGame(f"{where}: different spans claim to be the same turn of a seat")
     if len(turns) != result.turns:
         raise IncompleteGame(f"{where}: {len(turns)} of {result.turns} turns are stored")
     strangers = {turn.game_id for turn in turns} - {result.game_id}
     if strangers:
         raise IncompleteGame(f"{where}: turns of other games, {sorted(strangers)}")
-    triplets = tuple(TurnTriplets().adapt(spans))
-    left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets)})
-    return FinishedGame(rollout_id, attempt_id, result, triplets, +left_out)
+    triplets = tuple(TurnTriplets().adapt(distinct))
+    duplicates = sum(map(is_turn, spans)) - len(turns)
+    left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
+    facts = {(turn.seat, turn.turn): {**NEUTRAL_FACTS, **turn.facts} for turn in turns}
+    return FinishedGame(rollout_id, attempt_id, result, triplets, facts, +left_out)
 
 
 __all__ = [
     "BROKEN_CONTEXT",
+    "DUPLICATE_SPAN",
     "FinishedGame",
     "IncompleteGame",
     "MalformedSpan",

@@ -98,6 +98,15 @@ def test_groups_that_say_nothing_get_zero_and_are_counted():
     }  # fmt: skip
 
 
+def test_rewards_that_differ_by_rounding_are_equal():
+    """Shaped rewards are sums of fractions; a last digit must not be blown up to an advantage of one."""
+    almost = [seat(game, reward) for game, reward in [("a", 0.1 + 0.2), ("b", 0.3), ("c", 0.3 + 5e-7)]]
+    result = seat_advantages(almost, AdvantageConfig())
+    assert result.informative == (False,) * 3 and not any(row.any() for row in result.per_token)
+    told = seat_advantages([*almost[:2], seat("c", 0.31)], AdvantageConfig())
+    assert told.informative == (True,) * 3 and told.per_token[2].max() > 1
+
+
 def test_nothing_but_silent_groups_and_nothing_at_all():
     result = seat_advantages([seat("a", 1.0)], AdvantageConfig())
     assert not result.per_token[0].any() and result.informative == (False,)

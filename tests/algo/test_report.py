@@ -1,0 +1,78 @@
+"""The numbers of a step: each seat counts once, dimensions by side and by role."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from fakes import make_result
+
+from algo.games import PlayedGames
+from algo.report import game_metrics, trajectory_metrics, write_batch
+from algo.trajectories import SeatTrajectory
+from algo.triplets import FinishedGame
+from store.spans import Judgement
+
+
+def trajectory(seat, side, role, reward, dimensions, segment=0):
+    streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
+    identity = dict(game_id="g", group_id="d", seat=seat, role=role, side=side, segment=segment, policy_version=0)
+    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
+
+
+def test_rewards_and_dimensions_by_side_and_role():
+    wolf = trajectory(1, "wolf", "wolf_king", 2.0, {"outcome": 1.0, "cut": 0.5, "judge_score": 0.4})
+    seer = trajectory(2, "good", "seer", -1.0, {"outcome": -1.0, "cut": 1.0})
+    guard = trajectory(3, "good", "guard", -2.0, {"outcome": -1.0, "cut": 0.0, "judge_score": 0.2})
+    # A seat counts once, however many segments it has, and also if its first is missing.
+    metrics = trajectory_metrics([wolf, replace(wolf, segment=1), seer, replace(guard, segment=2)])
+    assert metrics == {
+        "tokens/sequences": 4, "tokens/total": 12, "tokens/sampled": 8,
+        "reward/wolf": 2, "reward/good": -1.5,
+        "reward/role/wolf_king": 2, "reward/role/seer": -1, "reward/role/guard": -2,
+        "reward/dim/outcome/wolf": 1, "reward/dim/outcome/good": -1,
+        "reward/dim/outcome/role/wolf_king": 1, "reward/dim/outcome/role/seer": -1, "reward/dim/outcome/role/guard": -1,
+        "reward/dim/cut/wolf": 0.5, "reward/dim/cut/good": 0.5,
+        "reward/dim/cut/role/wolf_king": 0.5, "reward/dim/cut/role/seer": 1, "reward/dim/cut/role/guard": 0,
+        # Only of seats that were judged.
+        "reward/dim/judge_score/wolf": 0.4, "reward/dim/judge_score/good": 0.2,
+        "reward/dim/judge_score/role/wolf_king": 0.4, "reward/dim/judge_score/role/guard": 0.2,
+    }  # fmt: skip
+
+
+def played(*results):
+    games = tuple(FinishedGame("ro", "at", result, (), {}, Counter()) for result in results)
+    return PlayedGames(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
+
+
+def test_segments_and_judgements_of_a_step():
+    (seat,) = make_result().seats
+    seats = (
+        seat,
+        seat.model_copy(update={"seat": 2, "segments": 4}),
+        seat.model_copy(update={"turns": 0, "segments": 0}),
+    )
+    judgements = (Judgement(seat=1, turn=0, score=0.5),)
+    metrics = game_metrics(
+        played(
+            make_result().model_copy(update={"seats": seats}),
+            make_result().model_copy(update={"judgements": judgements, "judge_asked": 4}),
+        )
+    )
+    assert metrics["turns/segments_per_seat"] == pytest.approx((1 + 4 + 1) / 3)
+    assert (metrics["judge/asked"], metrics["judge/judged_share"]) == (4, 0.25)
+
+
+def test_without_model_turns_or_a_judge_there_is_nothing_to_say_of_them():
+    (seat,) = make_result().seats
+    idle = make_result().model_copy(update={"seats": (seat.model_copy(update={"turns": 0, "invalid_turns": 0}),)})
+    metrics = game_metrics(played(idle))
+    assert not {"turns/segments_per_seat", "judge/asked", "judge/judged_share"} & set(metrics)
+
+
+def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
+    one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
+    write_batch(tmp_path / "batch.jsonl", [one], [torch.zeros(3)], [torch.zeros(3)])
+    row = json.loads((tmp_path / "batch.jsonl").read_text())
+    assert (row["turn_rewards"], row["dimensions"], row["reward"]) == ([0.0], {"outcome": 1.0}, 1.0)
