@@ -7,6 +7,8 @@ the seats it concerns. Nothing is broadcast automatically, so a private reply st
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from statistics import fmean
 
 from agentscope.message import Msg
 from agentscope.pipeline import MsgHub
@@ -26,14 +28,18 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.identity_leak import prompt_runs
+from runners.werewolf.judge import Judge, JudgedGame
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
+from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import Transcript
+from runners.werewolf.turn_facts import Speaker, is_public, turn_facts
 from store.schema import TRAINED_POLICY, GameTask
-from store.spans import ResultSpan, SeatResult, TurnSpan
+from store.spans import TURN_FACTS, Judgement, ResultSpan, SeatResult, TurnSpan
 
 TurnSink = Callable[[TurnSpan, float, float], None]
 """Takes a turn, and when it started and ended (seconds since the epoch)."""
@@ -42,10 +48,19 @@ SeatPlayer = Callable[[int, Role, str], Player]
 """Makes the player for a seat, given its role and its player's name (``store.schema.SeatingRule``)."""
 
 
-async def play_game(task: GameTask, policy_version: int, seat_player: SeatPlayer, on_turn: TurnSink) -> ResultSpan:
+async def play_game(
+    task: GameTask,
+    policy_version: int,
+    seat_player: SeatPlayer,
+    on_turn: TurnSink,
+    judge: Judge | None = None,
+    prompt_templates: Mapping[str, str] = NO_OVERRIDES,
+) -> ResultSpan:
     """Play one game to its end.
 
     on_turn: called for every model turn as soon as its decision is made.
+    judge: judges what trained seats say in public; the game's end waits for it, within its patience.
+    prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
     unreachable model); bad replies never raise.
     """
@@ -53,17 +68,31 @@ async def play_game(task: GameTask, policy_version: int, seat_player: SeatPlayer
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
     names = who_plays(task, roles)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
-    table = _Table(task, policy_version, roles, names, players, on_turn)
-    announced = 0
-    async with table.public_hub, table.wolf_hub:
-        while True:
-            await table.announce(state.events[announced:])
-            announced = len(state.events)
-            table.dismiss_dead_wolves(state)
-            requests = pending(state)
-            if not requests:
-                return table.result(state)
-            state = apply(state, await table.ask(state, requests))
+    speakers = _speakers(state, prompt_templates)
+    with nullcontext() if judge is None else closing(judge.new_game()) as judged:
+        table = _Table(task, policy_version, roles, names, players, speakers, on_turn, judged)
+        announced = 0
+        async with table.public_hub, table.wolf_hub:
+            while True:
+                await table.announce(state.events[announced:])
+                announced = len(state.events)
+                table.dismiss_dead_wolves(state)
+                requests = pending(state)
+                if not requests:
+                    return table.result(state, () if judged is None else await judged.judgements())
+                state = apply(state, await table.ask(state, requests))
+
+
+def _speakers(state: GameState, prompt_templates: Mapping[str, str]) -> dict[int, Speaker]:
+    wolves = frozenset(seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF)
+    return {
+        seat: Speaker(
+            side=state.role_of(seat).side,
+            mates=wolves - {seat},
+            prompt_runs=prompt_runs(system_prompt(state.preset, seat, state.role_of(seat), prompt_templates)),
+        )
+        for seat in state.preset.seats
+    }
 
 
 class _Table:
@@ -76,17 +105,21 @@ class _Table:
         roles: Mapping[int, Role],
         names: Mapping[int, str],
         players: Mapping[int, Player],
+        speakers: Mapping[int, Speaker],
         on_turn: TurnSink,
+        judged: JudgedGame | None,
     ):
         self._task = task
         self._policy_version = policy_version
         self._roles = roles
         self._names = names
         self._players = players
+        self._speakers = speakers
         self._on_turn = on_turn
-        self._turns = dict.fromkeys(players, 0)
+        self._judged = judged
+        self._facts: dict[int, list[dict[str, float]]] = {seat: [] for seat in players}  # one for each model turn
+        self._said: dict[int, list[str]] = {seat: [] for seat in players}
         self._segments = dict.fromkeys(players, 0)
-        self._invalid_turns = dict.fromkeys(players, 0)
         self._decisions = dict.fromkeys(players, 0)
         self._defaulted = dict.fromkeys(players, 0)
         self._wolves = frozenset(seat for seat, role in self._roles.items() if role.side is Side.WOLF)
@@ -126,13 +159,15 @@ class _Table:
         answer = await self._players[request.seat](message)
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
-            self._record(request, turn)
+            self._record(state, request, turn, "" if turn.error else decided.action.text)
         self._decisions[request.seat] += 1
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
 
-    def _record(self, request: Request, turn: ModelTurn) -> None:
+    def _record(self, state: GameState, request: Request, turn: ModelTurn, heard: str) -> None:
+        """Write down one call. heard: what it made the seat say."""
         seat, sampled = request.seat, turn.sampled
+        facts = turn_facts(turn, request, heard, self._speakers[seat], self._said[seat])
         role = self._roles[seat]
         span = TurnSpan(
             game_id=self._task.game_id,
@@ -143,7 +178,7 @@ class _Table:
             day=request.day,
             phase=request.phase.value,
             decision=request.decision.value,
-            turn=self._turns[seat],
+            turn=len(self._facts[seat]),
             segment=sampled.segment,
             is_reask=turn.is_reask,
             policy=self._names[seat],
@@ -159,16 +194,20 @@ class _Table:
             finish_reason=sampled.finish_reason,
             reply=turn.reply,
             thought=turn.thought,
+            facts=facts,
         )
-        self._turns[seat] += 1
+        if heard:
+            self._said[seat].append(heard)
+        if self._judged is not None and heard and span.trainable and is_public(request):
+            self._judged.ask(span.turn, request, heard, role, state.events)
+        self._facts[seat].append(facts)
         self._segments[seat] = sampled.segment + 1
-        self._invalid_turns[seat] += not span.valid
         self._on_turn(span, sampled.started, sampled.ended)
 
     def _is_trainable(self, seat: int) -> bool:
         return self._names[seat] == TRAINED_POLICY and self._roles[seat].side.value in self._task.trainable
 
-    def result(self, state: GameState) -> ResultSpan:
+    def result(self, state: GameState, judgements: tuple[Judgement, ...]) -> ResultSpan:
         """The finished game as the span that ends it."""
         result = winner(state)
         if result is None:
@@ -181,13 +220,15 @@ class _Table:
             policy_version=self._policy_version,
             result=result.value,
             days=state.day,
-            turns=sum(self._turns.values()),
+            turns=sum(map(len, self._facts.values())),
             seats=tuple(self._seat_result(seat, role, result) for seat, role in self._roles.items()),
             transcript=Transcript.of(state).as_text(),
+            judgements=judgements,
+            judge_asked=0 if self._judged is None else self._judged.asked,
         )
 
     def _seat_result(self, seat: int, role: Role, result: Result) -> SeatResult:
-        side = role.side.value
+        side, facts = role.side.value, self._facts[seat]
         return SeatResult(
             seat=seat,
             role=role.value,
@@ -195,9 +236,10 @@ class _Table:
             policy=self._names[seat],
             trainable=self._is_trainable(seat),
             outcome=0.0 if result is Result.DRAW else 1.0 if result.value == side else -1.0,
-            turns=self._turns[seat],
-            invalid_turns=self._invalid_turns[seat],
+            turns=len(facts),
+            invalid_turns=sum(turn["invalid"] == 1.0 for turn in facts),
             segments=self._segments[seat],
             decisions=self._decisions[seat],
             defaulted_decisions=self._defaulted[seat],
+            facts={name: fmean(turn[name] for turn in facts) for name in TURN_FACTS} if facts else {},
         )

@@ -6,17 +6,20 @@ import re
 
 import pytest
 from fakes import FakeVllm
+from fakes_api import FakeChatApi
 
 from runners.errors import CannotPlay, PolicyUnavailable
+from runners.werewolf.api_models import ApiModel
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import PRESETS, Decision, EventKind, Side, get_preset
+from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import GameTask
-from store.spans import context_digest
+from store.spans import NEUTRAL_FACTS, TURN_FACTS, context_digest
 
 
 def make_task(game_id="game-1", seed=3, **changes):
@@ -53,15 +56,12 @@ async def vllm(tiny_tokenizer):
     await fake.stop()
 
 
-def policy_seats(vllm, task, players=None):
+def policy_seats(vllm, task):
     server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), ChatTokens(vllm.tokenizer)
 
     def seat_player(seat, role, name):
         model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")
-        player = PolicyPlayer(seat, model, system_prompt(get_preset(task.preset), seat, role))
-        if players is not None:
-            players[seat] = player
-        return player
+        return PolicyPlayer(seat, model, system_prompt(get_preset(task.preset), seat, role))
 
     return seat_player
 
@@ -72,7 +72,7 @@ def scripted_seat(seat, role, name):
 
 async def play(vllm, task, **kwargs):
     turns = []
-    result = await play_game(task, 4, policy_seats(vllm, task, **kwargs), lambda turn, *times: turns.append(turn))
+    result = await play_game(task, 4, policy_seats(vllm, task), lambda turn, *times: turns.append(turn), **kwargs)
     return result, turns
 
 
@@ -229,6 +229,126 @@ async def test_thoughts_are_recorded_and_never_shown(vllm):
     assert "绝密" not in result.transcript
     for turn in turns:
         assert "绝密" not in vllm.tokenizer.decode(list(turn.prompt_ids))
+
+
+def whose_turn(prompt):
+    """The role of the seat that is asked, as its system prompt says."""
+    return re.search("身份是([^，]+)，", prompt)[1]
+
+
+async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
+    def answer(prompt):
+        if re.search("可选：[^。]*。[^可]*$", prompt.rsplit("<|im_start|>user", 1)[1]):
+            return answers(prompt)
+        return "我是狼人，我是狼人。ok" if whose_turn(prompt) == "狼人" else "我是狼人，" * 10 + "投3号。" * 10
+
+    answers = legal_answer(random.Random(4))
+    vllm.answer = answer
+    # Long enough a limit for tokens, short a one for what is heard.
+    task = make_task(rules={"speech_chars": 60}, limits={"context_tokens": 4000, "reply_tokens": 200})
+    result, turns = await play(vllm, task)
+    speeches = {True: [], False: []}
+    for turn in turns:
+        assert set(turn.facts) == set(TURN_FACTS) and turn.facts["invalid"] == (not turn.valid)
+        if turn.decision in ("speech", "last_words", "pk_speech"):
+            speeches[turn.side == "wolf"].append(turn.facts)
+        elif turn.decision != "wolf_talk" and turn.valid and not turn.is_reask:
+            assert turn.facts == NEUTRAL_FACTS
+    assert speeches[True] and speeches[False]
+    for facts in speeches[True]:
+        assert (facts["identity_leak"], facts["overlong"], facts["speech_chars"]) == (1, 0, 12)
+        assert (facts["chinese_share"], facts["repetition"]) == pytest.approx((8 / 10, 1 / 7))
+    for facts in speeches[False]:
+        assert (facts["identity_leak"], facts["overlong"], facts["chinese_share"]) == (0, 1, 1)
+    for seat in result.seats:
+        own = [turn.facts for turn in turns if turn.seat == seat.seat]
+        assert seat.facts == pytest.approx({name: sum(f[name] for f in own) / len(own) for name in TURN_FACTS})
+        spoken = [turn.facts for turn in turns if turn.seat == seat.seat and turn.decision == "speech"]
+        assert [facts["repeats_earlier"] for facts in spoken][:2] == [0, 1][: len(spoken)]
+    assert result.rewards()["seat.1.chinese_share"] == result.seats[0].facts["chinese_share"]
+
+
+async def test_a_second_call_a_cut_reply_and_an_unusable_one_are_facts(vllm):
+    vllm.answer = lambda prompt: "好" * 100
+    result, turns = await play(vllm, make_task())
+    assert all(turn.facts["cut"] == 1 and turn.facts["reask"] == turn.is_reask for turn in turns)
+    votes = [turn for turn in turns if turn.decision == "exile_vote"]
+    assert votes and all(turn.facts["invalid"] == 1 and turn.facts["speech_chars"] == 0 for turn in votes)
+    assert result.seats[0].facts["cut"] == 1 and 0 < result.seats[0].facts["invalid"] < 1
+
+
+async def test_a_speech_that_prints_a_replaced_prompt_is_a_leak(vllm):
+    words = "猎物总在月圆之夜露出破绽请记住这句话"
+    vllm.answer = lambda prompt: words
+    for templates, leaks in (({"villager": words}, {"villager"}), ({}, set())):
+        _, turns = await play(vllm, make_task(), prompt_templates=templates)
+        spoken = [turn for turn in turns if turn.decision == "speech"]
+        assert {turn.role for turn in spoken if turn.facts["identity_leak"]} == leaks and len(spoken) > 2
+
+
+@pytest.fixture
+async def chat_api():
+    fake = FakeChatApi(lambda messages: "评分：7")
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def judged_game(vllm, chat_api, patience_seconds=30.0, **changes):
+    model = ApiModel(chat_api.endpoint(max_concurrent=2, tries=1))
+    try:
+        return await play(vllm, make_task(**changes), judge=Judge(model, patience_seconds))
+    finally:
+        await model.close()
+
+
+async def test_the_judge_hears_trained_valid_public_speech_and_nothing_else(vllm, chat_api):
+    answers = legal_answer(random.Random(5))
+    vllm.answer = lambda prompt: "<|im_start|>" if prompt.count("user") % 5 == 0 else answers(prompt)
+    preset = dict(preset="12p_sheriff", limits={"context_tokens": 7000, "reply_tokens": 40})
+    result, turns = await judged_game(vllm, chat_api, **preset)
+    public = {"speech", "campaign_speech", "sheriff_pk_speech", "closing_speech", "pk_speech", "last_words"}
+    expected = {
+        (turn.seat, turn.turn)
+        for turn in turns
+        if turn.trainable and turn.valid and turn.decision in public and turn.facts["speech_chars"]
+    }
+    assert {turn.side for turn in turns} == {"wolf", "good"} and any(not turn.valid for turn in turns)
+    assert {(judgement.seat, judgement.turn) for judgement in result.judgements} == expected
+    assert result.judge_asked == len(expected) == len(chat_api.requests) > 3
+    assert {judgement.score for judgement in result.judgements} == {0.7}
+    assert chat_api.most_at_once <= 2
+    for body in chat_api.requests:
+        asked = body["messages"][-1]["content"]
+        assert "狼人阵营" in asked and "对狼人说" not in asked and "身份是" not in asked.partition("发言者")[0]
+
+
+async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
+    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
+    alone, _ = await play(vllm, make_task())
+    chat_api.hold.clear()
+    hanging, _ = await judged_game(vllm, chat_api, patience_seconds=0.0)
+    chat_api.hold.set()
+    chat_api.answer = lambda messages: "无可奉告"
+    useless, _ = await judged_game(vllm, chat_api)
+    assert alone.judge_asked == 0 and hanging.judge_asked == useless.judge_asked > 0
+    for result in (hanging, useless):
+        assert result.judgements == ()
+        assert result.model_copy(update={"judge_asked": 0}) == alone
+
+
+async def test_a_cancelled_game_gives_its_questions_up(vllm, chat_api):
+    chat_api.hold.clear()
+    model = ApiModel(chat_api.endpoint())
+    game = asyncio.create_task(play(vllm, make_task(trainable=["wolf", "good"]), judge=Judge(model)))
+    await chat_api.asked.wait()
+    game.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await game
+    others = [task for task in asyncio.all_tasks() if "Judge._ask" in repr(task.get_coro())]
+    await asyncio.gather(*others, return_exceptions=True)
+    assert all(task.cancelled() for task in others)
+    await model.close()
 
 
 async def test_a_full_context_continues_from_a_recap(vllm):

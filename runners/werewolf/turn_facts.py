@@ -1,0 +1,113 @@
+"""What is measured of every reply of a model: the facts that ``store.spans.TURN_FACTS`` lists.
+
+Pure functions of the reply and of what the seat is and has said. They measure and do not judge: what a fact is worth
+is for the algorithm's configuration to say.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from runners.werewolf.game import Decision, Request, Side
+from runners.werewolf.identity_leak import gives_wolves_away, prints_prompt
+from runners.werewolf.players import ModelTurn
+from runners.werewolf.replies import ReplyError, parse_reply
+from store.spans import NEUTRAL_FACTS
+
+RUN_CHARS = 4
+"""Length of the runs of characters whose repetition is counted, about two Chinese words.
+
+The number is that of seq-rep-4, the share of duplicate 4-grams in a generated text: Welleck et al., Neural Text
+Generation with Unlikelihood Training, ICLR 2020, there over tokens.
+"""
+
+# Unified ideographs with their extensions and the compatibility ideographs, and the zero that years are written with.
+_CHINESE = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """What a seat is and must not say.
+
+    mates: seats of the other wolves, for a wolf. prompt_runs: of its system prompt (``identity_leak.prompt_runs``).
+    """
+
+    side: Side
+    mates: frozenset[int]
+    prompt_runs: frozenset[str]
+
+
+def turn_facts(
+    turn: ModelTurn, request: Request, heard: str, speaker: Speaker, earlier: Iterable[str]
+) -> dict[str, float]:
+    """All facts of one reply to ``request``.
+
+    heard: what the reply made the seat say, as others hear it; empty for silence and where nothing is said.
+    earlier: what the seat said before in this game.
+    """
+    facts = {
+        **NEUTRAL_FACTS,
+        "invalid": float(turn.error is not None),
+        "reask": float(turn.is_reask),
+        "cut": float(turn.sampled.finish_reason == "length"),
+    }
+    if not heard:
+        return facts
+    speech = whole_speech(turn.reply, request) or heard
+    return facts | {
+        "speech_chars": float(len(speech)),
+        "overlong": float(len(speech) > request.speech_chars),
+        "chinese_share": chinese_share(speech),
+        "repetition": repetition(speech),
+        "repeats_earlier": repetition_of(speech, earlier),
+        "identity_leak": float(is_public(request) and leaks_identity(heard, speaker)),
+    }
+
+
+def whole_speech(reply: str, request: Request) -> str:
+    """What a reply says aloud, its unheard end included; empty where nothing can be made of it without the limit."""
+    try:
+        return parse_reply(reply, replace(request, speech_chars=max(len(reply), request.speech_chars))).text
+    except ReplyError:
+        # A marker that the limit had cut in two may be whole now, and change what the reply means.
+        return ""
+
+
+def is_public(request: Request) -> bool:
+    """Whether everybody hears what is said, and not the wolves alone."""
+    return request.speaks and request.decision is not Decision.WOLF_TALK
+
+
+def leaks_identity(speech: str, speaker: Speaker) -> bool:
+    """Whether a public speech gives the wolves away, said by a wolf, or prints the system prompt, said by anybody."""
+    gives_away = speaker.side is Side.WOLF and gives_wolves_away(speech, speaker.mates)
+    return gives_away or prints_prompt(speech, speaker.prompt_runs)
+
+
+def chinese_share(text: str) -> float:
+    """Share of the letters in ``text`` that are Chinese; 1.0 without letters. Digits and signs are no letters."""
+    chinese = len(_CHINESE.findall(text))
+    foreign = sum(character.isalpha() for character in _CHINESE.sub("", text))
+    return chinese / (chinese + foreign) if chinese + foreign else 1.0
+
+
+def repetition(text: str) -> float:
+    """How much ``text`` repeats itself: 1 - distinct runs / runs, over all runs of ``RUN_CHARS`` letters and digits.
+
+    0.0 where none comes twice, towards 1.0 for one run over and over; 0.0 for a text of fewer than two runs.
+    """
+    runs = _runs(text)
+    return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
+
+
+def repetition_of(text: str, earlier: Iterable[str]) -> float:
+    """Share of the runs in ``text`` that occur in one of the ``earlier`` texts, too; 0.0 for a text without runs."""
+    known = {run for other in earlier for run in _runs(other)}
+    runs = Counter(_runs(text))
+    return sum(count for run, count in runs.items() if run in known) / runs.total() if runs else 0.0
+
+
+def _runs(text: str) -> list[str]:
+    letters = "".join(character for character in text if character.isalnum())
+    return [letters[start : start + RUN_CHARS] for start in range(len(letters) - RUN_CHARS + 1)]

@@ -1,0 +1,171 @@
+"""What is measured of a reply: one table for each fact, and any text whatsoever."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.werewolf.game import Action, Decision, Option, Phase, Request, Side
+from runners.werewolf.identity_leak import prompt_runs
+from runners.werewolf.players import ModelTurn
+from runners.werewolf.policy_model import SampledTurn
+from runners.werewolf.replies import ReplyError, parse_reply
+from runners.werewolf.turn_facts import (
+    Speaker,
+    chinese_share,
+    leaks_identity,
+    repetition,
+    repetition_of,
+    turn_facts,
+    whole_speech,
+)
+from store.spans import NEUTRAL_FACTS, TURN_FACTS
+
+PROMPT = "你在玩狼人杀。夜里优先除掉能找出狼人的人，如预言家。让好人互相怀疑，投票时不要露出破绽。"
+WOLF = Speaker(Side.WOLF, frozenset({3}), prompt_runs(PROMPT))
+GOOD = Speaker(Side.GOOD, frozenset(), prompt_runs(PROMPT))
+
+
+def request(decision=Decision.SPEECH, speech_chars=20, targets=(), options=()):
+    phases = {Decision.WOLF_TALK: Phase.WOLF_TALK, Decision.EXILE_VOTE: Phase.EXILE_VOTE}
+    return Request(
+        seat=2,
+        decision=decision,
+        day=1,
+        phase=phases.get(decision, Phase.DISCUSSION),
+        targets=targets,
+        options=options,
+        may_pass=True,
+        speech_chars=speech_chars,
+        default=Action(),
+    )
+
+
+def turn(reply, error=None, is_reask=False, finish_reason="stop"):
+    sampled = SampledTurn(0, 0, "", (1,), (2,), (-0.1,), finish_reason, 0.0, 0.0)
+    return ModelTurn(sampled, is_reask, reply, "", error)
+
+
+def facts_of(reply, asked=None, speaker=GOOD, earlier=(), **changes):
+    asked = asked or request()
+    return turn_facts(turn(reply, **changes), asked, parse_reply(reply, asked).text, speaker, earlier)
+
+
+def test_every_fact_is_listed_and_measured():
+    assert set(facts_of("我是好人。")) == set(TURN_FACTS)
+
+
+def test_a_reply_that_cannot_be_used_has_no_facts_of_speech():
+    found = turn_facts(turn("hello hello hello", "no_choice", True, "length"), request(), "", GOOD, ())
+    assert found == {**NEUTRAL_FACTS, "invalid": 1.0, "reask": 1.0, "cut": 1.0}
+
+
+@pytest.mark.parametrize("reply", ["决定：3号", "I vote. 决定：3号"])
+def test_a_vote_has_no_facts_of_speech(reply):
+    vote = request(Decision.EXILE_VOTE, speech_chars=0, targets=(3, 4))
+    assert facts_of(reply, vote) == NEUTRAL_FACTS
+
+
+def test_silence_and_explosions_are_neutral():
+    assert facts_of("过") == NEUTRAL_FACTS
+    assert facts_of("我是狼人 bye\n决定：自爆", request(options=(Option.EXPLODE,)), WOLF) == NEUTRAL_FACTS
+
+
+def test_the_decision_line_is_no_part_of_the_speech():
+    closing = request(Decision.CLOSING_SPEECH, targets=(3, 4))
+    assert facts_of("出三号位。\n决定：3号", closing)["speech_chars"] == 5
+
+
+def test_length_is_that_of_what_was_said_and_not_of_what_was_heard():
+    reply = "好" * 10 + "人" * 15
+    found = facts_of(reply)
+    assert (found["speech_chars"], found["overlong"]) == (25, 1)
+    assert parse_reply(reply, request()).text == reply[:20]
+    assert facts_of(reply[:20])["overlong"] == 0
+    # What nobody heard is measured, too, but cannot give anything away.
+    assert facts_of("大家好，" * 5 + "hello")["chinese_share"] == 15 / 20
+    assert facts_of("大家好啊，" * 4 + "我是狼人。", speaker=WOLF)["identity_leak"] == 0
+
+
+def test_a_marker_that_the_limit_cuts_in_two():
+    reply = "决定：决定："
+    short = request(speech_chars=1)
+    assert parse_reply(reply, short).text == "决"
+    with pytest.raises(ReplyError):
+        parse_reply(reply, request(speech_chars=20))
+    assert whole_speech(reply, short) == "" and facts_of(reply, short)["speech_chars"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("我是好人。", 1.0), ("", 1.0), ("12345！？", 1.0), ("……", 1.0), ("hello", 0.0), ("我是 ok", 0.5),
+        ("3号PK", 1 / 3), ("ひらがな", 0.0), ("漢字かな", 0.5), ("한국어", 0.0), ("𠮷野家", 1.0), ("二〇二六", 1.0),
+        ("Ａ我", 0.5), ("😀", 1.0), ("да нет", 0.0), ("㐂", 1.0),
+    ],
+)  # fmt: skip
+def test_share_of_chinese_letters(text, share):
+    assert chinese_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0), ("我是", 0), ("我是好人", 0), ("一二三四五六七八", 0),
+        ("哈哈哈哈哈", 1 / 2), ("哈" * 103, 0.99),  # 100 runs, one of them distinct
+        ("我是好人我是好人", 1 / 5), ("我是好人，我是好人！", 1 / 5),  # 5 runs: 我是好人 twice
+        ("我怀疑3号，他的发言前后矛盾。我听了5号的查验，觉得可信，今天先出3号。", 0),
+    ],
+)  # fmt: skip
+def test_repetition_within_a_speech(text, expected):
+    assert repetition(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "expected"),
+    [
+        ("我是好人", [], 0), ("我是好人", ["我是好人。"], 1), ("我是好人", ["我是", "好人"], 0), ("", ["我是好人"], 0),
+        ("我是好人一二三四", ["我是好人"], 1 / 5), ("我是好人我是好人", ["我，是，好，人"], 2 / 5),
+        ("一二三四五", ["x一二三四", "二三四五x"], 1),
+    ],
+)  # fmt: skip
+def test_repetition_of_earlier_speeches(text, earlier, expected):
+    assert repetition_of(text, earlier) == pytest.approx(expected)
+
+
+def test_earlier_speeches_are_compared():
+    found = facts_of("我是好人，请相信我。", earlier=["我是好人，请相信我。", "过麦"])
+    assert (found["repeats_earlier"], found["repetition"]) == (1, 0)
+
+
+@pytest.mark.parametrize("decision", [d for d in Decision if "speech" in d or d is Decision.LAST_WORDS])
+def test_only_a_wolf_leaks_and_only_in_public(decision):
+    reply = "我的同伴是3号。"
+    assert facts_of(reply, request(decision), WOLF)["identity_leak"] == 1
+    assert facts_of(reply, request(decision), GOOD)["identity_leak"] == 0
+    assert facts_of(reply, request(Decision.WOLF_TALK), WOLF)["identity_leak"] == 0
+    assert facts_of("我是预言家，3号是狼人。", request(decision), WOLF)["identity_leak"] == 0
+
+
+def test_everybody_who_prints_the_prompt_leaks():
+    for speaker in (GOOD, WOLF):
+        assert leaks_identity("夜里优先除掉能找出狼人的人，如预言家", speaker)
+        assert not leaks_identity("夜里要优先找出狼人", speaker)
+
+
+WORDS = [*"决定：发言过自爆我是狼人同伴3号\n\x00 <>【】", "<think>", "</think>", "hello", "\ud800", "𠮷", "ﷺ"]
+TEXTS = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=80).map("".join))
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=3), st.sampled_from([0, 1, 3, 20, 200]), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_hostile_text_never_raises_and_facts_stay_in_range(reply, earlier, speech_chars, closes):
+    asked = request(
+        Decision.CLOSING_SPEECH if closes else Decision.SPEECH, speech_chars, targets=(3,) if closes else ()
+    )
+    try:
+        heard, error = parse_reply(reply, asked).text, None
+    except ReplyError as problem:
+        heard, error = "", problem.code
+    found = turn_facts(turn(reply, error), asked, heard, WOLF, earlier)
+    assert set(found) == set(TURN_FACTS)
+    assert all(0.0 <= value <= TURN_FACTS[name].highest for name, value in found.items())
