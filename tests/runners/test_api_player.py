@@ -255,6 +255,34 @@ async def test_a_long_history_becomes_a_recap_and_goes_on(api, models):
     assert max(len(user.partition("</history>")[0]) for *_, user in turns) < limit * 1.2
 
 
+def told_words(api, number=-1):
+    """How many characters of each speech (a run of 啦) the history of a request tells."""
+    history = sent(api, number)[1].partition("</history>")[0]
+    return [len(words) for words in re.findall("啦+", history)]
+
+
+async def test_a_recap_shortens_what_is_old_and_stays_as_it_is_while_the_game_goes_on(api, models):
+    player = ApiPlayer(2, models.get(api.endpoint(history_chars=600)), "你是2号。")
+    for _ in range(6):
+        await hear(player, event(text="啦" * 100))
+        await player.decide(vote())
+    assert told_words(api, 4) == [100] * 5
+    assert told_words(api, 5) == [39] * 5 + [100]  # the latest news is told in full
+    await hear(player, event(text="啦" * 100))
+    await player.decide(vote())
+    assert told_words(api) == [39] * 5 + [100] * 2
+    assert sent(api)[1].startswith(sent(api, 5)[1].partition("\n</history>")[0])
+
+
+@pytest.mark.parametrize(("speeches", "told"), [(5, 100), (6, 39), (20, 0)])
+async def test_much_news_at_once_is_shortened_as_far_as_needed(api, models, speeches, told):
+    player = ApiPlayer(2, models.get(api.endpoint(history_chars=600)), "你是2号。")
+    await hear(player, *[event(text="啦" * 100) for _ in range(speeches)])
+    await player.decide(vote())
+    assert told_words(api) == ([told] * speeches if told else [])
+    assert sent(api)[1].count("3号发言") == speeches
+
+
 async def test_a_history_that_no_recap_can_shorten_is_told_all_the_same(api, models):
     _, turns = await play_witnessed(api, models, history_chars=1)
     assert all("身份是" in user for *_, user in turns) and len(turns) > 40

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from runners.werewolf.prompts_zh.names import REFEREE, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
 
-HISTORY_PROMPT = "<history>与</history>之间是到目前为止的对局，每行冒号前是说话的人：\n"
-"""What stands before the history; the tags are AgentScope's."""
+HISTORY_PROMPT = "到目前为止的对局，每行冒号前是说话的人：\n"
+"""What stands before the history, which AgentScope puts between tags."""
 
 _ANSWER_CHARS = 300
 
