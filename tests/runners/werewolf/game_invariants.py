@@ -157,6 +157,8 @@ ANSWER_KINDS = {
     *(EventKind.BADGE_TORN, EventKind.SPEECH, EventKind.CLOSING_SPEECH, EventKind.VOTE, EventKind.PK_SPEECH),
 }
 
+SHOOTERS = {Role.HUNTER, Role.WOLF_KING}
+
 PRIVATE = {
     EventKind.ROLE_DEALT: set(Role),
     EventKind.GUARDED: {Role.GUARD},
@@ -164,9 +166,11 @@ PRIVATE = {
     EventKind.WITCH_TOLD: {Role.WITCH},
     EventKind.ANTIDOTE_USED: {Role.WITCH},
     EventKind.POISON_USED: {Role.WITCH},
-    EventKind.SHOT_STATUS: {Role.HUNTER, Role.WOLF_KING},
+    EventKind.SHOT_STATUS: SHOOTERS,
 }
 """Events that only their own seat learns of, and the roles which that seat may have."""
+
+PK_PHASES = {Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE, Phase.PK_SPEECH, Phase.PK_VOTE}
 
 SEEN_BY_OTHERS = {
     **dict.fromkeys((Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION), Phase.NIGHTFALL),
@@ -201,7 +205,7 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     _check_consequences(requests, actions, new, before)
     _check_deaths(before, after, new)
     _check_badge(before, after, new)
-    _check_shooters(requests, before, after)
+    _check_shooters(requests, before, after, new)
     _check_potions(before, after, new)
     _check_told(actions, before, after)
     for event in new:
@@ -212,7 +216,8 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
         # A decided game goes on only for as long as somebody may still shoot.
         assert pending(after) and (decided is None or after.shooters or after.phase is Phase.SHOT)
     else:
-        assert after.phase is Phase.GAME_OVER and pending(after) == ()
+        assert after.phase is Phase.GAME_OVER and pending(after) == () and not after.shooters
+    assert not after.tied or after.phase in PK_PHASES
 
 
 def check_finished(state: GameState) -> None:
@@ -280,14 +285,17 @@ def _check_badge(before: GameState, after: GameState, new: Iterable[Event]) -> N
     assert [after.sheriff] == (holders or [before.sheriff]) and len(holders) <= 1, (before.sheriff, holders)
 
 
-def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState) -> None:
-    """Who was asked is not asked again, since only seats that die in this very step join the queue."""
-    queue = {*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())}
+def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    """Whoever dies in this step and may shoot joins the queue, and who was asked has left it for good."""
+    queue = [*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())]
     queued = {*before.shooters, *(before.waiting if before.phase is Phase.SHOT else ())}
     asked = {request.seat for request in requests if request.decision is Decision.SHOT}
-    assert queue <= (queued - asked) | (before.living - after.living), (queued, queue)
-    assert len(queue) == len(after.shooters) + (len(after.waiting) if after.phase is Phase.SHOT else 0)
-    assert all(after.role_of(seat).shoots for seat in queue), queue
+    barred = {event.seat for event in new if event.kind is EventKind.EXPLODED}
+    poisoned = _last(after, EventKind.POISON_USED)
+    if poisoned is not None and poisoned.day == before.day:
+        barred.add(poisoned.target)
+    died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS}
+    assert sorted(queue) == sorted((queued - asked) | (died - barred)), (queued, asked, died, barred, queue)
 
 
 def _check_potions(before: GameState, after: GameState, new: Iterable[Event]) -> None:

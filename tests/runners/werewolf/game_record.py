@@ -171,6 +171,9 @@ class _Replay:
     def on_wolf_says(self, event: Event) -> None:
         assert event.seat in self.wolves and len(self.wolves) > 1 and self.victim == UNDECIDED
         assert self.is_prey(event.target, may_pass=True)
+        wolves = len(self.wolves)
+        new_round = bool(self.talk) and len(self.talk) % wolves == 0
+        assert not (new_round and None not in self.talk and len({*self.talk[-wolves:]}) == 1), "agreed already"
         self.talk.append(event.target)
         self.seen_tonight[event.kind, event.seat] += 1
         assert self.seen_tonight[event.kind, event.seat] == -(-len(self.talk) // len(self.wolves)), "out of turn"
@@ -258,6 +261,7 @@ class _Replay:
     def on_sheriff_vote(self, event: Event) -> None:
         assert self.election_open and event.seat not in self.ballot
         assert event.seat in (self.alive - set(self.stage) if self.stage else self.alive - self.ran)
+        assert len(self.stage or self.candidates) > 1, "nothing to vote on"
         assert event.target in (self.stage or self.candidates) or (event.target is None and self.preset.may_abstain)
         assert self.put_off or set(self.spoke) == (set(self.stage) or self.ran), "somebody has not spoken"
         self.ballot[event.seat] = event.target

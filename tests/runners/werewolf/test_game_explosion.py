@@ -161,8 +161,8 @@ def test_an_explosion_in_the_election_puts_it_off_and_announces_the_nights_death
 def test_a_wolf_that_died_last_night_may_explode_too_and_gives_its_last_words_away():
     state = twelve("night_actions: 9,10,11,12=9\nwitch_action: 2=5\nsign_up: 1,9=run\ncampaign: 9=explode")
     assert last(state, EventKind.DEATHS_ANNOUNCED).seats == (5, 9)
-    assert asked(state) == [5]
-    state = play(state, "last_words:")
+    state = play(state, "last_words: 5=「再见」")
+    assert [event.seat for event in all_of(state, EventKind.LAST_WORDS)] == [5]
     assert state.day == 2 and state.living == set(range(1, 13)) - {5, 9}
 
 

@@ -78,6 +78,12 @@ def test_a_refused_repeat_does_not_clear_the_guards_memory():
     assert 5 not in question(state, 4).targets
 
 
+def test_only_the_guard_learns_whom_it_guarded():
+    for target in (5, None):
+        guarded = last(night(f"night_actions: 4={target or 'pass'}"), EventKind.GUARDED)
+        assert (guarded.seat, guarded.target, guarded.audience) == (4, target, {4})
+
+
 # --- wolves -----------------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +152,15 @@ def test_an_agreement_holds_for_one_night():
 def test_a_wolf_left_alone_no_longer_talks():
     state = play(new_game(SEVEN, 3, SEVEN_DEAL), "exile_vote: 3=1\nlast_words:")
     assert state.day == 2 and state.phase is Phase.NIGHT_ACTIONS
+
+
+def test_a_dead_wolf_hears_no_more_of_what_the_wolves_do():
+    state = night("exile_vote: 1,2=9\nwolf_talk: 10,11,12=5")
+    for kind in (EventKind.WOLF_SAYS, EventKind.WOLF_TARGET):
+        assert last(state, kind).audience == {10, 11, 12}
+    state = night("exile_vote: 1,2=9\nnight_actions: 10,11,12=5")
+    for kind in (EventKind.WOLF_VOTE, EventKind.WOLF_TARGET):
+        assert last(state, kind).audience == {10, 11, 12}
 
 
 def test_without_talk_the_wolves_only_vote():
