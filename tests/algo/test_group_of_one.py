@@ -3,8 +3,8 @@
 import pytest
 
 from algo.advantages import seat_advantages
+from algo.startup import check_before_starting
 from algo.trajectories import SeatTrajectory
-from algo.werewolf_verl import check_before_starting
 from configs.schema import AdvantageConfig, ConfigError, load_config
 
 
