@@ -12,13 +12,14 @@ from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.game import Role, get_preset
+from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policies import Policies
 from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.table import TurnSink, play_game
 from store.client import PatientStoreClient
-from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
+from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
 from store.spans import ResultSpan
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class WerewolfPlay:
         self._resources: dict[str, PolicyResources] = {}
         self._policies = Policies(tokenizer)
         self._api_models = ApiModels()
+        self._judges: dict[ChatEndpoint, Judge] = {}
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
@@ -71,12 +73,18 @@ class WerewolfPlay:
             known = ", ".join((TRAINED_POLICY, *_BRAINS, *resources.players))
             raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
 
-        return await play_game(task, resources.version, seat_player, on_turn)
+        judge = None if resources.judge is None else self._judge_at(resources.judge)
+        return await play_game(task, resources.version, seat_player, on_turn, judge, resources.prompt_templates)
 
     async def close(self) -> None:
         """Close the connections to the policy's servers and to the other models."""
         await self._policies.close()
         await self._api_models.close()
+
+    def _judge_at(self, endpoint: ChatEndpoint) -> Judge:
+        if endpoint not in self._judges:  # one for all games, since it remembers what it has been asked
+            self._judges[endpoint] = Judge(self._api_models.get(endpoint))
+        return self._judges[endpoint]
 
     async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
         resources_id = rollout.resources_id

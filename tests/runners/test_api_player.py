@@ -289,7 +289,9 @@ async def test_a_history_that_no_recap_can_shorten_is_told_all_the_same(api, mod
 
 
 async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokenizer, tiny_model):
-    """The policy, two models behind different APIs, scripted and random players in one game."""
+    """The policy, two models behind different APIs, scripted and random players, and a judge in one game."""
+    play = legal_answer(random.Random(1))
+    api.answer = lambda messages: "评分：7" if "评分" in messages[0]["content"] else play(messages)
     vllm = FakeVllm(tiny_tokenizer, legal_answer(random.Random(2), str), str(tiny_model))
     resources = PolicyResources(
         run_name="run",
@@ -297,6 +299,7 @@ async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokeniz
         endpoint=await vllm.start(),
         model="policy",
         players={"strong": api.endpoint(model="big"), "cloud": api.endpoint("dashscope", model="qwen-max")},
+        judge=api.endpoint(model="wise"),
     )
     task = make_task(
         [
@@ -328,4 +331,6 @@ async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokeniz
         assert all(seat.decisions > 0 and seat.defaulted_decisions == 0 for seat in seats), name
         assert all((seat.turns > 0) == (name == "policy") for seat in seats), name
         assert all(seat.trainable == (name == "policy" and seat.side == "wolf") for seat in seats), name
-    assert {body["model"] for body in api.requests} == {"big", "qwen-max"}
+    assert {body["model"] for body in api.requests} == {"big", "qwen-max", "wise"}
+    assert {judgement.score for judgement in result.judgements} == {0.7}
+    assert len(result.judgements) == result.judge_asked > 0
