@@ -1,0 +1,70 @@
+"""One shared secret between the hub and those who may use it, sent as ``Authorization: Bearer``."""
+
+import hmac
+import logging
+import os
+import stat
+from pathlib import Path
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+logger = logging.getLogger(__name__)
+
+TOKEN_VARIABLE = "AGL_TOKEN"
+"""Name of the environment variable that hub, runners, algorithm and ``status`` take the token from."""
+
+_OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
+
+
+class UnusableToken(ValueError):
+    """The token cannot be read or sent; the message does not contain it."""
+
+
+def read_token(token_file: Path | None = None) -> str | None:
+    """The token in the file, else the one in ``AGL_TOKEN``, else None. Raises UnusableToken."""
+    if token_file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        return check_token(token, TOKEN_VARIABLE) if token else None
+    try:
+        if token_file.stat().st_mode & _OTHERS_MAY_READ:
+            logger.warning("others on this machine may read the token in %s; `chmod 600` it", token_file)
+        token = token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UnusableToken(f"cannot read the token file {token_file}: {reason}") from None
+    return check_token(token, f"the token file {token_file}")
+
+
+def check_token(token: str, source: str) -> str:
+    """The token, if it can stand in a header: visible ASCII characters without blanks. Raises UnusableToken."""
+    if not token or not all("!" <= character <= "~" for character in token):
+        raise UnusableToken(f"{source} must hold one line of visible ASCII characters without blanks")
+    return token
+
+
+class BearerAuthentication:
+    """ASGI middleware: answers 401 to every request without the token, but those for ``open_path``."""
+
+    def __init__(self, app: ASGIApp, token: str, open_path: str):
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+        self._open_path = open_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "lifespan" or scope["path"] == self._open_path or self._is_known(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            response = JSONResponse(
+                {"detail": f"this hub wants its token as `Authorization: Bearer ...`; set {TOKEN_VARIABLE}"},
+                status_code=401,
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+            await response(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)

@@ -1,0 +1,207 @@
+"""The hub: agentlightning's server over a store that lasts, behind a door, with a watchdog that needs no caller."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import uvicorn
+from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
+from agentlightning.utils.metrics import MetricsBackend
+
+from store.errors import UnknownId
+from store.sqlite.database import Database, OnlyHub
+from store.sqlite.lightning_store import SqliteLightningStore
+from store.web import DEFAULT_LARGEST_REQUEST_BYTES, protect
+
+logger = logging.getLogger(__name__)
+
+Backend = Literal["sqlite", "memory", "mongo"]
+
+_WATCHDOG_SECONDS = 1.0
+_LAST_REQUESTS_SECONDS = 5
+_CONNECTIONS_WAITING = 2048
+
+
+class CannotServe(RuntimeError):
+    """The hub cannot start as it was told to; the message is one line that names the reason and a remedy."""
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """How to run a hub.
+
+    port: 0 takes any free one. database: for backend "sqlite"; fsync: see ``open_connection``.
+    token: None lets everybody in. certificate, key: PEM files; None serves plain HTTP.
+    mongo_partition: what keeps this hub's data apart from others' in the same database.
+    n_workers: processes; more than one only for backend "mongo".
+    """
+
+    host: str
+    port: int
+    backend: Backend
+    database: Path
+    fsync: bool = False
+    token: str | None = None
+    largest_request_bytes: int = DEFAULT_LARGEST_REQUEST_BYTES
+    cors_origins: Sequence[str] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    mongo_uri: str = ""
+    mongo_partition: str = ""
+    n_workers: int = 1
+    tracker: MetricsBackend | None = None
+
+
+class Hub(LightningStoreServer):
+    """The stock server, whose app is protected and served here instead of by its own launcher.
+
+    That one cannot do TLS, does not say that a port is taken, and waits for ever for a request that hangs at the end.
+    """
+
+    def __init__(self, store: LightningStore, settings: HubSettings, port: int):
+        several = {"launch_mode": "mp", "n_workers": settings.n_workers} if settings.n_workers > 1 else {}
+        super().__init__(store, settings.host, port, tracker=settings.tracker, **several)
+        self._settings = settings
+        protect(
+            self.app,
+            token=settings.token,
+            largest_request_bytes=settings.largest_request_bytes,
+            cors_origins=settings.cors_origins,
+        )
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout:
+        """The rollout. Raises UnknownId, where the stock server fails over a None that it did not expect."""
+        rollout = await super().get_rollout_by_id(rollout_id)
+        if rollout is None:
+            raise UnknownId(f"there is no rollout {rollout_id!r}")
+        return rollout
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer requests until SIGINT or SIGTERM, and then those that are under way. Raises CannotServe."""
+        config = uvicorn.Config(
+            self.app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=_LAST_REQUESTS_SECONDS,
+            ssl_certfile=self._settings.certificate,
+            ssl_keyfile=self._settings.key,
+        )
+        try:
+            config.load()
+        except OSError as error:  # ssl.SSLError is one
+            raise CannotServe(
+                f"cannot use the certificate {self._settings.certificate} with the key {self._settings.key}: {error}"
+            ) from error
+        server = uvicorn.Server(config)
+        with _signals_end_quietly():
+            serving = asyncio.create_task(server.serve([listener]))
+            watching = asyncio.create_task(watch(self.store))
+            await asyncio.wait([serving, watching], return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = True
+            watching.cancel()
+            await serving
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+
+
+async def watch(store: LightningStore) -> None:
+    """Have overdue attempts noticed every second, without anybody's call. Never returns."""
+    while True:
+        try:
+            if isinstance(store, SqliteLightningStore):
+                await store.close_overdue()
+            else:
+                await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock stores look at every call
+        except sqlite3.OperationalError as error:  # such as a full disk: requests fail for it, too, and tell
+            logger.error("the watchdog cannot write the database: %s; trying again", error)
+        await asyncio.sleep(_WATCHDOG_SECONDS)
+
+
+async def run(settings: HubSettings) -> None:
+    """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
+    if settings.n_workers > 1:  # such a hub binds its port in each of its processes
+        async with _open_store(settings) as store:
+            await Hub(store, settings, settings.port).run_forever()
+        return
+    with listen(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
+        async with _open_store(settings) as store:
+            hub = Hub(store, settings, port)
+            _announce(settings, port)
+            await hub.serve(listener)
+    logger.info("the hub has stopped")
+
+
+@asynccontextmanager
+async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
+    match settings.backend:
+        case "sqlite":
+            with OnlyHub(settings.database):
+                store = SqliteLightningStore(
+                    Database(settings.database, fsync=settings.fsync), tracker=settings.tracker
+                )
+                try:
+                    waiting = await store.collections.rollout_queue.size()
+                    logger.info("database %s: %d games wait for a runner", settings.database.resolve(), waiting)
+                    yield store
+                finally:
+                    store.close()
+        case "memory":
+            logger.warning("backend memory: everything is forgotten when the hub stops")
+            yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
+        case "mongo":
+            try:
+                from agentlightning.store.mongo import MongoLightningStore
+            except ImportError as error:
+                raise CannotServe(f"backend mongo needs a package: pip install pymongo ({error})") from error
+            store = MongoLightningStore(
+                mongo_uri=settings.mongo_uri, partition_id=settings.mongo_partition, tracker=settings.tracker
+            )
+            try:
+                yield store
+            finally:
+                await store.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises CannotServe when the port is taken or the address is not this machine's."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING)
+    except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        reason = "the port is in use; stop what listens there, or choose another with --port" if taken else error
+        raise CannotServe(f"cannot listen on {host} port {port}: {reason}") from error
+
+
+def _announce(settings: HubSettings, port: int) -> None:
+    scheme = "http" if settings.certificate is None else "https"
+    logger.info("the hub listens at %s://%s:%d", scheme, settings.host, port)
+    if settings.token is None and not _is_loopback(settings.host):
+        logger.warning("no token: whoever reaches %s port %d can read and change everything", settings.host, port)
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+@contextmanager
+def _signals_end_quietly():
+    """uvicorn ends in good order on SIGINT and SIGTERM, then raises them again, which would kill what comes after."""
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

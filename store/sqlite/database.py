@@ -1,0 +1,194 @@
+"""One SQLite file: opening it, transactions that nest, and the lock that keeps a second hub out.
+
+Statements run in the caller's thread: they take microseconds, and a hand-over to another thread costs more
+than they do. A transaction belongs to the asyncio task that began it; others wait for it, in any thread.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import aiologic
+
+APPLICATION_ID = 0x57455257
+"""SQLite's ``application_id`` of a hub's file: "WERW"."""
+
+FORMAT_VERSION = 1
+"""SQLite's ``user_version`` of a hub's file; a newer one is refused."""
+
+_BUSY_MILLISECONDS = 10_000
+_CACHE_KIBIBYTES = 32 * 1024
+_LOG_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class DatabaseUnusable(OSError):
+    """The file cannot be opened, is not a hub's, or another hub has it; the message is one line that names it."""
+
+
+def open_connection(path: Path, *, fsync: bool = False) -> sqlite3.Connection:
+    """A connection to a hub's file, which is made if it is not there, readable by its owner only.
+
+    fsync: also survive a power cut, at the price of a disk flush for each request. Without it, a process that is
+    killed loses nothing, and a machine that loses power loses the last seconds but never the file.
+    Raises DatabaseUnusable.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MILLISECONDS / 1000
+        )
+    except (OSError, sqlite3.Error) as error:
+        raise DatabaseUnusable(f"cannot open the database {path}: {_reason(error)}") from error
+    try:
+        _configure(connection, fsync)
+    except (ValueError, sqlite3.Error) as error:
+        connection.close()
+        raise DatabaseUnusable(f"cannot use the database {path}: {_reason(error)}") from error
+    return connection
+
+
+def _configure(connection: sqlite3.Connection, fsync: bool) -> None:
+    def pragma(text: str) -> Any:
+        row = connection.execute(f"PRAGMA {text}").fetchone()
+        return None if row is None else row[0]
+
+    is_new = pragma("application_id") == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    if is_new:
+        pragma("auto_vacuum=INCREMENTAL")  # only before the first table; lets `archive` give space back bit by bit
+    elif pragma("application_id") != APPLICATION_ID:
+        raise ValueError("it holds something else than a hub's games")
+    elif pragma("user_version") > FORMAT_VERSION:
+        raise ValueError(f"a newer version of this program wrote it (format {pragma('user_version')})")
+    if pragma("journal_mode=WAL") != "wal":
+        raise ValueError("its file system does not support a write-ahead log; choose a local disk")
+    pragma(f"synchronous={'FULL' if fsync else 'NORMAL'}")
+    pragma(f"cache_size=-{_CACHE_KIBIBYTES}")
+    pragma(f"journal_size_limit={_LOG_SIZE_LIMIT_BYTES}")
+    pragma("temp_store=MEMORY")
+    if is_new:
+        pragma(f"application_id={APPLICATION_ID}")
+        pragma(f"user_version={FORMAT_VERSION}")
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+class Database:
+    """A connection with transactions. ``close`` leaves a single file behind.
+
+    fsync: see ``open_connection``.
+    """
+
+    def __init__(self, path: Path, *, fsync: bool = False):
+        self.path = path
+        self._connection = open_connection(path, fsync=fsync)
+        self._lock = aiologic.Lock()
+        self._owner: asyncio.Task[Any] | None = None
+        self._writable = False
+        self._depth = 0
+
+    def create(self, *statements: str) -> None:
+        """Run statements that make tables, outside of any transaction. Raises DatabaseUnusable."""
+        try:
+            for statement in statements:
+                self._connection.execute(statement)
+        except sqlite3.Error as error:
+            raise DatabaseUnusable(f"cannot write the database {self.path}: {error}") from error
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement; inside a transaction only. ValueError for a number that SQLite cannot hold."""
+        try:
+            return self._connection.execute(sql, parameters)
+        except OverflowError as error:
+            raise ValueError("a whole number has more than 63 bits") from error
+
+    @asynccontextmanager
+    async def transaction(self, *, write: bool) -> AsyncIterator[Self]:
+        """All or nothing: what happened inside is undone when an error leaves the block.
+
+        Inside, everything is seen as it was at the beginning, and by nobody else before the end. A transaction
+        within a transaction of the same task is undone on its own, and kept only if the outer one is.
+        """
+        if self._owner is not None and self._owner is asyncio.current_task():
+            async with self._nested(write):
+                yield self
+            return
+        async with self._lock:
+            self._owner, self._writable = asyncio.current_task(), write
+            try:
+                self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                yield self
+                self._connection.execute("COMMIT")
+            finally:
+                # SQLite itself rolls back after some errors, such as a full disk.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                self._owner = None
+
+    @asynccontextmanager
+    async def _nested(self, write: bool) -> AsyncIterator[None]:
+        if not write:
+            yield
+            return
+        if not self._writable:
+            raise RuntimeError("a write inside a transaction that was begun for reading")
+        self._depth += 1
+        name = f"nested_{self._depth}"
+        self._connection.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute(f"ROLLBACK TO {name}")
+            raise
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute(f"RELEASE {name}")
+            self._depth -= 1
+
+    def size_bytes(self) -> int:
+        """Bytes of the file, pages that are free for reuse included, the write-ahead log not."""
+        return self.path.stat().st_size
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and close it."""
+        self._connection.close()
+
+
+class OnlyHub:
+    """Holds a file against a second hub, for as long as this process lives; a killed process holds nothing."""
+
+    def __init__(self, database: Path):
+        self._lock_file = database.with_name(database.name + ".lock")
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        """Raises DatabaseUnusable if another hub has the file."""
+        try:
+            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DatabaseUnusable(f"cannot write {self._lock_file}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            database = self._lock_file.with_suffix("")
+            raise DatabaseUnusable(
+                f"another hub is using {database}; stop it, or choose another file with --db"
+            ) from None
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,397 @@
+"""agentlightning's store over SQLite, with the promises that the stock one does not make.
+
+Every call is one transaction, so a hub that is killed has done all of it or nothing. Closed states stay
+(``store.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
+"""
+
+import asyncio
+import functools
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+from agentlightning.store.base import (
+    UNSET,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    Unset,
+)
+from agentlightning.store.collection_based import CollectionBasedLightningStore, healthcheck_before
+from agentlightning.store.utils import rollout_status_from_attempt
+from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, TaskInput
+from agentlightning.utils.metrics import MetricsBackend
+
+from store.errors import Conflict, UnknownId
+from store.sqlite.collections import SqliteCollections
+from store.sqlite.database import Database
+from store.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+
+logger = logging.getLogger(__name__)
+
+IDEMPOTENCY_KEY = "idempotency_key"
+"""Name of the entry of a task's ``metadata`` by which the hub recognises a repeated enqueue.
+
+Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
+and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
+together with their games, when those are archived.
+"""
+
+_POLL_SECONDS = 0.05
+
+RolloutUpdate = tuple[Rollout, Sequence[str]]
+"""A rollout and the fields of it that have changed."""
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Store = TypeVar("Store", bound="SqliteLightningStore")
+
+
+def _in_one_transaction(
+    method: Callable[Concatenate[Any, P], Awaitable[Result]],
+) -> Callable[Concatenate[Any, P], Awaitable[Result]]:
+    """All that a call changes is kept, or nothing of it; the stock methods commit bit by bit."""
+
+    @functools.wraps(method)
+    async def wrapper(self: "SqliteLightningStore", *args: P.args, **kwargs: P.kwargs) -> Result:
+        async with self.collections.atomic(mode="rw", commit=True):
+            return await method(self, *args, **kwargs)
+
+    return wrapper
+
+
+_Stock = CollectionBasedLightningStore[SqliteCollections]
+
+
+class SqliteLightningStore(_Stock):
+    """The hub's store.
+
+    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
+        runs the store has ``close_overdue`` called now and then, so that they are noticed without a call, too.
+    """
+
+    def __init__(
+        self, database: Database, *, tracker: MetricsBackend | None = None, scan_debounce_seconds: float = 1.0
+    ):
+        super().__init__(
+            SqliteCollections(database, tracker), tracker=tracker, scan_debounce_seconds=scan_debounce_seconds
+        )
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        """Safe to use from tasks and threads, of one process."""
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
+
+    async def statistics(self) -> LightningStoreStatistics:
+        """The stock counts, and the file's size."""
+        return {**(await super().statistics()), "database_bytes": self.collections.database.size_bytes()}
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and close it."""
+        self.collections.database.close()
+
+    # Each of these is several transactions in the stock store.
+    dequeue_rollout = _in_one_transaction(_Stock.dequeue_rollout)
+    dequeue_many_rollouts = _in_one_transaction(_Stock.dequeue_many_rollouts)
+    add_span = _in_one_transaction(_Stock.add_span)
+    add_many_spans = _in_one_transaction(_Stock.add_many_spans)
+    add_otel_span = _in_one_transaction(_Stock.add_otel_span)
+    update_rollout = _in_one_transaction(_Stock.update_rollout)
+    update_attempt = _in_one_transaction(_Stock.update_attempt)
+
+    @_in_one_transaction
+    async def start_rollout(
+        self,
+        input: TaskInput,
+        mode: Literal["train", "val", "test"] | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+    ) -> AttemptedRollout:
+        """See the contract. UnknownId for resources that are not there."""
+        await self._check_resources([resources_id])
+        return await super().start_rollout(input, mode, resources_id, config, metadata, worker_id)
+
+    async def enqueue_rollout(
+        self,
+        input: TaskInput,
+        mode: Literal["train", "val", "test"] | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Rollout:
+        """See ``enqueue_many_rollouts``."""
+        request = EnqueueRolloutRequest(
+            input=input, mode=mode, resources_id=resources_id, config=config, metadata=metadata
+        )
+        (rollout,) = await self.enqueue_many_rollouts([request])
+        return rollout
+
+    @_in_one_transaction
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
+        """Enqueue tasks, except those whose ``IDEMPOTENCY_KEY`` is known, whose rollouts are returned as they are.
+
+        UnknownId for resources that are not there; Conflict for a known key with another input.
+        """
+        await self._check_resources([request.resources_id for request in rollouts])
+        # Where each result comes from: a rollout that is there, or a place among the new requests.
+        sources: list[Rollout | int] = []
+        new: list[EnqueueRolloutRequest] = []
+        place_of_key: dict[str, int] = {}
+        for request in rollouts:
+            key = _idempotency_key(request)
+            source: Rollout | int | None = None
+            if key is not None:
+                source = place_of_key.get(key)
+                if source is None:
+                    source = await self._enqueued_before(key)
+                earlier = new[source] if isinstance(source, int) else source
+                if earlier is not None and _as_stored(earlier.input) != _as_stored(request.input):
+                    raise Conflict(f"the {IDEMPOTENCY_KEY} {key!r} belongs to a task with another input")
+            if source is None:
+                source = len(new)
+                new.append(request)
+                if key is not None:
+                    place_of_key[key] = source
+            sources.append(source)
+        added = await super().enqueue_many_rollouts(new) if new else []
+        for key, place in place_of_key.items():
+            await self.collections.idempotency_keys.set(key, added[place].rollout_id)
+        return [added[source] if isinstance(source, int) else source for source in sources]
+
+    async def _enqueued_before(self, key: str) -> Rollout | None:
+        rollout_id = await self.collections.idempotency_keys.get(key)
+        return None if rollout_id is None else await self._rollout(rollout_id)
+
+    async def _check_resources(self, resources_ids: Sequence[str | None]) -> None:
+        for resources_id in set(resources_ids) - {None}:
+            if await self.collections.resources.get({"resources_id": {"exact": resources_id}}) is None:
+                raise UnknownId(f"there are no resources {resources_id!r}")
+
+    @_in_one_transaction
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """See the contract."""
+        return await self._made_latest(await super().add_resources(resources))
+
+    @_in_one_transaction
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """See the contract; as in the stock store, resources that are not there are added."""
+        return await self._made_latest(await super().update_resources(resources_id, resources))
+
+    async def _made_latest(self, update: ResourcesUpdate) -> ResourcesUpdate:
+        await self.collections.latest.set("resources", update.resources_id)
+        return update
+
+    async def _get_latest_resources(self) -> ResourcesUpdate | None:
+        latest = await self.collections.latest.get("resources")
+        return None if latest is None else await self.get_resources_by_id(latest)
+
+    @_in_one_transaction
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """See the contract. UnknownId for a rollout that is not there, Conflict for one that is closed."""
+        rollout = await self._rollout(rollout_id)
+        if rollout.status in CLOSED_ROLLOUT:
+            raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
+        return await super().start_attempt(rollout_id, worker_id)
+
+    @_in_one_transaction
+    async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
+        """See the contract. UnknownId for an attempt that is not there."""
+        (sequence_id,) = await self.get_many_span_sequence_ids([(rollout_id, attempt_id)])
+        return sequence_id
+
+    @_in_one_transaction
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
+        """See the contract. UnknownId for an attempt that is not there."""
+        for rollout_id, attempt_id in set(rollout_attempt_ids):
+            await self._attempt(rollout_id, attempt_id)
+        return await super().get_many_span_sequence_ids(rollout_attempt_ids)
+
+    @healthcheck_before
+    async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
+        """The rollouts that are closed before ``timeout`` seconds are over, in the order asked for.
+
+        Rollouts that are not there are not waited for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
+            closed = {rollout_id: rollout for rollout_id, rollout in found.items() if rollout.status in CLOSED_ROLLOUT}
+            rest = _POLL_SECONDS if deadline is None else min(deadline - time.monotonic(), _POLL_SECONDS)
+            if len(closed) == len(found) or not rest > 0:  # "not >" also ends a wait of NaN seconds
+                return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
+            await asyncio.sleep(rest)
+
+    @_in_one_transaction
+    async def close_overdue(self) -> None:
+        """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail."""
+        rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
+        await self._post_update_rollout(rollouts)
+        await self._sync_workers_with_attempts(attempts)
+
+    # What follows are the steps of the stock methods that the promises above change.
+
+    async def _scan_for_unhealthy_rollouts(self) -> None:
+        if await self._should_scan_for_unhealthy_rollouts():
+            await self.close_overdue()
+
+    async def _insert_spans_with_fallback(self, spans: Sequence[Span]) -> Sequence[Span]:
+        added = await self.collections.spans.insert_new(spans)
+        if len(added) < len(spans):
+            logger.debug("%d of %d spans were here before", len(spans) - len(added), len(spans))
+        return added
+
+    async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
+        await self._attempt(rollout_id, attempt_id)
+        added = await self._insert_spans_with_fallback(spans)
+        if added:
+            await self._post_add_spans(added, rollout_id, attempt_id)
+        return added
+
+    async def _on_attempt_heartbeat(self, rollout_id: str, attempt_id: str) -> RolloutUpdate | None:
+        rollout = await self._rollout(rollout_id)
+        attempt = await self._attempt(rollout_id, attempt_id)
+        latest = await self._latest_attempt(rollout_id)
+        attempt.last_heartbeat_time = time.time()
+        attempt.status = status_after_span(rollout, attempt, latest)
+        await self.collections.attempts.update([attempt])
+        if attempt.status == "running" != rollout.status and follows(rollout, attempt, latest):
+            return await self._unlocked_update_rollout_only(self.collections, rollout_id, status="running")
+        return None
+
+    async def _unlocked_update_attempt_and_rollout(
+        self,
+        collections: SqliteCollections,
+        rollout_id: str,
+        attempt_id: str,
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> tuple[Attempt, RolloutUpdate | None, bool]:
+        rollout = await self._rollout(rollout_id)
+        latest = await self._latest_attempt(rollout_id)
+        attempt = latest if attempt_id == "latest" else await self._attempt(rollout_id, attempt_id)
+        if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
+            logger.info("attempt %s of rollout %s stays %s", attempt.attempt_id, rollout_id, attempt.status)
+            status = UNSET
+        changes: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("status", status),
+                ("worker_id", worker_id),
+                ("last_heartbeat_time", last_heartbeat_time),
+                ("metadata", metadata),
+            )
+            if not isinstance(value, Unset)
+        }
+        if changes.get("status") in ("succeeded", "failed", "timeout") and attempt.end_time is None:
+            changes["end_time"] = time.time()
+        attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
+        await collections.attempts.update([attempt])
+
+        rollout_update = None
+        if "status" in changes and follows(rollout, attempt, latest):
+            rollout_status = await rollout_status_from_attempt(attempt, rollout.config)
+            if rollout_status != rollout.status:
+                rollout_update = await self._unlocked_update_rollout_only(
+                    collections, rollout_id, status=rollout_status
+                )
+        worker_concerned = bool(attempt.worker_id) and bool({"status", "worker_id"} & changes.keys())
+        return attempt, rollout_update, worker_concerned
+
+    async def _unlocked_update_rollout_only(
+        self, collections: SqliteCollections, rollout_id: str, **changes: Any
+    ) -> RolloutUpdate:
+        rollout = await self._rollout(rollout_id)
+        resources_id = changes.get("resources_id")
+        if isinstance(resources_id, str):
+            await self._check_resources([resources_id])
+        status: RolloutStatus | Unset = changes.pop("status", UNSET)
+        if not isinstance(status, Unset):
+            if rollout.status not in CLOSED_ROLLOUT:
+                changes["status"] = status
+            elif status != rollout.status:
+                logger.info("rollout %s stays %s and does not become %s", rollout_id, rollout.status, status)
+        return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
+
+    async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
+        await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
+        # The stock store leaves games in the queue that no longer wait, and skips them later.
+        await self.collections.rollout_queue.discard(
+            rollout.rollout_id
+            for rollout, fields in rollouts
+            if "status" in fields and rollout.status not in WAITING_ROLLOUT
+        )
+
+    async def _unlocked_many_rollouts_to_attempted_rollouts(
+        self, collections: SqliteCollections, rollouts: Sequence[Rollout]
+    ) -> list[Rollout | AttemptedRollout]:
+        """One query for all, where the stock method makes one for each."""
+        attempts = await collections.attempts.select(
+            "rollout_id IN (SELECT value FROM json_each(?)) AND sequence_id = "
+            "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = attempts.rollout_id)",
+            [json.dumps([rollout.rollout_id for rollout in rollouts])],
+        )
+        latest = {attempt.rollout_id: attempt for attempt in attempts}
+        return [
+            AttemptedRollout.model_validate({**dict(rollout), "attempt": latest[rollout.rollout_id]})
+            if rollout.rollout_id in latest
+            else rollout
+            for rollout in rollouts
+        ]
+
+    async def _unlocked_get_running_rollouts(self, collections: SqliteCollections) -> list[AttemptedRollout]:
+        """Only the overdue ones, since this is asked every second.
+
+        The time before this hub started does not count as silence: runners wait for a hub that is away.
+        """
+        rollouts = await collections.rollouts.select(
+            "rollout_id IN (SELECT playing.rollout_id FROM rollouts AS playing JOIN attempts USING (rollout_id) "
+            "WHERE playing.status IN ('preparing', 'running') AND sequence_id = "
+            "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = playing.rollout_id) AND ("
+            "? - attempts.start_time > json_extract(playing.document, '$.config.timeout_seconds') OR "
+            "? - MAX(COALESCE(last_heartbeat_time, attempts.start_time), ?) > "
+            "json_extract(playing.document, '$.config.unresponsive_seconds')))",
+            [time.time(), time.time(), self._launch_time],
+        )
+        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, rollouts)
+
+    async def _rollouts(self, rollout_ids: Sequence[str]) -> list[Rollout]:
+        return list(await self.collections.rollouts.query({"rollout_id": {"within": rollout_ids}}))
+
+    async def _rollout(self, rollout_id: str) -> Rollout:
+        rollout = await self.collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
+        if rollout is None:
+            raise UnknownId(f"there is no rollout {rollout_id!r}")
+        return rollout
+
+    async def _attempt(self, rollout_id: str, attempt_id: str) -> Attempt:
+        attempt = await self.collections.attempts.get(
+            {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
+        )
+        if attempt is None:
+            await self._rollout(rollout_id)
+            raise UnknownId(f"rollout {rollout_id!r} has no attempt {attempt_id!r}")
+        return attempt
+
+    async def _latest_attempt(self, rollout_id: str) -> Attempt:
+        attempt = await self._unlocked_get_latest_attempt(self.collections, rollout_id)
+        if attempt is None:
+            raise UnknownId(f"rollout {rollout_id!r} has no attempt yet")
+        return attempt
+
+
+def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:
+    key = (request.metadata or {}).get(IDEMPOTENCY_KEY)
+    if key is not None and not isinstance(key, str):
+        raise ValueError(f"the {IDEMPOTENCY_KEY} must be text, got {key!r}")
+    return key
+
+
+def _as_stored(value: TaskInput) -> str:
+    """A task's input as text, the same for what was sent and for what came out of the file."""
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,162 @@
+"""How a pydantic model becomes a table: the whole model as JSON, and its scalar fields as columns to search by."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from agentlightning.store.collection.base import FilterMap, normalize_filter_options, resolve_sort_options
+from agentlightning.types import FilterOptions, SortOptions
+from pydantic import BaseModel
+
+Scalar: TypeAlias = type[str] | type[int] | type[float]
+
+_encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+_PLACE_OF_NULL = {str: "''", int: "0", float: "0"}
+_LARGEST_INTEGER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A collection's table.
+
+    keys: the fields that together are unique.
+    columns: the model's scalar fields with their types; those are what can be filtered and sorted by.
+    optional: the columns that may hold None.
+    """
+
+    name: str
+    model: type[BaseModel]
+    keys: tuple[str, ...]
+    columns: Mapping[str, Scalar]
+    optional: frozenset[str]
+
+    @classmethod
+    def of(cls, name: str, model: type[BaseModel], keys: Sequence[str]) -> "Table":
+        """The table that suits a model."""
+        columns, optional = {}, set()
+        for field_name, field in model.model_fields.items():
+            scalar, may_be_none = _scalar(field.annotation)
+            if scalar is not None:
+                columns[field_name] = scalar
+                if may_be_none:
+                    optional.add(field_name)
+        return cls(name, model, tuple(keys), columns, frozenset(optional))
+
+    def creation(self, indexes: Iterable[Sequence[str]] = ()) -> list[str]:
+        """Statements that make the table and its indexes if they are not there.
+
+        The columns have no declared type, so that SQLite compares what was put in, and never converts it.
+        """
+        return [
+            f"CREATE TABLE IF NOT EXISTS {self.name} (position INTEGER PRIMARY KEY, {', '.join(self.columns)}, "
+            f"document TEXT NOT NULL, UNIQUE ({', '.join(self.keys)}))",
+            *(
+                f"CREATE INDEX IF NOT EXISTS {self.name}_by_{'_'.join(fields)} ON {self.name} ({', '.join(fields)})"
+                for fields in indexes
+            ),
+        ]
+
+    def row(self, item: BaseModel) -> list[Any]:
+        """The item's columns, then its document. ValueError for what JSON cannot hold."""
+        return [*(getattr(item, column) for column in self.columns), encode_document(item)]
+
+    def key(self, item: BaseModel) -> list[Any]:
+        """The item's values of the key fields."""
+        return [getattr(item, name) for name in self.keys]
+
+    def describe(self, item: BaseModel) -> str:
+        """The item's key, for messages."""
+        return ", ".join(f"{name}={getattr(item, name)!r}" for name in self.keys)
+
+    def where(self, options: FilterOptions | None) -> tuple[str, list[Any]]:
+        """A filter as an SQL condition and its parameters. ValueError for an unknown field or operator."""
+        filters, must, aggregate = normalize_filter_options(options)
+        conditions, parameters = self._conditions(filters)
+        groups = [f" {aggregate.upper()} ".join(conditions)] if conditions else []
+        must_conditions, must_parameters = self._conditions(must)
+        groups += must_conditions
+        return " AND ".join(f"({group})" for group in groups) or "1", [*parameters, *must_parameters]
+
+    def _conditions(self, filters: FilterMap | None) -> tuple[list[str], list[Any]]:
+        conditions: list[str] = []
+        parameters: list[Any] = []
+        for field, operators in (filters or {}).items():
+            self._check_column(field, "filter")
+            for operator, expected in operators.items():
+                if operator not in _OPERATORS:
+                    raise ValueError(
+                        f"unknown filter operator {operator!r} for field {field!r}; use {list(_OPERATORS)}"
+                    )
+                if expected is not None:
+                    condition, values = _OPERATORS[operator](field, self.columns[field], expected)
+                    conditions.append(condition)
+                    parameters += values
+        return conditions, parameters
+
+    def order(self, options: SortOptions | None) -> str:
+        """A sort order as SQL; equal items keep the order in which they were put in, whichever the direction.
+
+        None counts as the end of time in a field named ``*_time``, else as an empty text or zero.
+        """
+        field, direction = resolve_sort_options(options)
+        if field is None:
+            return "position"
+        self._check_column(field, "sort")
+        value = field
+        if field in self.optional:
+            value = f"COALESCE({field}, {'9e999' if field.endswith('_time') else _PLACE_OF_NULL[self.columns[field]]})"
+        return f"{value} {direction.upper()}, position"
+
+    def _check_column(self, field: str, purpose: str) -> None:
+        if field not in self.columns:
+            raise ValueError(
+                f"cannot {purpose} {self.name} by {field!r}; the fields for that are {', '.join(self.columns)}"
+            )
+
+
+def encode_document(item: BaseModel) -> str:
+    """A model as JSON text. ValueError for NaN, infinities and objects, which JSON cannot hold."""
+    try:
+        return _encode_json(item.model_dump())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"a {type(item).__name__} cannot be stored as JSON: {error}") from error
+
+
+def check_page(limit: int, offset: int) -> None:
+    """ValueError unless limit is -1 (all) or a count, and offset a count."""
+    if not (-1 <= limit <= _LARGEST_INTEGER and 0 <= offset <= _LARGEST_INTEGER):
+        raise ValueError(f"limit must be -1 or a count and offset a count, got {limit} and {offset}")
+
+
+def _exact(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
+    return f"{field} = ?", [expected]
+
+
+def _within(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
+    # One parameter however many values: SQLite limits their number.
+    values = list(expected)
+    condition = f"{field} IN (SELECT value FROM json_each(?))"
+    if None in values:
+        condition = f"({condition} OR {field} IS NULL)"
+    return condition, [_encode_json([value for value in values if value is not None])]
+
+
+def _contains(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
+    if scalar is not str or not isinstance(expected, str):
+        return "0", []
+    return f"instr({field}, ?) > 0", [expected]
+
+
+_OPERATORS = {"exact": _exact, "within": _within, "contains": _contains}
+
+
+def _scalar(annotation: Any) -> tuple[Scalar | None, bool]:
+    """(type of a scalar field or None, whether it may be None)."""
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        return (_scalar(kinds[0])[0] if len(kinds) == 1 else None), len(kinds) < len(get_args(annotation))
+    if get_origin(annotation) is Literal and all(isinstance(value, str) for value in get_args(annotation)):
+        return str, False
+    return (annotation if annotation in (str, int, float) else None), False
