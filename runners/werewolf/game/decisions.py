@@ -146,7 +146,9 @@ def choices(request: Request) -> tuple[Choice, ...]:
 
 def legal(request: Request, action: Action) -> bool:
     """Whether ``action`` answers ``request`` within the rules."""
-    return action.choice in choices(request) and (request.speaks or not action.text)
+    # Of the same type, since "explode" equals Option.EXPLODE and True equals 1, and neither is a choice.
+    chosen = any(action.choice == choice and type(action.choice) is type(choice) for choice in choices(request))
+    return chosen and (request.speaks or not action.text)
 
 
 def check(request: Request, action: Action) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from game_playing import NINE, SEVEN, STRICT, TINY, TWELVE, answer_all, deck
-from game_scripts import play, question, read_script, step, until
+from game_scripts import play, question, read_script, step, twelve, until
 
 from runners.werewolf.game import (
     OPTIONS,
@@ -155,6 +155,14 @@ def test_only_where_a_seat_speaks_is_text_legal():
     assert legal(talk, Action(text="刀他")) and legal(talk, talk.default)
     vote = pending(until(state, Phase.EXILE_VOTE))[0]
     assert not legal(vote, Action(text="投他")) and legal(vote, Action())
+
+
+@pytest.mark.parametrize("choice", ["explode", "9", True, 9.0])
+def test_what_merely_equals_a_choice_is_none(choice):
+    state = until(twelve(""), Phase.EXILE_VOTE)
+    assert {1, 9, Option.EXPLODE} <= {*choices(question(state, 10))}
+    with pytest.raises(IllegalAction, match="seat 10 may not answer exile_vote"):
+        apply(state, {**answer_all(state, lambda request: request.default), 10: Action(choice)})
 
 
 @pytest.mark.parametrize(
