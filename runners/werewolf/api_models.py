@@ -7,12 +7,10 @@ request headers, nowhere else; whatever an endpoint answers is cleared of the ke
 """
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
 import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -29,14 +27,12 @@ from runners.errors import EndpointUnavailable, MissingApiKey
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.replies import split_thought
+from runners.werewolf.throttle import Sleep, Throttle
 from store.schema import ChatEndpoint
 
 logger = logging.getLogger(__name__)
 # It logs a traceback of every failed try, with whatever the endpoint answered; tries are reported here.
 logging.getLogger("dashscope").setLevel(logging.CRITICAL)
-
-Sleep = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds."""
 
 LONGEST_RETRY_AFTER_SECONDS = 60.0
 """A server that asks for a longer pause counts as unreachable: a game cannot wait for it."""
@@ -60,7 +56,7 @@ class ApiModel:
     ``formatter`` is AgentScope's multi-agent formatter for this provider.
     """
 
-    def __init__(self, endpoint: ChatEndpoint, throttle: "Throttle | None" = None, sleep: Sleep = asyncio.sleep):
+    def __init__(self, endpoint: ChatEndpoint, throttle: Throttle | None = None, sleep: Sleep = asyncio.sleep):
         """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not in the environment."""
         self.endpoint = endpoint
         self._throttle = throttle or Throttle()
@@ -165,43 +161,6 @@ class ApiModels:
         """Close the connections of all."""
         for model in self._models.values():
             await model.close()
-
-
-class Throttle:
-    """How many calls are under way and when the latest began; callers are let through in the order they came.
-
-    Each caller brings its own limits and keeps them with regard to all calls. clock: seconds; sleep waits for some.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic, sleep: Sleep = asyncio.sleep):
-        self._clock = clock
-        self._sleep = sleep
-        self._running = 0
-        self._latest_start = float("-inf")
-        self._paused_until = float("-inf")
-        self._door = asyncio.Lock()
-        self._ended = asyncio.Event()
-
-    @contextlib.asynccontextmanager
-    async def slot(self, most: int, spacing_seconds: float = 0.0) -> AsyncIterator[None]:
-        """Wait until fewer than ``most`` calls run and ``spacing_seconds`` have passed since the latest began."""
-        async with self._door:
-            while self._running >= most:
-                self._ended.clear()
-                await self._ended.wait()
-            while (early := max(self._latest_start + spacing_seconds, self._paused_until) - self._clock()) > 0:
-                await self._sleep(early)
-            self._running += 1
-            self._latest_start = self._clock()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            self._ended.set()
-
-    def pause(self, seconds: float) -> None:
-        """Let no call begin for so long."""
-        self._paused_until = max(self._paused_until, self._clock() + seconds)
 
 
 @dataclass(frozen=True, slots=True)
