@@ -16,9 +16,9 @@ import aiohttp
 from agentlightning import AttemptedRollout
 
 from runners.errors import CannotPlay
-from runners.uploads import GameForgotten, SpanUploader
+from runners.uploads import AttemptSpans, GameForgotten, SpanUploader
 from store.client import AttemptKey, PatientStoreClient, StoreUnreachable
-from store.spans import ResultSpan, TurnSpan, to_span
+from store.spans import ResultSpan, TurnSpan
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Worker:
     max_games: stop after taking this many; None means no limit.
     idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
     heartbeat_seconds: how often the hub is told that this worker lives, and an absent hub is noticed.
+    full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Worker:
         max_games: int | None = None,
         idle_exit_seconds: float | None = None,
         heartbeat_seconds: float = 10.0,
+        full_token_spans: bool = False,
     ):
         self._client = client
         self._play = play
@@ -67,6 +69,7 @@ class Worker:
         self._max_games = max_games
         self._idle_exit = idle_exit_seconds
         self._heartbeat_seconds = heartbeat_seconds
+        self._full_token_spans = full_token_spans
         self._uploader = SpanUploader(client)
         self._games: dict[asyncio.Task[None], _Game] = {}
         self._handing_back = False
@@ -165,29 +168,13 @@ class Worker:
     async def _play_one(self, rollout: AttemptedRollout, game: "_Game") -> None:
         """Play one game and report how it ended. Nothing that happens in a game ends the worker."""
         key = game.key
-        sequence = 0
-
-        def store(record: TurnSpan | ResultSpan, started: float, ended: float) -> None:
-            nonlocal sequence
-            sequence += 1
-            self._uploader.add(
-                to_span(
-                    record,
-                    rollout_id=key[0],
-                    attempt_id=key[1],
-                    sequence_id=sequence,
-                    start_time=started,
-                    end_time=ended,
-                )
-            )
-
         game.begun = True
         try:
             if self._handing_back:
                 raise asyncio.CancelledError
-            started = time.time()
-            result = await self._play(rollout, store)
-            store(result, started, time.time())
+            spans = AttemptSpans(self._uploader, key, time.time(), self._full_token_spans)
+            result = await self._play(rollout, spans.add_turn)
+            spans.add_result(result, time.time())
         except asyncio.CancelledError:
             if game.unwanted:
                 await self._uploader.discard(key)

@@ -1,4 +1,6 @@
-"""``python -m runners.werewolf``: take Werewolf games from the hub and play them; ``play``: one game without a hub.
+"""``python -m runners.werewolf``: take Werewolf games from the hub and play them.
+
+``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub and without a model.
 
 Needs no GPU and no torch. Start as many as you like, on any number of machines, before or after the
 hub and the algorithm. Ctrl-C finishes the games under way; a second Ctrl-C hands them back at once.
@@ -13,6 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
+from runners.werewolf.game import PRESETS, Side
 from runners.werewolf.local import add_play_command
 
 logger = logging.getLogger("runners.werewolf")
@@ -35,8 +38,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--tokenizer",
         type=Path,
         metavar="DIR",
-        help="folder of the policy's tokenizer; by default the folder that the policy's server names, "
-        "if it is on this machine",
+        help="folder of the policy's tokenizer; by default the folder that the policy's server names, if it is on this "
+        "machine, and else the server's own tokenizer",
     )
     parser.add_argument("--worker-id", metavar="NAME", help="name of this runner; by default host and process id")
     parser.add_argument("--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games")
@@ -49,13 +52,70 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="how long to wait for a hub that is away (default: %(default)g)",
     )
     parser.add_argument(
+        "--full-token-spans",
+        action="store_true",
+        help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
+    )
+    parser.add_argument(
         "--log-level",
         default="INFO",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="verbosity (default: %(default)s)",
     )
+    _add_dry_run(parser)
     add_play_command(parser.add_subparsers(title="commands", metavar="play"))
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if "run" not in options:
+        _check_dry_run(parser, options)
+    return options
+
+
+def _add_dry_run(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "dry run", "One game, every model call printed; nothing is stored, and the hub is only read."
+    )
+    group.add_argument("--dry-run", action="store_true", help="play one game of the newest policy that the hub knows")
+    group.add_argument("--endpoint", metavar="URL", help="play a model that vLLM serves here, without a hub")
+    group.add_argument("--model", metavar="NAME", help="its name there")
+    group.add_argument("--temperature", type=float, metavar="T", help="its sampling temperature (default: 1.0)")
+    group.add_argument("--thinking", action="store_true", help="let it think before it answers, if it can")
+    group.add_argument("--preset", choices=list(PRESETS), help="rules (default: 5p_tiny)")
+    group.add_argument("--seed", type=int, metavar="N", help="deals the cards and seeds the sampling (default: 1)")
+    group.add_argument(
+        "--players",
+        type=_players,
+        metavar="NAMES",
+        help="who plays: policy, scripted, random or a model of the run, or by side: wolf=policy,good=scripted "
+        "(default: policy)",
+    )
+    group.add_argument(
+        "--context-tokens", type=_positive, metavar="N", help="most tokens of one call (default: the server's limit)"
+    )
+    group.add_argument(
+        "--reply-tokens", type=_positive, metavar="N", help="most tokens sampled for one reply (default: 256)"
+    )
+
+
+def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    of_endpoint = {"model", "temperature", "thinking"}
+    of_dry_run = {"endpoint", "preset", "seed", "players", "context_tokens", "reply_tokens", *of_endpoint}
+    given = {name for name in of_dry_run if getattr(options, name) not in (None, False)}
+    misplaced = given if not options.dry_run else set() if options.endpoint else given & of_endpoint
+    if misplaced:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(misplaced))
+        parser.error(f"{flags}: only with {'--endpoint' if options.dry_run else '--dry-run'}")
+    if options.endpoint and not options.model:
+        parser.error("--endpoint needs --model: the name under which the server serves the model")
+
+
+def _players(text: str) -> dict[Side, str]:
+    named = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(Side, text)
+    sides = {str(side): side for side in Side}
+    if set(named) != set(sides) or not all(named.values()):
+        raise argparse.ArgumentTypeError(
+            f"must be a player's name, or name one for each side, as in wolf=policy,good=scripted; got {text!r}"
+        )
+    return {sides[side]: name for side, name in named.items()}
 
 
 def _positive(text: str) -> int:
@@ -85,6 +145,7 @@ async def run(options: argparse.Namespace) -> int:
         games_at_once=options.n,
         max_games=options.max_games,
         idle_exit_seconds=options.idle_exit,
+        full_token_spans=options.full_token_spans,
     )
     running = asyncio.create_task(worker.run())
     interrupts = 0
@@ -136,9 +197,17 @@ def main() -> int:
     for noisy in ("httpx", "openai", "agentlightning"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        return asyncio.run(run(options))
-    except KeyboardInterrupt:  # before the worker was ready to take it
+        return asyncio.run(_dry_run(options) if options.dry_run else run(options))
+    except KeyboardInterrupt:  # a runner: before the worker was ready to take it
+        if options.dry_run:
+            print("\nthe game was left", file=sys.stderr)
         return 130
+
+
+async def _dry_run(options: argparse.Namespace) -> int:
+    from runners.werewolf.dry_run import dry_run  # as in ``run``
+
+    return await dry_run(options)
 
 
 if __name__ == "__main__":

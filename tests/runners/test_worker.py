@@ -77,6 +77,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
         spans = list(await client.query_spans(rollout_id))
         assert [is_turn(span) for span in spans] == [True, True, False] and is_result(spans[2])
         assert [span.sequence_id for span in spans] == [1, 2, 3]
+        assert spans[2].start_time == spans[2].end_time  # readers give its reward to what had ended by then
         assert find_final_reward(spans) == -1.0
 
 

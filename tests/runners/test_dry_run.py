@@ -1,0 +1,171 @@
+"""One game printed call by call: from a hub that is only read, or from a model that is served somewhere."""
+
+import asyncio
+import random
+import re
+import signal
+import sys
+
+import pytest
+from agentlightning import LLM
+from fakes import FakeVllm
+from test_full_token_spans import answer
+
+from runners.werewolf.__main__ import parse_arguments
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.dry_run import dry_run
+from runners.werewolf.players import Player
+from store.schema import PolicyResources
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer, tiny_model):
+    fake = FakeVllm(tiny_tokenizer, answer, str(tiny_model))
+    fake.endpoint = await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def shown_by(*arguments):
+    """(exit status, what was shown)"""
+    shown = []
+    status = await dry_run(parse_arguments(["--dry-run", *map(str, arguments)]), shown.append)
+    return status, shown
+
+
+def endpoint_of(vllm):
+    return "--endpoint", vllm.endpoint.removesuffix("/v1"), "--model", "policy"
+
+
+async def test_every_model_call_is_shown_with_all_that_is_known_of_it(vllm):
+    status, (given, *calls, end) = await shown_by(*endpoint_of(vllm), "--reply-tokens", 30, "--seed", 3)
+    assert status == 0 and vllm.endpoint in given and '"seed": 3' in given
+    assert len(calls) == len(vllm.exchanges) > 10
+    shown = "\n".join(calls)
+    tokens = ChatTokens(vllm.tokenizer)
+    for body, choice in vllm.exchanges:
+        # What is new of the prompt ends as the whole does, and the reply is what was sampled.
+        assert vllm.tokenizer.decode(body["prompt"][-20:]) in shown
+        reply = (await tokens.decode_reply(choice["token_ids"])).rpartition("</think>")[2].strip()
+        assert f"[reply] {reply}" in shown
+        assert f"{len(choice['token_ids'])} sampled, finish: {choice['finish_reason']}" in shown
+    for pattern in (
+        r"\d号 wolf \(wolf\), day 1, wolf_kill, call 0",
+        r", re-ask\n",
+        r"\n\d+ new \+ 0 context tokens in segment 0, ",
+        r"\n\d+ new \+ \d\d\d+ context tokens in segment 0, ",
+        r"\[thought\] 想\n\[reply\]",
+        r"\[action\] 决定：\d号",
+        r"\[action\] 我是好人。",
+        r"\[error\] no_choice",
+    ):
+        assert re.search(pattern, shown), pattern
+    assert all("[facts] invalid " in call for call in calls)
+    assert "# 5p_tiny，种子3，上帝视角" in end and f"model calls: {len(calls)}, unusable replies: " in end
+    by_seat = [int(count) for count in re.findall(r"policy\): (\d+) model calls, \d+ decisions, 1 segments", end)]
+    assert len(by_seat) == 5 and sum(by_seat) == len(calls)
+
+
+async def test_a_context_that_fills_up_and_a_server_that_keeps_the_tokenizer(vllm):
+    vllm.model_folder, vllm.context_tokens = "/not/on/this/machine", 1000
+    status, (_, *calls, end) = await shown_by(*endpoint_of(vllm), "--reply-tokens", 30, "--seed", 5)
+    assert status == 0
+    assert any("in segment 1" in call and "前情回顾" in call for call in calls) and re.search(r"[2-9] segments", end)
+
+
+async def test_what_a_terminal_would_obey_is_written_out(vllm):
+    vllm.answer = lambda prompt: "\x1b[31m我是好人"
+    _, shown = await shown_by(*endpoint_of(vllm))
+    assert r"[reply] \x1b[31m我是好人" in "\n".join(shown) and "\x1b" not in "\n".join(shown)
+
+
+async def test_players_that_need_no_model_are_shown_by_what_they_decide(vllm):
+    _, (_, *decisions, end) = await shown_by(*endpoint_of(vllm), "--players", "wolf=policy,good=scripted")
+    assert sum("[reply]" in decision for decision in decisions) == len(vllm.exchanges)
+    assert any("(BrainPlayer) speech: " in decision for decision in decisions)
+    assert "(scripted): 0 model calls" in end
+
+
+def resources_at(endpoint, run_name):
+    return PolicyResources(run_name=run_name, version=2, endpoint=endpoint, model="policy")
+
+
+async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, client, vllm):
+    for resources in (resources_at("http://127.0.0.1:1/v1", "older"), resources_at(vllm.endpoint, "newer")):
+        await client.update_resources(resources.resources_id, resources.encode())
+    before = list(await client.query_resources())
+    status, shown = await shown_by("--store", hub.url, "--reply-tokens", 30)
+    assert status == 0 and '"run_name": "newer"' in shown[0] and len(vllm.exchanges) > 10
+    assert list(await client.query_resources()) == before
+    assert not list(await client.query_rollouts()) and not list(await client.query_workers())
+
+
+async def add_foreign_resources(client):
+    await client.update_resources("somebody-elses", {"main": LLM(endpoint="http://x/v1", model="m")})
+
+
+async def add_nothing(client):
+    pass
+
+
+@pytest.mark.parametrize(("prepare", "reason"), [
+    (add_nothing, r"the hub at \S+ has no resources yet: start .*--endpoint"),
+    (add_foreign_resources, "'somebody-elses' were not published by algo"),
+])  # fmt: skip
+async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, capsys, prepare, reason):
+    await prepare(client)
+    assert await shown_by("--store", hub.url) == (1, [])
+    assert re.fullmatch(f"error: .*{reason}.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (("--tokenizer", "/nowhere"), "/nowhere, named with --tokenizer"),
+    (("--context-tokens", 300, "--reply-tokens", 40), "tokens too many"),
+    (("--context-tokens", 40, "--reply-tokens", 40), "must be smaller than context_tokens"),
+    (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),
+    (("--model", "other"), "serves policy, not 'other'"),
+])  # fmt: skip
+async def test_a_game_that_cannot_be_played_is_told_in_one_line(vllm, capsys, arguments, reason):
+    status, _ = await shown_by(*endpoint_of(vllm), *arguments)
+    error = capsys.readouterr().err
+    assert status == 1 and error.startswith("error: ") and reason in error and "Traceback" not in error
+
+
+async def test_a_game_that_is_left_leaves_nothing_behind(vllm):
+    vllm.gate.clear()
+    playing = asyncio.create_task(shown_by(*endpoint_of(vllm)))
+    await vllm.asked.wait()
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert not Player._class_post_reply_hooks
+    assert not [task for task in asyncio.all_tasks() if "/runners/werewolf/" in task.get_coro().cr_code.co_filename]
+
+
+async def test_ctrl_c_ends_it_without_a_traceback(vllm):
+    vllm.gate.clear()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "runners.werewolf", "--dry-run", "--log-level", "ERROR", *endpoint_of(vllm),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    await vllm.asked.wait()
+    process.send_signal(signal.SIGINT)
+    _, errors = await process.communicate()
+    assert process.returncode == 130 and "the game was left" in errors.decode() and b"Traceback" not in errors
+
+
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (["--preset", "9p"], "--preset: only with --dry-run"),
+    (["--dry-run", "--thinking", "--model", "m"], "--model, --thinking: only with --endpoint"),
+    (["--dry-run", "--endpoint", "http://x"], "--endpoint needs --model"),
+    (["--dry-run", "--players", "wolf=policy"], "name one for each side"),
+])  # fmt: skip
+def test_options_that_would_do_nothing_are_refused(capsys, arguments, reason):
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments)
+    assert reason in capsys.readouterr().err
+
+
+def test_the_commands_do_not_get_into_each_others_way():
+    options = parse_arguments(["play", "--preset", "9p", "--seed", str(random.Random(1).randrange(99))])
+    assert options.run is not None and options.preset == "9p" and not options.dry_run
