@@ -65,7 +65,7 @@ def set_up_logging(level: str, file: Path) -> None:
     line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
     handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
     logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
-    for noisy in ("httpx", "agentlightning", "ray", "verl"):
+    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

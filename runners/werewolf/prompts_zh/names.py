@@ -1,4 +1,4 @@
-"""What everything is called: roles, sides, phases, results, choices; and the words of a decision line.
+"""What everything is called: roles, sides, results, choices; and the words of a decision line.
 
 Questions list these words and ``replies`` reads them, so what is offered is what is understood.
 """
@@ -6,7 +6,7 @@ Questions list these words and ``replies`` reads them, so what is offered is wha
 import re
 from collections.abc import Iterable, Mapping
 
-from runners.werewolf.game import Choice, Decision, Option, Phase, Result, Role, Side
+from runners.werewolf.game import Choice, Decision, Option, Result, Role, Side
 
 REFEREE = "【裁判】"
 """How every line of the referee begins, and no other."""
@@ -23,29 +23,6 @@ ROLE_NAMES: Mapping[Role, str] = {
     Role.WITCH: "女巫",
     Role.HUNTER: "猎人",
     Role.GUARD: "守卫",
-}
-PHASE_NAMES: Mapping[Phase, str] = {
-    Phase.NIGHTFALL: "天黑",
-    Phase.WOLF_TALK: "狼人商议",
-    Phase.NIGHT_ACTIONS: "夜间行动",
-    Phase.WITCH_ACTION: "女巫用药",
-    Phase.DAWN: "天亮",
-    Phase.SIGN_UP: "上警",
-    Phase.CAMPAIGN: "警上发言",
-    Phase.SHERIFF_VOTE: "警长投票",
-    Phase.SHERIFF_PK_SPEECH: "警长PK发言",
-    Phase.SHERIFF_PK_VOTE: "警长PK投票",
-    Phase.ANNOUNCEMENT: "公布死讯",
-    Phase.AFTERMATH: "死后结算",
-    Phase.LAST_WORDS: "遗言",
-    Phase.SHOT: "开枪",
-    Phase.BADGE: "移交警徽",
-    Phase.SPEAKING_ORDER: "决定发言顺序",
-    Phase.DISCUSSION: "白天发言",
-    Phase.EXILE_VOTE: "放逐投票",
-    Phase.PK_SPEECH: "PK发言",
-    Phase.PK_VOTE: "PK投票",
-    Phase.GAME_OVER: "游戏结束",
 }
 RESULT_NAMES: Mapping[Result, str] = {
     Result.WOLF: "狼人阵营胜利",

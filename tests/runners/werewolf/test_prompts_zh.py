@@ -27,7 +27,6 @@ from runners.werewolf.game import (
 )
 from runners.werewolf.prompts_zh.names import (
     OPTION_WORDS,
-    PHASE_NAMES,
     REFEREE,
     RESULT_NAMES,
     ROLE_NAMES,
@@ -74,7 +73,7 @@ ALL_PRESETS = (*PRESETS.values(), STRICT, EXPLOSIVE)
 
 def test_every_name_is_there():
     assert set(SIDE_NAMES) == set(Side) and set(ROLE_NAMES) == set(Role)
-    assert set(PHASE_NAMES) == set(Phase) and set(RESULT_NAMES) == set(Result)
+    assert set(RESULT_NAMES) == set(Result)
     assert set(BADGE_LOST_REASONS) == set(BadgeLost) and set(OPTION_WORDS) == set(Option)
 
 
