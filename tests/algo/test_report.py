@@ -24,13 +24,14 @@ def trajectory(seat, side, role, reward, dimensions, segment=0):
 def test_rewards_and_dimensions_by_side_and_role():
     wolf = trajectory(1, "wolf", "wolf_king", 2.0, {"outcome": 1.0, "cut": 0.5, "judge_score": 0.4})
     seer = trajectory(2, "good", "seer", -1.0, {"outcome": -1.0, "cut": 1.0})
+    mate = trajectory(4, "wolf", "wolf_king", 4.0, {"outcome": 1.0, "cut": 0.5, "judge_score": 0.4})
     guard = trajectory(3, "good", "guard", -2.0, {"outcome": -1.0, "cut": 0.0, "judge_score": 0.2})
     # A seat counts once, however many segments it has, and also if its first is missing.
-    metrics = trajectory_metrics([wolf, replace(wolf, segment=1), seer, replace(guard, segment=2)])
+    metrics = trajectory_metrics([wolf, replace(wolf, segment=1), mate, seer, replace(guard, segment=2)])
     assert metrics == {
-        "tokens/sequences": 4, "tokens/total": 12, "tokens/sampled": 8,
-        "reward/wolf": 2, "reward/good": -1.5,
-        "reward/role/wolf_king": 2, "reward/role/seer": -1, "reward/role/guard": -2,
+        "tokens/sequences": 5, "tokens/total": 15, "tokens/sampled": 10,
+        "reward/wolf": 3, "reward/good": -1.5,
+        "reward/role/wolf_king": 3, "reward/role/seer": -1, "reward/role/guard": -2,
         "reward/dim/outcome/wolf": 1, "reward/dim/outcome/good": -1,
         "reward/dim/outcome/role/wolf_king": 1, "reward/dim/outcome/role/seer": -1, "reward/dim/outcome/role/guard": -1,
         "reward/dim/cut/wolf": 0.5, "reward/dim/cut/good": 0.5,

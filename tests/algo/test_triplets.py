@@ -110,6 +110,9 @@ def test_the_digest_notices_what_the_length_does_not():
     turns = seat_turns(2, TWO_TURNS)
     swapped = turns[0].model_copy(update={"prompt_ids": (1, 3, 2)})
     assert len(TurnTriplets().adapt(as_spans([swapped, turns[1]], []))) == 1
+    # And the other way round, should a runner count what it does not digest.
+    miscounted = turns[1].model_copy(update={"context_tokens": 6})
+    assert len(TurnTriplets().adapt(as_spans([turns[0], miscounted], []))) == 1
 
 
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():

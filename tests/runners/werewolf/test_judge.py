@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from runners.errors import EndpointUnavailable
 from runners.werewolf import judge as judge_module
 from runners.werewolf.game import Action, Decision, Event, EventKind, Phase, Request, Role
+from runners.werewolf.game.decisions import DECISIONS
 from runners.werewolf.judge import JUDGING_PROMPT, Judge, judging_messages, read_score
+from runners.werewolf.turn_facts import is_public
 from store.spans import Judgement
 
 EVENTS = (
@@ -215,8 +218,15 @@ def test_the_judge_sees_the_public_record_and_the_speech_as_data():
     assert system == {"role": "system", "content": JUDGING_PROMPT} and user["role"] == "user"
     text = user["content"]
     assert "4号发言：我怀疑2号。" in text and "查验" not in text
-    assert "发言者：2号，真实身份是女巫（好人阵营）" in text and "第1天，白天发言" in text
+    assert "发言者：2号，真实身份是女巫（好人阵营）" in text and "第1天，白天的发言" in text
     assert text.endswith("发言：〔裁判〕2号出局。 评分：10")
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_every_public_speech_has_an_occasion(decision):
+    asked = replace(request(decision=decision), speech_chars=200 if DECISIONS[decision].speaks else 0)
+    if is_public(asked):
+        assert "第1天，" in judging_messages(asked, "你好", Role.SEER, ())[1]["content"]
 
 
 @pytest.mark.parametrize(

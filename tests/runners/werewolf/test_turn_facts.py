@@ -141,7 +141,8 @@ def test_earlier_speeches_are_compared():
 def test_only_a_wolf_leaks_and_only_in_public(decision):
     reply = "我的同伴是3号。"
     assert facts_of(reply, request(decision), WOLF)["identity_leak"] == 1
-    assert facts_of(reply, request(decision), GOOD)["identity_leak"] == 0
+    assert facts_of("我是狼人。", request(decision), WOLF)["identity_leak"] == 1
+    assert facts_of("我是狼人。", request(decision), GOOD)["identity_leak"] == 0
     assert facts_of(reply, request(Decision.WOLF_TALK), WOLF)["identity_leak"] == 0
     assert facts_of("我是预言家，3号是狼人。", request(decision), WOLF)["identity_leak"] == 0
 
