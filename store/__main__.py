@@ -76,7 +76,7 @@ def _serve_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
-    parser.add_argument("--port", type=int, default=4747, help="port to listen on (%(default)s)")
+    parser.add_argument("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
     parser.add_argument(
         "--db",
         type=Path,
@@ -97,7 +97,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     door.add_argument("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
     door.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
     door.add_argument(
-        "--max-request-mb", type=float, default=64, metavar="MB", help="largest request, unpacked (%(default)s)"
+        "--max-request-mb", type=_positive, default=64, metavar="MB", help="largest request, unpacked (%(default)s)"
     )
     door.add_argument(
         "--cors-origin",
@@ -125,6 +125,22 @@ def _serve_parser() -> argparse.ArgumentParser:
     )
     stock.add_argument("--n-workers", type=int, default=1, help="processes, for --backend mongo (%(default)s)")
     return parser
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
 
 
 def _tracker(names: Sequence[str] | None, n_workers: int):

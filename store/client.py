@@ -20,6 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
 
+from store.auth import TOKEN_VARIABLE, check_token, read_token
+
 logger = logging.getLogger(__name__)
 
 AttemptKey = tuple[str, str]
@@ -36,24 +38,41 @@ class StoreUnreachable(ConnectionError):
     """The hub did not answer for as long as we were told to wait; the message names address and remedy."""
 
 
-def connect(url: str, patience_seconds: float = 120.0) -> "PatientStoreClient":
-    """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``patience_seconds``."""
-    return PatientStoreClient(url, patience_seconds)
+class StoreRefused(StoreUnreachable):
+    """The hub answers, but wants another token; waiting does not help."""
+
+
+def connect(url: str, patience_seconds: float = 120.0, token: str | None = None) -> "PatientStoreClient":
+    """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``patience_seconds``.
+
+    token: what the hub wants from those who use it; None takes it from ``AGL_TOKEN``, where there may be none.
+    """
+    return PatientStoreClient(url, patience_seconds, token)
 
 
 class PatientStoreClient(LightningStoreClient):
     """The stock client with a patient retry schedule, a reachability check and a bulk span upload."""
 
-    def __init__(self, url: str, patience_seconds: float = 120.0):
+    def __init__(self, url: str, patience_seconds: float = 120.0, token: str | None = None):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
         if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
             raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
         super().__init__(url, retry_delays=_RETRY_DELAYS, health_retry_delays=_delays_within(patience_seconds))
         self.patience_seconds = patience_seconds
+        self._token = read_token() if token is None else check_token(token, "the hub's token")
+
+    async def _get_session(self) -> aiohttp.ClientSession:
+        session = await super()._get_session()
+        if self._token is not None:
+            session.headers["Authorization"] = f"Bearer {self._token}"
+        return session
 
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
-        """Return once the hub answers its health check. Raises StoreUnreachable after the patience is spent."""
+        """Return once the hub answers its health check and lets us in.
+
+        Raises StoreUnreachable after the patience is spent, StoreRefused at once.
+        """
         patience = self.patience_seconds if patience_seconds is None else patience_seconds
         deadline = time.monotonic() + patience
         session = await self._get_session()
@@ -61,9 +80,13 @@ class PatientStoreClient(LightningStoreClient):
             try:
                 async with session.get(f"{self.server_address}/health") as response:
                     response.raise_for_status()
-                    if attempt:
-                        logger.info("the hub at %s answers", self.server_address_root)
-                    return
+                # The health check is open to everybody; any other cheap question shows whether we may ask.
+                async with session.get(f"{self.server_address}/resources/latest") as response:
+                    self._check_admission(response)
+                    response.raise_for_status()
+                if attempt:
+                    logger.info("the hub at %s answers", self.server_address_root)
+                return
             except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
                 if time.monotonic() + delay > deadline:
                     raise StoreUnreachable(
@@ -73,6 +96,13 @@ class PatientStoreClient(LightningStoreClient):
                 if attempt == 0:
                     logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, patience)
                 await asyncio.sleep(delay)
+
+    def _check_admission(self, response: aiohttp.ClientResponse) -> None:
+        if response.status == 401:
+            problem = "wants a token" if self._token is None else "does not accept our token"
+            raise StoreRefused(
+                f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to what its --token-file holds"
+            )
 
     async def upload_spans(self, spans: Sequence[Span]) -> set[AttemptKey]:
         """Store spans in bulk; sending a span again is harmless, its id makes it the same span.
@@ -111,7 +141,7 @@ class PatientStoreClient(LightningStoreClient):
         return any(attempt.attempt_id == attempt_id for attempt in attempts)
 
     async def _post_spans(self, by_attempt: dict[AttemptKey, list[Span]]) -> bool:
-        """One bulk request; False when the hub answers with a server error. Outages are waited out."""
+        """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
         deadline = time.monotonic() + self.patience_seconds
@@ -119,6 +149,9 @@ class PatientStoreClient(LightningStoreClient):
             session = await self._get_session()
             try:
                 async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
+                    self._check_admission(response)
+                    if response.status == 404:  # our own hub's answer, where the stock one answers 500
+                        return False
                     if 400 <= response.status < 500:
                         raise StoreUnreachable(
                             f"the hub at {self.server_address_root} does not take spans: it answers "

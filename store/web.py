@@ -1,5 +1,6 @@
 """What stands between the network and the stock server: size limits, clear refusals, no traceback in any answer."""
 
+import asyncio
 import gzip
 import io
 import logging
@@ -39,7 +40,7 @@ def protect(
         app.add_exception_handler(error_type, _refuse_with(status))
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     # What is added last is outermost. CORS comes before authentication, since browsers ask for it without a token.
-    app.add_middleware(HiddenTracebacks)
+    app.add_middleware(CalmAnswers)
     app.add_middleware(LimitedBody, largest_bytes=largest_request_bytes)
     if token is not None:
         app.add_middleware(BearerAuthentication, token=token, open_path=HEALTH_PATH)
@@ -139,23 +140,28 @@ class _Refused(Exception):
         self.status = status
 
 
-class HiddenTracebacks:
-    """ASGI middleware: what the stock server answers to an unforeseen error stays in the hub's log."""
+class CalmAnswers:
+    """ASGI middleware: no traceback leaves the hub, and a request that hangs when it stops gets an answer, too."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and the answer back, unless it is a 500."""
-        replaced = False
+        begun = replaced = False
 
         async def send_on(message: Message) -> None:
-            nonlocal replaced
+            nonlocal begun, replaced
             if message["type"] == "http.response.start" and message["status"] == 500:
                 replaced = True
                 answer = JSONResponse({"detail": "internal error; the hub's log says more"}, status_code=500)
                 await answer(scope, receive, send)
             elif not replaced:
                 await send(message)
+            begun = True
 
-        await self._app(scope, receive, send_on)
+        try:
+            await self._app(scope, receive, send_on)
+        except asyncio.CancelledError:  # only the server cancels a request, and only when it stops
+            if not begun:
+                await JSONResponse({"detail": "the hub is stopping"}, status_code=503)(scope, receive, send)

@@ -1,0 +1,286 @@
+"""The hub as a process: kill -9 in the middle of everything, clean ends, one line for what cannot work."""
+
+import asyncio
+import random
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+
+import aiohttp
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from conftest import free_port
+from fakes import make_result, make_turn
+from hub_process import HubProcess, run_command
+
+from store.client import connect
+from store.spans import to_span
+from store.sqlite.lightning_store import IDEMPOTENCY_KEY
+
+NOW = 1_700_000_000.0
+TURNS = 6
+GAMES = 60
+RUNNERS = 4
+SECONDS = 100
+
+
+@pytest.fixture
+async def hub(tmp_path):
+    hub = HubProcess(tmp_path)
+    await hub.start()
+    yield hub
+    hub.kill()
+
+
+@pytest.fixture
+async def client(hub):
+    client = connect(hub.url, patience_seconds=60)
+    yield client
+    await client.close()
+
+
+def spans_of(rollout, numbers):
+    ids = dict(rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id)
+    return [
+        to_span(make_turn(turn=n), **ids, sequence_id=n + 1, start_time=NOW, end_time=NOW + 1)
+        if n < TURNS
+        else to_span(make_result(), **ids, sequence_id=n + 1, start_time=NOW, end_time=NOW + 1)
+        for n in numbers
+    ]
+
+
+async def eventually(condition, what):
+    deadline = time.monotonic() + SECONDS
+    while not await condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.05)
+
+
+async def insist(call):
+    """Make a call again whose answer broke off halfway, which the stock client gives up on."""
+    while True:
+        try:
+            return await call()
+        except aiohttp.ClientPayloadError:
+            await asyncio.sleep(0)
+
+
+class Traffic:
+    """An algorithm and some runners at work, who note what the hub has acknowledged."""
+
+    def __init__(self, client):
+        self.client = client
+        self.enqueued = {}  # input -> rollout id
+        self.stored = Counter()  # attempt -> spans
+        self.finished = {}  # rollout id -> attempt id
+        self.acknowledged = asyncio.Semaphore(0)
+
+    async def enqueue(self):
+        config = RolloutConfig(unresponsive_seconds=1, max_attempts=50, retry_condition=["unresponsive", "timeout"])
+        for first in range(0, GAMES, 3):
+            tasks = [
+                EnqueueRolloutRequest(input=n, config=config, metadata={IDEMPOTENCY_KEY: f"game-{n}"})
+                for n in range(first, first + 3)
+            ]
+            rollouts = await insist(partial(self.client.enqueue_many_rollouts, tasks))
+            self.enqueued |= {rollout.input: rollout.rollout_id for rollout in rollouts}
+            self.acknowledged.release()
+
+    async def run(self, worker_id):
+        while len(self.finished) < GAMES:
+            rollout = await self.client.dequeue_rollout(worker_id=worker_id)
+            if rollout is None:
+                await asyncio.sleep(0.05)
+                continue
+            self.acknowledged.release()
+            key = (rollout.rollout_id, rollout.attempt.attempt_id)
+            for numbers in (range(0, 3), range(3, TURNS + 1)):
+                if await self.client.upload_spans(spans_of(rollout, numbers)):
+                    raise AssertionError(f"the hub has lost {key}")
+                self.stored[key] += len(numbers)
+                self.acknowledged.release()
+            attempt = await insist(partial(self.client.update_attempt, *key, status="succeeded"))
+            if attempt.status == "succeeded":
+                assert rollout.rollout_id not in self.finished
+                self.finished[rollout.rollout_id] = key[1]
+            self.acknowledged.release()
+
+
+@pytest.mark.parametrize("seed", [7])
+async def test_kill_9_in_the_middle_of_everything_loses_and_doubles_nothing(tmp_path, seed):
+    await play_with_kills(tmp_path, random.Random(seed), kills=6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+async def test_kill_9_many_times(tmp_path, seed):
+    await play_with_kills(tmp_path, random.Random(seed), kills=25)
+
+
+async def play_with_kills(folder, chance, kills):
+    hub = HubProcess(folder)
+    await hub.start()
+    client = connect(hub.url, patience_seconds=60)
+    traffic = Traffic(client)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(traffic.enqueue())
+            for n in range(RUNNERS):
+                group.create_task(traffic.run(f"runner-{n}"))
+            for _ in range(kills):
+                for _ in range(chance.randint(1, 200 // kills)):
+                    await traffic.acknowledged.acquire()
+                for _ in range(chance.randint(0, 30)):  # a few more turns of the loop, with requests on their way
+                    await asyncio.sleep(0)
+                hub.kill()
+                await hub.start()
+        rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
+        assert sorted(rollout.input for rollout in rollouts.values()) == list(range(GAMES))
+        assert {rollout.input: rollout_id for rollout_id, rollout in rollouts.items()} == traffic.enqueued
+        assert {rollout.status for rollout in rollouts.values()} == {"succeeded"}
+        assert {r: rollout.attempt.attempt_id for r, rollout in rollouts.items()} == traffic.finished
+        for (rollout_id, attempt_id), count in traffic.stored.items():
+            spans = await client.query_spans(rollout_id, attempt_id)
+            assert [span.sequence_id for span in spans][:count] == list(range(1, count + 1))
+        for rollout_id, attempt_id in traffic.finished.items():
+            assert len(await client.query_spans(rollout_id, attempt_id)) == TURNS + 1
+        assert await client.dequeue_rollout() is None
+    finally:
+        await client.close()
+        hub.kill()
+
+
+async def test_what_waits_keeps_its_order_over_a_restart(hub, client):
+    for first in range(0, 30, 10):
+        await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(first, first + 10)])
+    hub.kill()
+    await hub.start()
+    assert [rollout.input for rollout in await client.dequeue_many_rollouts(limit=99)] == list(range(30))
+
+
+async def test_a_game_whose_runner_died_with_the_hub_is_played_again(hub, client):
+    config = RolloutConfig(unresponsive_seconds=0.2, max_attempts=2, retry_condition=["unresponsive"])
+    await client.enqueue_rollout(input=1, config=config)
+    first = await client.dequeue_rollout()
+    hub.kill()
+    await hub.start()
+
+    async def given_out_again():
+        again = await client.dequeue_rollout()
+        return again is not None and (again.rollout_id, again.attempt.sequence_id) == (first.rollout_id, 2)
+
+    await eventually(given_out_again, "the game never came back")
+
+
+async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client):
+    config = RolloutConfig(timeout_seconds=0.1, max_attempts=2, retry_condition=["timeout"])
+    await client.enqueue_rollout(input=1, config=config)
+    await client.dequeue_rollout()
+
+    async def noticed():
+        with sqlite3.connect(f"file:{hub.database}?mode=ro", uri=True) as looking_on:
+            return looking_on.execute("SELECT status FROM rollouts").fetchall() == [("requeuing",)]
+
+    await eventually(noticed, "nobody noticed")
+
+
+async def test_one_forgotten_game_does_not_cost_the_others_their_spans(hub, client):
+    await client.enqueue_rollout(input=1)
+    known = await client.dequeue_rollout()
+    forgotten = known.model_copy(
+        update={"rollout_id": "ro-gone", "attempt": known.attempt.model_copy(update={"rollout_id": "ro-gone"})}
+    )
+    refused = await client.upload_spans([*spans_of(forgotten, range(3)), *spans_of(known, range(3))])
+    assert refused == {("ro-gone", known.attempt.attempt_id)}
+    assert len(await client.query_spans(known.rollout_id)) == 3
+
+
+async def test_an_unknown_game_is_none_at_once(hub, client):
+    assert await asyncio.wait_for(client.get_rollout_by_id("ro-gone"), 20) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_ends_in_good_order_although_a_request_hangs(hub, client, number):
+    rollout = await client.enqueue_rollout(input=1)
+
+    async def wait_for_ever():
+        async with aiohttp.ClientSession() as session:
+            waits = session.post(f"{hub.url}/v1/agl/waits/rollouts", json={"rollout_ids": [rollout.rollout_id]})
+            async with waits as response:
+                return response.status
+
+    hanging = asyncio.create_task(wait_for_ever())
+    await client.get_latest_resources()  # sent later, answered: the other one has arrived
+    assert await asyncio.to_thread(hub.stop, number) == 0
+    assert await hanging == 503
+    files = sorted(file.name for file in hub.database.parent.iterdir())
+    assert files == ["hub.log", "hub.sqlite3", "hub.sqlite3.lock"]
+    log = hub.log.read_text()
+    assert "Traceback" not in log and "the hub has stopped" in log
+
+
+async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tmp_path):
+    status, said = run_command("--port", str(hub.port), "--db", str(tmp_path / "other.sqlite3"))
+    assert status == 1 and re.search(rf"^python -m store: .*port {hub.port}: the port is in use.*--port\n$", said)
+    assert not (tmp_path / "other.sqlite3").exists()
+    status, said = run_command("--port", "0", "--db", str(hub.database))
+    assert status == 1 and re.search(r"^python -m store: another hub is using .*hub.sqlite3.*\n$", said)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--db", "/proc/nowhere/hub.sqlite3"], "cannot write /proc/nowhere/hub.sqlite3.lock: No such file"),
+        (["--db", __file__], "cannot use the database .*: file is not a database"),
+        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1 port"),
+        (["--host", "no such host"], "cannot listen on no such host port"),
+        (["--port", "99999"], "error: argument --port: '99999' is not a number from 0 to 65535"),
+        (["--token-file", "/nonexistent"], "cannot read the token file /nonexistent: No such file"),
+        (["--certificate", "/nonexistent"], "--certificate and --key go together"),
+        (["--certificate", "/nonexistent", "--key", "/nonexistent"], "cannot use the certificate /nonexistent"),
+        (["--n-workers", "2"], "--n-workers works with --backend mongo only"),
+        (["--backend", "mongo"], "backend mongo needs a package: pip install pymongo"),
+        (["--max-request-mb", "-1"], "error: argument --max-request-mb: '-1' is not a positive number"),
+    ],
+)
+def test_what_cannot_work_is_one_line(tmp_path, options, message):
+    defaults = ["--port", str(free_port()), "--db", str(tmp_path / "hub.sqlite3")]
+    status, said = run_command(*defaults, *options)
+    assert status in (1, 2)
+    last = said.splitlines()[-1]
+    assert re.search(rf"^python -m store: {message}", last), said
+    assert "Traceback" not in said
+
+
+async def test_the_stock_memory_backend_forgets(tmp_path):
+    hub = HubProcess(tmp_path, "--backend", "memory")
+    await hub.start()
+    client = connect(hub.url, patience_seconds=60)
+    rollout = await client.enqueue_rollout(input=1)
+    assert (await client.get_rollout_by_id(rollout.rollout_id)).input == 1
+    assert hub.stop() == 0
+    await hub.start()
+    assert (await client.query_rollouts()).total == 0
+    assert not hub.database.exists()
+    await client.close()
+    hub.kill()
+
+
+async def test_the_port_is_free_again_at_once(hub):
+    hub.kill()
+    with socket.create_server(("127.0.0.1", hub.port)):
+        pass
+
+
+def test_the_command_as_one_types_it(tmp_path):
+    said = subprocess.run([sys.executable, "-m", "store", "--help"], capture_output=True, text=True, check=True).stdout
+    for option in ("--host", "--port", "--db", "--token-file", "--keep-games", "--backend", "openssl rand"):
+        assert option in said
+    wrong = subprocess.run([sys.executable, "-m", "store", "--prot", "1"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "--prot" in wrong.stderr
