@@ -20,6 +20,7 @@ from rich.table import Table
 from algo.games import PlayedGames, Progress
 from algo.trajectories import SeatTrajectory
 from algo.triplets import FinishedGame
+from store.schema import TRAINED_POLICY
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
         "turns/per_game": fmean(game.result.turns for game in games),
         "turns/stored": float(played.turns_stored),
         "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
-        "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
+        # Of the policy: what opponents do badly is no news of it.
+        "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats if seat.policy == TRAINED_POLICY)),
     }
     segments = [seat.segments for seat in seats if seat.turns]
     if segments:

@@ -46,7 +46,8 @@ def vllm_command(config: Config) -> list[str]:
         # Sampling defaults in the model folder would change the distribution unasked.
         "--generation-config": "vllm",
     }
-    flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
+    # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
+    flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
     if config.training.device == "cpu":
         # Unlike VLLM_CPU_KVCACHE_SPACE this takes fractions of a GiB. One engine process instead of an
         # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.

@@ -178,7 +178,8 @@ class SeatResult(BaseModel):
     turns: model calls made; invalid_turns: those whose reply could not be used.
     segments: growing sequences that the seat's turns make up; more than one when the context was spent.
     decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
-    defaulted_decisions: decisions taken by the declared default action.
+    reasked_decisions: decisions whose question was put a second time; defaulted_decisions: those of them that were
+        then taken by the declared default action.
     facts: means of the turns' facts (``TURN_FACTS``); empty for a seat without model turns.
     """
 
@@ -194,6 +195,7 @@ class SeatResult(BaseModel):
     invalid_turns: int
     segments: int
     decisions: int
+    reasked_decisions: int
     defaulted_decisions: int
     facts: Facts = Field(default_factory=dict)
 

@@ -49,6 +49,7 @@ def make_result(result="wolf"):
         invalid_turns=1,
         segments=1,
         decisions=2,
+        reasked_decisions=0,
         defaulted_decisions=0,
     )
     return ResultSpan(

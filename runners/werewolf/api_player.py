@@ -50,14 +50,14 @@ class ApiPlayer(Player):
         self._known += news
         history = list(said_lines(self._history(len(news))))
         question = render_question(request)
-        for _ in ("first", "re-ask"):
+        for is_reask in (False, True):
             reply = await self._model.ask(await self._messages(history, question))
             try:
-                return Decided(parse_reply(reply, request))
+                return Decided(parse_reply(reply, request), reasked=is_reask)
             except ReplyError as error:
                 history += [*said_lines(question), answer_line(self.seat, reply)]
                 question = render_reply_error(error, request)
-        return Decided(request.default, defaulted=True)
+        return Decided(request.default, reasked=True, defaulted=True)
 
     def _history(self, news: int) -> str:
         """The game so far, within the bound if a recap can do that. news: how many known events are new."""

@@ -43,9 +43,15 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A player's answer. defaulted: no reply could be used, so the declared default action was taken."""
+    """A player's answer.
+
+    reasked: the question was put a second time. defaulted: no reply could be used then either, so the declared
+        default action was taken.
+    turns: calls of the trained policy; none for other players.
+    """
 
     action: Action
+    reasked: bool = False
     defaulted: bool = False
     turns: tuple[ModelTurn, ...] = ()
 
@@ -124,8 +130,8 @@ class PolicyPlayer(Player):
                 content = question = render_reply_error(error, request)
             else:
                 turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, None))
-                return Decided(action, turns=tuple(turns))
-        return Decided(request.default, defaulted=True, turns=tuple(turns))
+                return Decided(action, reasked=is_reask, turns=tuple(turns))
+        return Decided(request.default, reasked=True, defaulted=True, turns=tuple(turns))
 
     async def _ask(self, content: str, question: str) -> ChatResponse:
         """Continue the conversation with ``content``; if that does not fit, start afresh from a recap.

@@ -121,6 +121,7 @@ class _Table:
         self._said: dict[int, list[str]] = {seat: [] for seat in players}
         self._segments = dict.fromkeys(players, 0)
         self._decisions = dict.fromkeys(players, 0)
+        self._reasked = dict.fromkeys(players, 0)
         self._defaulted = dict.fromkeys(players, 0)
         self._wolves = frozenset(seat for seat, role in self._roles.items() if role.side is Side.WOLF)
         self.public_hub = MsgHub(list(players.values()), enable_auto_broadcast=False)
@@ -161,6 +162,7 @@ class _Table:
         for turn in decided.turns:
             self._record(state, request, turn, "" if turn.error else decided.action.text)
         self._decisions[request.seat] += 1
+        self._reasked[request.seat] += decided.reasked
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
 
@@ -240,6 +242,7 @@ class _Table:
             invalid_turns=sum(turn["invalid"] == 1.0 for turn in facts),
             segments=self._segments[seat],
             decisions=self._decisions[seat],
+            reasked_decisions=self._reasked[seat],
             defaulted_decisions=self._defaulted[seat],
             facts={name: fmean(turn[name] for turn in facts) for name in TURN_FACTS} if facts else {},
         )

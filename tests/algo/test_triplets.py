@@ -29,6 +29,7 @@ def seat_result(seat, side="good", outcome=-1.0, turns=2, invalid=0):
         invalid_turns=invalid,
         segments=1,
         decisions=turns - invalid,
+        reasked_decisions=0,
         defaulted_decisions=0,
     )
 

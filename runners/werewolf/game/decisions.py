@@ -148,13 +148,13 @@ def legal(request: Request, action: Action) -> bool:
     """Whether ``action`` answers ``request`` within the rules."""
     # Of the same type, since "explode" equals Option.EXPLODE and True equals 1, and neither is a choice.
     chosen = any(action.choice == choice and type(action.choice) is type(choice) for choice in choices(request))
-    return chosen and (request.speaks or not action.text)
+    return chosen and len(action.text) <= request.speech_chars
 
 
 def check(request: Request, action: Action) -> None:
     """Raise IllegalAction, naming the seat, the action and what is legal, unless ``action`` is legal."""
     if not legal(request, action):
-        speech = "speech allowed" if request.speaks else "no speech"
+        speech = f"speech of at most {request.speech_chars} characters allowed" if request.speaks else "no speech"
         raise IllegalAction(
             f"seat {request.seat} may not answer {request.decision.value} with {action}; "
             f"legal: {[getattr(choice, 'value', choice) for choice in choices(request)]}, {speech}"

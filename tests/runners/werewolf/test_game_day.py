@@ -4,7 +4,19 @@ import pytest
 from game_playing import SEVEN, TINY, deck
 from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
-from runners.werewolf.game import Action, Decision, EventKind, GameState, IllegalAction, Option, Phase, apply, new_game
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    EventKind,
+    GameState,
+    IllegalAction,
+    Option,
+    Phase,
+    apply,
+    legal,
+    new_game,
+    pending,
+)
 
 SHERIFF_6 = "sign_up: 6=run\ncampaign:"
 TINY_DEAL = deck(wolf=1, seer=1, villager=3)
@@ -133,8 +145,16 @@ def test_the_sheriff_closes_the_discussion_and_may_name_whom_it_wants_exiled():
 
 def test_a_speech_has_no_target():
     state = until(seven(""), Phase.DISCUSSION)
-    with pytest.raises(IllegalAction, match=r"legal: \[None\], speech allowed"):
+    with pytest.raises(IllegalAction, match=r"legal: \[None\], speech of at most 200 characters"):
         apply(state, {asked(state)[0]: Action(choice=2)})
+
+
+def test_a_speech_longer_than_is_heard_is_refused():
+    state = until(seven(""), Phase.DISCUSSION)
+    (request,) = pending(state)
+    assert legal(request, Action(text="好" * request.speech_chars))
+    with pytest.raises(IllegalAction, match="speech of at most 200 characters"):
+        apply(state, {request.seat: Action(text="好" * (request.speech_chars + 1))})
 
 
 # --- exile vote -------------------------------------------------------------------------------------------------------

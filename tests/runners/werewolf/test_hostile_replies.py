@@ -151,13 +151,14 @@ async def test_hostile_replies_neither_crash_nor_stall_a_game(preset_name):
         assert result.result in ("wolf", "good", "draw") and result.turns == len(turns)
         assert sum(seat.decisions for seat in result.seats) == len(decisions)
         assert sum(seat.invalid_turns for seat in result.seats) == sum(not turn.valid for turn in turns)
+        assert sum(seat.reasked_decisions for seat in result.seats) == sum(made.reasked for _, made, _ in decisions)
         assert sum(seat.defaulted_decisions for seat in result.seats) == sum(made.defaulted for _, made, _ in decisions)
         for request, made, replies in decisions:
             meanings = [meaning(text, request) for text in replies]
             assert 1 <= len(replies) <= 2 and legal(request, made.action)
             # Asked again only after an invalid reply; each recorded as what it was; the last usable one counts.
             assert [turn.error for turn in made.turns] == [m if isinstance(m, str) else None for m in meanings]
-            assert (len(replies) == 2) == isinstance(meanings[0], str)
+            assert made.reasked == (len(replies) == 2) == isinstance(meanings[0], str)
             assert made.defaulted == isinstance(meanings[-1], str)
             assert made.action == (request.default if made.defaulted else meanings[-1])
             errors.update(m for m in meanings if isinstance(m, str))
