@@ -15,6 +15,7 @@ Scalar: TypeAlias = type[str] | type[int] | type[float]
 _encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 _PLACE_OF_NULL = {str: "''", int: "0", float: "0"}
 _LARGEST_INTEGER = 2**63 - 1
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,30 @@ class Table:
 
 
 def encode_document(item: BaseModel) -> str:
-    """A model as JSON text. ValueError for NaN, infinities and objects, which JSON cannot hold."""
+    """A model as JSON text that can be read again.
+
+    ValueError for NaN, infinities and objects, which JSON cannot hold, and for what is nested more deeply than readers
+    go (pydantic stops at about 200): stored, it would spoil every answer that it is part of.
+    """
     try:
-        return _encode_json(item.model_dump())
+        fields = item.model_dump()
+        document = _encode_json(fields)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a {type(item).__name__} cannot be stored as JSON: {error}") from error
+    brackets = document.count("[") + document.count("{")  # few of them cannot be deep, which is quickly seen
+    if brackets > _DEEPEST and _is_deeper_than(fields, _DEEPEST):
+        raise ValueError(f"a {type(item).__name__} cannot be stored: it is nested more than {_DEEPEST} levels deep")
+    return document
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels + 1):
+        containers = [inner for inner in level if isinstance(inner, dict | list | tuple)]
+        if not containers:
+            return False
+        level = [inner for outer in containers for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    return True
 
 
 def check_page(limit: int, offset: int) -> None:

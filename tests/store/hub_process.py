@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import ssl
 import tempfile
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ class HubProcess:
         self._environment = environment
         self.process = None
 
-    async def start(self, timeout: float = 60):
+    async def start(self, timeout: float = 60, ssl_context: ssl.SSLContext | bool = True):
         """Return once it answers."""
         self.process = fork(_hub, self.log, self._arguments, self._environment)
         deadline = time.monotonic() + timeout
@@ -51,7 +52,7 @@ class HubProcess:
             while True:
                 assert self.process.is_alive() and time.monotonic() < deadline, self.log.read_text()
                 try:
-                    async with session.get(f"{self.url}/v1/agl/health") as response:
+                    async with session.get(f"{self.url}/v1/agl/health", ssl=ssl_context) as response:
                         assert response.status == 200
                         return self
                 except aiohttp.ClientConnectionError:

@@ -5,6 +5,7 @@ is broken off, gives out copies, takes no field that is not a column, and keeps 
 """
 
 import asyncio
+import json
 import sqlite3
 import threading
 
@@ -278,6 +279,20 @@ async def test_our_backend_takes_nothing_that_json_cannot_hold(database, bad):
     with pytest.raises(ValueError, match="Rollout cannot be stored"):
         await collection.insert([Rollout(rollout_id="a", input={}, start_time=float("nan"))])
     assert await collection.size() == 0
+
+
+def nested(levels):
+    return json.loads("[" * levels + "]" * levels)
+
+
+async def test_what_is_stored_can_be_read_again_however_deep_it_is(database):
+    collection = SqliteCollections(database).rollouts
+    deep, wide = nested(99), [[{}] * 200]
+    for n, value in enumerate([deep, wide]):
+        await collection.insert([Rollout(rollout_id=str(n), input=value, start_time=1.0)])
+    with pytest.raises(ValueError, match="more than 100 levels deep"):
+        await collection.insert([Rollout(rollout_id="x", input=nested(100), start_time=1.0)])
+    assert [rollout.input for rollout in await collection.query()] == [deep, wide]
 
 
 async def test_a_number_that_is_too_large_for_a_column_is_refused(database):

@@ -1,0 +1,234 @@
+"""The token: every route but health wants it, nothing shows it, the client sends it."""
+
+import asyncio
+import datetime
+import hmac
+import ipaddress
+import logging
+import ssl
+from pathlib import Path
+
+import aiohttp
+import httpx
+import pytest
+from conftest import free_port
+from fakes import make_turn
+from fastapi.routing import APIRoute
+from hub_process import HubProcess, run_command
+from starlette.routing import Mount
+
+from store.auth import TOKEN_VARIABLE, UnusableToken, read_token
+from store.client import StoreRefused, StoreUnreachable, connect
+from store.hub import Hub, HubSettings
+from store.spans import to_span
+from store.sqlite.lightning_store import SqliteLightningStore
+
+pytest_plugins = ("hub_backends",)
+
+TOKEN = "jIwG7-long-and-secret"
+HEALTH = "/v1/agl/health"
+
+
+@pytest.fixture(autouse=True)
+def no_token_from_outside(monkeypatch):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def app(database):
+    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, token=TOKEN, cors_origins=["http://page.example"])
+    return Hub(SqliteLightningStore(database), settings, 1).app
+
+
+@pytest.fixture
+async def web(app):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://hub") as web:
+        yield web
+
+
+def routes(app):
+    for route in app.routes:
+        if isinstance(route, Mount):
+            yield "GET", route.path + "/index.js"
+        else:
+            for method in route.methods:
+                path = route.path_format if isinstance(route, APIRoute) else route.path
+                yield (
+                    method,
+                    path.format(rollout_id="r", attempt_id="a", worker_id="w", resources_id="s", full_path="p"),
+                )
+
+
+async def test_every_route_but_health_wants_the_token(app, web):
+    asked = list(routes(app))
+    assert len(asked) > 30 and ("POST", "/v1/traces") in asked and ("GET", "/") in asked
+    for method, path in asked:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
+            response = await web.request(method, path, headers=headers)
+            assert (response.status_code == 401) == (path != HEALTH), (method, path)
+            if path != HEALTH:
+                assert response.headers["WWW-Authenticate"] == "Bearer"
+                assert TOKEN_VARIABLE in response.text or method == "HEAD"
+        response = await web.request(method, path, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert response.status_code != 401, (method, path)
+
+
+@pytest.mark.parametrize(
+    "path", [HEALTH + "/", "/v1/agl/../agl/rollouts", "//v1/agl/health", "/v1/agl/health/../rollouts"]
+)
+async def test_nothing_else_passes_for_health(web, path):
+    assert (await web.get(path)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Authorization", TOKEN)],
+        [("Authorization", f"bearer {TOKEN}")],
+        [("Authorization", f"Bearer {TOKEN} ")],
+        [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
+        [("X-Authorization", f"Bearer {TOKEN}")],
+        [("Authorization", b"Bearer \xff\xfe")],
+    ],
+)
+async def test_only_the_exact_header_is_taken(web, headers):
+    assert (await web.get("/v1/agl/workers", headers=headers)).status_code == 401
+
+
+async def test_the_comparison_takes_the_same_time_for_every_guess(web, monkeypatch):
+    compared = []
+    stock = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(a) or stock(a, b))
+    await web.get("/v1/agl/workers", headers={"Authorization": "Bearer guess"})
+    assert compared == [b"Bearer guess"]
+
+
+async def test_pages_of_an_allowed_origin_may_ask_before_they_have_the_token(web):
+    headers = {"Origin": "http://page.example", "Access-Control-Request-Method": "GET"}
+    response = await web.options("/v1/agl/workers", headers=headers)
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == "http://page.example"
+    refused = await web.get("/v1/agl/workers", headers={"Origin": "http://page.example"})
+    assert refused.status_code == 401 and "access-control-allow-origin" in refused.headers
+
+
+async def test_the_token_shows_nowhere(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o600)
+    hub = HubProcess(tmp_path, "--token-file", str(file), "--log-level", "DEBUG")
+    await hub.start()
+    good, bad = connect(hub.url, 20, TOKEN), connect(hub.url, 20, "another-secret")
+    try:
+        await good.wait_until_reachable()
+        await good.enqueue_rollout(input=1)
+        rollout = await good.dequeue_rollout()
+        turn = to_span(
+            make_turn(), rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id, sequence_id=1,
+            start_time=1.7e9, end_time=1.7e9,
+        )  # fmt: skip
+        assert await good.upload_spans([turn]) == set()
+        assert len(await good.query_spans(rollout.rollout_id)) == 1
+        with pytest.raises(aiohttp.ClientResponseError, match="401") as refused:
+            await bad.query_rollouts()
+        with pytest.raises(StoreRefused, match=rf"does not accept our token: set {TOKEN_VARIABLE}"):
+            await bad.upload_spans([turn])
+        answer = await bad._get_session()
+        async with answer.get(f"{hub.url}/v1/agl/rollouts") as response:
+            seen = [await response.text(), str(response.headers), str(refused.value), repr(good), repr(bad)]
+        commands = Path(f"/proc/{hub.process.pid}/cmdline").read_text()
+    finally:
+        await good.close()
+        await bad.close()
+        hub.stop()
+    for text in (*seen, commands, hub.log.read_text()):
+        assert TOKEN not in text and "another-secret" not in text
+    assert TOKEN.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("hub*"))
+
+
+async def test_the_client_takes_the_token_from_the_environment(tmp_path, monkeypatch):
+    hub = HubProcess(tmp_path, AGL_TOKEN=TOKEN)
+    await hub.start()
+    monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\n")
+    client = connect(hub.url, 20)
+    await client.wait_until_reachable()
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    without = connect(hub.url, 20)
+    with pytest.raises(StoreRefused, match=rf"wants a token: set {TOKEN_VARIABLE}") as refused:
+        await without.wait_until_reachable()
+    assert isinstance(refused.value, StoreUnreachable)  # so that whoever handles that one handles this one
+    await client.close()
+    await without.close()
+    hub.kill()
+
+
+@pytest.mark.parametrize("content", ["", "  \n", "two\nlines", "two words", "geheim\u00fc", "bell\x07", b"\xff\xfe"])
+def test_a_token_that_cannot_be_sent_is_refused_without_showing_it(tmp_path, monkeypatch, content):
+    file = tmp_path / "token"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    file.chmod(0o600)
+    with pytest.raises(UnusableToken, match=r"token file .*token") as refused:
+        read_token(file)
+    for part in content.split() if isinstance(content, str) else []:
+        assert part not in str(refused.value).replace(str(file), "")
+    status, said = run_command("--port", str(free_port()), "--db", str(tmp_path / "db"), "--token-file", str(file))
+    assert status == 1 and said.startswith("python -m store: ") and said.count("\n") == 1
+
+
+def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        assert read_token(file) == TOKEN
+    assert "chmod 600" in caplog.text and TOKEN not in caplog.text
+
+
+async def test_a_hub_open_to_the_network_without_a_token_says_so(tmp_path):
+    hub = HubProcess(tmp_path, "--host", "0.0.0.0")
+    await hub.start()
+    assert hub.stop() == 0
+    assert "no token: whoever reaches 0.0.0.0" in hub.log.read_text()
+
+
+async def test_https(tmp_path):
+    certificate, key = self_signed(tmp_path)
+    hub = HubProcess(tmp_path, "--certificate", str(certificate), "--key", str(key))
+    hub.url = hub.url.replace("http://", "https://")
+    trusted = ssl.create_default_context(cafile=str(certificate))
+    await hub.start(ssl_context=trusted)
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{hub.url}/v1/agl/rollouts", ssl=trusted) as response:
+            assert response.status == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await session.get(f"{hub.url}/v1/agl/rollouts")
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"http://127.0.0.1:{hub.port}/v1/agl/health")
+    assert await asyncio.to_thread(hub.stop) == 0
+
+
+def self_signed(folder):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "hub.pem").write_bytes(certificate.public_bytes(pem))
+    (folder / "hub.key").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "hub.pem", folder / "hub.key"

@@ -1,0 +1,303 @@
+"""Bad requests: each gets a 4xx that says what is wrong, changes nothing, and leaves the stored data readable."""
+
+import asyncio
+import gzip
+import json
+import sqlite3
+
+import httpx
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from store.client import encode_otlp
+from store.hub import Hub, HubSettings
+from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+
+pytest_plugins = ("hub_backends",)
+
+LARGEST = 20_000
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+NESTED = "[" * 300 + "]" * 300
+
+
+@pytest.fixture
+def store(database):
+    return SqliteLightningStore(database)
+
+
+@pytest.fixture
+def app(store, database):
+    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, largest_request_bytes=LARGEST)
+    return Hub(store, settings, 1).app
+
+
+@pytest.fixture
+async def web(app):
+    # As a real server does, it answers what an error leaves unanswered.
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hub/v1/agl") as web:
+        yield web
+
+
+@pytest.fixture
+async def playing(store):
+    """A game under way, with one span, and a second game whose attempt does not belong to the first."""
+    config = RolloutConfig(max_attempts=2, retry_condition=["failed"])
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, config=config) for n in (1, 2)])
+    first, second = await store.dequeue_many_rollouts(limit=2)
+    await store.add_span(span(first.rollout_id, first.attempt.attempt_id))
+    return first, second
+
+
+def span(rollout_id, attempt_id, sequence_id=1, **attributes):
+    return Span.from_attributes(
+        attributes={"n": 1, **attributes},
+        rollout_id=rollout_id,
+        attempt_id=attempt_id,
+        sequence_id=sequence_id,
+        name="turn",
+        trace_id=f"{1:032x}",
+        span_id=f"{sequence_id:016x}",
+        start_time=1.7e9,
+        end_time=1.7e9,
+    )
+
+
+def otlp(*spans):
+    return encode_otlp({(s.rollout_id, s.attempt_id): [s] for s in spans}).SerializeToString()
+
+
+async def contents(store):
+    collections = store.collections
+    kept = (collections.rollouts, collections.attempts, collections.spans, collections.resources, collections.workers)
+    return [list(await collection.query()) for collection in kept] + [await collections.rollout_queue.peek(99)]
+
+
+JSON_REQUESTS = {
+    "broken JSON": ("/queues/rollouts/enqueue", '{"rollouts": [{"inp', 422, "JSON decode error"),
+    "no JSON object": ("/queues/rollouts/enqueue", '"hello"', 422, "body"),
+    "missing field": ("/queues/rollouts/enqueue", '{"rollouts": [{}]}', 422, "input: Field required"),
+    "wrong type": ("/queues/rollouts/dequeue", '{"limit": "many"}', 422, "limit"),
+    "not UTF-8": ("/queues/rollouts/enqueue", b'{"rollouts": [{"input": "\xff"}]}', 400, "parsing the body"),
+    "NaN in an input": ("/queues/rollouts/enqueue", '{"rollouts": [{"input": [NaN]}]}', 400, "not JSON compliant"),
+    "NaN where a list belongs": ("/queues/rollouts/enqueue", '{"rollouts": NaN}', 422, "rollouts"),
+    "infinity in metadata": (
+        "/queues/rollouts/enqueue",
+        '{"rollouts": [{"input": 1, "metadata": {"x": -Infinity}}]}',
+        400,
+        "not JSON compliant",
+    ),
+    "NaN as text in a limit": (
+        "/queues/rollouts/enqueue",
+        '{"rollouts": [{"input": 1, "config": {"timeout_seconds": "nan"}}]}',
+        400,
+        "not JSON compliant",
+    ),
+    "NaN in a heartbeat": ("/workers/w", '{"heartbeat_stats": {"load": NaN}}', 400, "not JSON compliant"),
+    "half a character": ("/queues/rollouts/enqueue", r'{"rollouts": [{"input": "\ud800"}]}', 400, "surrogates"),
+    "nested too deeply": (
+        "/queues/rollouts/enqueue",
+        f'{{"rollouts": [{{"input": {NESTED}}}]}}',
+        400,
+        "100 levels",
+    ),
+    "key that is no text": (
+        "/queues/rollouts/enqueue",
+        f'{{"rollouts": [{{"input": 1, "metadata": {{"{IDEMPOTENCY_KEY}": 1}}}}]}}',
+        400,
+        "must be text",
+    ),
+    "unknown resources": (
+        "/queues/rollouts/enqueue",
+        '{"rollouts": [{"input": 1, "resources_id": "rs-gone"}]}',
+        404,
+        "rs-gone",
+    ),
+    "unknown rollout": ("/rollouts/ro-gone", '{"status": "cancelled"}', 404, "ro-gone"),
+    "unknown rollout's attempt": ("/rollouts/ro-gone/attempts/latest", '{"status": "failed"}', 404, "ro-gone"),
+    "new attempt of an unknown rollout": ("/rollouts/ro-gone/attempts", "{}", 404, "ro-gone"),
+    "unknown attempt": ("/rollouts/{first}/attempts/at-gone", '{"status": "failed"}', 404, "at-gone"),
+    "foreign attempt": ("/rollouts/{first}/attempts/{foreign}", '{"status": "failed"}', 404, "has no attempt"),
+    "no such status": ("/rollouts/{first}/attempts/latest", '{"status": "won"}', 422, "status"),
+    "null status": ("/rollouts/{first}", '{"status": null}', 400, "status"),
+    "numbers for an unknown attempt": ("/spans/next", '{"rollout_id": "{first}", "attempt_id": "x"}', 404, "'x'"),
+    "sorting by what has no order": (
+        "/rollouts/search",
+        '{"sort_by": "input"}',
+        400,
+        "cannot sort rollouts by 'input'",
+    ),
+    "sorting by nothing known": ("/rollouts/search", '{"sort_by": "color"}', 400, "color"),
+    "absurd limit": ("/rollouts/search", '{"limit": 99999999999999999999}', 400, "limit"),
+    "absurd offset": ("/rollouts/search", '{"offset": 99999999999999999999}', 400, "offset"),
+    "a name that is no resource": ("/resources", '{"policy": {"resource_type": "cat"}}', 422, "resource_type"),
+}
+
+
+@pytest.mark.parametrize("name", JSON_REQUESTS)
+async def test_a_bad_request_is_refused_and_changes_nothing(web, store, playing, name):
+    path, body, status, fragment = JSON_REQUESTS[name]
+    first, second = playing
+    for old, new in (("{first}", first.rollout_id), ("{foreign}", second.attempt.attempt_id)):
+        path = path.replace(old, new)
+        body = body.replace(old, new) if isinstance(body, str) else body
+    before = await contents(store)
+    response = await web.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert (response.status_code, fragment in response.text) == (status, True), response.text
+    assert "Traceback" not in response.text and len(response.text) < 1000
+    assert await contents(store) == before
+    assert (await web.get("/rollouts")).json()["total"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "fragment"),
+    [
+        ({"attributes": {"x": float("nan")}}, 400, "not JSON compliant"),
+        ({"attributes": {"x": [1.0, float("inf")]}}, 400, "not JSON compliant"),
+        ({"attributes": {"x": None}}, 422, "attributes"),
+        ({"attributes": {"x": {"y": 1}}}, 422, "attributes"),
+        ({"end_time": float("inf")}, 400, "not JSON compliant"),
+        ({"sequence_id": 2**64}, 400, "63 bits"),
+        ({"rollout_id": "ro-gone"}, 404, "ro-gone"),
+        ({"attempt_id": "at-gone"}, 404, "at-gone"),
+        ({"name": None}, 422, "name"),
+    ],
+)
+async def test_a_bad_span_is_refused(web, store, playing, change, status, fragment):
+    good = span(playing[0].rollout_id, playing[0].attempt.attempt_id, 2).model_dump()
+    before = await contents(store)
+    response = await web.post(
+        "/spans", content=json.dumps({**good, **change}), headers={"Content-Type": "application/json"}
+    )
+    assert (response.status_code, fragment in response.text) == (status, True), response.text
+    assert await contents(store) == before
+    assert (await web.post("/spans", json=good)).status_code == 201
+
+
+async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
+    first, second = playing
+    good = span(first.rollout_id, first.attempt.attempt_id, 2)
+    before = await contents(store)
+    for bad, status, fragment in [
+        (span("ro-gone", "at-gone"), 404, "ro-gone"),
+        (span(first.rollout_id, "at-gone"), 404, "at-gone"),
+        (span(first.rollout_id, second.attempt.attempt_id), 404, "has no attempt"),
+        (span(second.rollout_id, second.attempt.attempt_id, x=float("nan")), 400, "not JSON compliant"),
+    ]:
+        response = await web.post("http://hub/v1/traces", content=otlp(good, bad), headers=PROTOBUF)
+        assert (response.status_code, fragment in response.text) == (status, True), response.text
+        assert await contents(store) == before
+    assert (await web.post("http://hub/v1/traces", content=otlp(good), headers=PROTOBUF)).status_code == 200
+
+
+async def test_a_bulk_request_with_a_nested_attribute_is_refused(web, store, playing):
+    first, _ = playing
+    request = ExportTraceServiceRequest()
+    request.ParseFromString(otlp(span(first.rollout_id, first.attempt.attempt_id, 2)))
+    attribute = request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="x")
+    attribute.value.kvlist_value.values.add(key="y").value.int_value = 1
+    before = await contents(store)
+    response = await web.post("http://hub/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+    assert response.status_code == 400 and "attributes" in response.text
+    assert await contents(store) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "fragment"),
+    [
+        (b"\xff\xff\xff", PROTOBUF, b"Unable to parse OTLP"),
+        (b"{}", {"Content-Type": "application/json"}, b"Unsupported Content-Type"),
+        (b"no gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
+        (gzip.compress(b"x" * 100)[:-9], {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
+    ],
+)
+async def test_a_body_that_is_no_spans_is_refused(web, body, headers, fragment):
+    response = await web.post("http://hub/v1/traces", content=body, headers={**headers, "Accept-Encoding": "identity"})
+    assert response.status_code == 400 and fragment in response.content
+
+
+async def test_sizes_are_limited_however_the_body_comes(web, app, store):
+    async def chunks(count):
+        for _ in range(count):
+            yield b" " * 1000
+
+    json_type = {"Content-Type": "application/json"}
+    bomb = gzip.compress(b" " * 10_000_000)
+    assert len(bomb) < LARGEST
+    for content, headers in [
+        (b" " * (LARGEST + 1), json_type),
+        (chunks(LARGEST // 1000 + 1), json_type),
+        (chunks(LARGEST // 1000 + 1), {**json_type, "Content-Length": "10"}),
+        (bomb, {**json_type, "Content-Encoding": "gzip"}),
+    ]:
+        response = await web.post("/queues/rollouts/enqueue", content=content, headers=headers)
+        assert response.status_code == 413 and "20000 bytes" in response.text
+    fits = json.dumps({"rollouts": [{"input": "x" * (LARGEST - 100)}]}).encode()
+    for content, headers in [(fits, {}), (gzip.compress(fits), {"Content-Encoding": "GZIP"})]:
+        response = await web.post("/queues/rollouts/enqueue", content=content, headers={**json_type, **headers})
+        assert response.status_code == 201
+
+
+async def test_an_upload_in_several_gzip_members_is_taken(web, playing):
+    whole = otlp(span(playing[0].rollout_id, playing[0].attempt.attempt_id, 2))
+    body = gzip.compress(whole[:50]) + gzip.compress(whole[50:])
+    response = await web.post("http://hub/v1/traces", content=body, headers={**PROTOBUF, "Content-Encoding": "gzip"})
+    assert response.status_code == 200
+
+
+async def test_conflicts(web, store, playing):
+    first, _ = playing
+    await store.update_rollout(first.rollout_id, status="cancelled")
+    response = await web.post(f"/rollouts/{first.rollout_id}/attempts", json={})
+    assert response.status_code == 409 and "closed (cancelled)" in response.text
+    tasks = [{"rollouts": [{"input": n, "metadata": {IDEMPOTENCY_KEY: "k"}}]} for n in (1, 2)]
+    assert [(await web.post("/queues/rollouts/enqueue", json=task)).status_code for task in tasks] == [201, 409]
+
+
+async def test_an_unforeseen_error_is_told_without_its_traceback(web, store, monkeypatch):
+    async def broken(**query):
+        raise RuntimeError("a detail from inside")
+
+    monkeypatch.setattr(store, "query_workers", broken)
+    response = await web.get("/workers")
+    assert (response.status_code, response.json()) == (500, {"detail": "internal error; the hub's log says more"})
+
+
+async def test_a_database_that_cannot_be_written_asks_to_try_again(web, store, monkeypatch):
+    async def full(*arguments, **query):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store, "enqueue_rollout", full)
+    response = await web.post("/queues/rollouts/enqueue", json={"rollouts": [{"input": 1}]})
+    assert response.status_code == 503 and "disk is full" in response.text
+
+
+async def test_a_connection_that_ends_early_is_no_request(app, store):
+    sent = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"10")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/agl/queues/rollouts/enqueue", "headers": headers}
+    await app({**scope, "http_version": "1.1", "query_string": b"", "client": None}, receive, send)
+    assert sent[0]["status"] == 400
+    assert await store.collections.rollouts.size() == 0
+
+
+async def test_many_bad_requests_at_once_leave_the_good_ones_alone(web, store, playing):
+    async def bad(n):
+        path, body, status, _ = list(JSON_REQUESTS.values())[n % 6]
+        response = await web.post(path, content=body, headers={"Content-Type": "application/json"})
+        return response.status_code == status
+
+    async def good(n):
+        response = await web.post("/queues/rollouts/enqueue", json={"rollouts": [{"input": n}]})
+        return response.status_code == 201
+
+    assert all(await asyncio.gather(*(call(n) for n in range(30) for call in (bad, good))))
+    assert [rollout.input for rollout in await store.dequeue_many_rollouts(limit=99)] == sorted(range(30))
