@@ -264,7 +264,7 @@ class ServingConfig(Section):
     public_url: str | None = Field(
         None,
         description="base URL, without /v1, that runners are told; for runners on other machines name a reverse "
-        "proxy that forwards only /v1/",
+        "proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
     )
     served_model_name: str = Field("policy", description="model name in requests")
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")

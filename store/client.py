@@ -17,7 +17,7 @@ import aiohttp
 from agentlightning import LightningStoreClient, Span
 from agentlightning.semconv import LightningResourceAttributes
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
@@ -186,6 +186,7 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
             encoded = scope.spans.add(
                 trace_id=bytes.fromhex(span.trace_id),
                 span_id=bytes.fromhex(span.span_id),
+                parent_span_id=bytes.fromhex(span.parent_id or ""),
                 name=span.name,
                 start_time_unix_nano=int((span.start_time or 0) * _NANOSECONDS),
                 end_time_unix_nano=int((span.end_time or 0) * _NANOSECONDS),
@@ -197,16 +198,24 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
 
 
 def _key_value(key: str, value: object) -> KeyValue:
+    return KeyValue(key=key, value=_any_value(key, value))
+
+
+def _any_value(key: str, value: object) -> AnyValue:
     match value:
         case bool():  # before int: a bool is one
-            return KeyValue(key=key, value=AnyValue(bool_value=value))
+            return AnyValue(bool_value=value)
         case int():
-            return KeyValue(key=key, value=AnyValue(int_value=value))
+            return AnyValue(int_value=value)
         case float():
-            return KeyValue(key=key, value=AnyValue(double_value=value))
+            return AnyValue(double_value=value)
         case str():
-            return KeyValue(key=key, value=AnyValue(string_value=value))
-    raise TypeError(f"span attribute {key!r} has type {type(value).__name__}; only bool, int, float and str are sent")
+            return AnyValue(string_value=value)
+        case list():
+            return AnyValue(array_value=ArrayValue(values=[_any_value(key, item) for item in value]))
+    raise TypeError(
+        f"span attribute {key!r} has type {type(value).__name__}; only bool, int, float, str and lists of them are sent"
+    )
 
 
 def _delays() -> Iterator[float]:

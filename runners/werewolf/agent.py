@@ -31,8 +31,8 @@ _BRAINS = {SCRIPTED_PLAYER: ScriptedBrain, RANDOM_PLAYER: RandomBrain}
 class WerewolfPlay:
     """A ``runners.worker.Play`` for Werewolf. One instance serves a whole runner process.
 
-    tokenizer: folder of the policy's tokenizer; None asks the policy's server where its model lies,
-        which works on the machine that serves it.
+    tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
+        this machine, and else the server's own tokenizer.
     resources_patience_seconds: how long missing resources are waited for.
     """
 
