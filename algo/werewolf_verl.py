@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import sys
-from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from algo.report import (
     write_batch,
     write_transcripts,
 )
+from algo.selection import select_sequences
 from algo.serving import ServingError
 from algo.startup import (
     as_yaml,
@@ -54,8 +54,6 @@ from configs.schema import Config, ConfigError, load_config
 from store.client import StoreUnreachable, connect
 
 logger = logging.getLogger("algo.werewolf_verl")
-
-UNINFORMATIVE = "group_without_information"
 
 
 async def train(config: Config) -> dict[str, Any]:
@@ -86,11 +84,13 @@ async def train(config: Config) -> dict[str, Any]:
 
             found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
             advantages = seat_advantages(found.trajectories, config.advantage)
-            rows = [row for row, informative in enumerate(advantages.informative) if informative]
-            trained = [found.trajectories[row] for row in rows]
-            trained_advantages = [advantages.per_token[row] for row in rows]
+            selected = select_sequences(
+                found.trajectories, advantages.informative, config.training.max_sequences_per_game, config.run.seed
+            )
+            trained = [found.trajectories[row] for row in selected.rows]
+            trained_advantages = [advantages.per_token[row] for row in selected.rows]
             turns_in_batch = sum(len(trajectory.turn_ends) for trajectory in trained)
-            left_out = played.left_out + found.left_out + Counter({UNINFORMATIVE: found.turns - turns_in_batch})
+            left_out = played.left_out + found.left_out + selected.left_out
             metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
             metrics |= {
                 "policy_version": float(version),
