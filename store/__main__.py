@@ -1,10 +1,15 @@
 """``python -m store``: the durable hub, and the tools that look after it."""
 
+# What a command needs is imported by that command: agentlightning takes seconds, which --help and status should not.
 import argparse
+import asyncio
 import os
+import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from store.errors import OneLineError
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 
@@ -14,58 +19,130 @@ acknowledged is in one SQLite file and survives a crash, a restart and `kill -9`
 """
 
 _EPILOG = """\
-A hub for this machine:              python -m store
-For a network, with a secret:        openssl rand -hex 32 > token; chmod 600 token
-                                     python -m store --host 0.0.0.0 --token-file token
-                                     (runners and algorithm: export AGL_TOKEN=$(cat token))
-The same, encrypted:                 add --certificate hub.pem --key hub.key, and use https:// addresses
+other commands (each with its own --help):
+  archive   move finished games from the database to compressed files
+  restore   put archived games back
+  export    copy finished games to a file of JSON lines
+
+examples:
+  for this machine       python -m store
+  for a network          openssl rand -hex 32 > token; chmod 600 token
+                         python -m store --host 0.0.0.0 --token-file token
+                         (runners and algorithm: export AGL_TOKEN=$(cat token))
+  the same, encrypted    add --certificate hub.pem --key hub.key; the others use https:// addresses and, unless a
+                         public authority signed the certificate, SSL_CERT_FILE=hub.pem
+  for months             python -m store --keep-days 14
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
+    """Run a command, the hub itself if none is named; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    return _serve(arguments)
+    command = _COMMANDS.get(arguments[0]) if arguments else None
+    try:
+        if command is None:
+            _serve(arguments)
+        else:
+            command(arguments[1:])
+    except (OneLineError, OSError, sqlite3.Error) as error:
+        print(f"python -m store: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
-def _serve(arguments: Sequence[str]) -> int:
-    options = _serve_parser().parse_args(arguments)
+def _serve(arguments: Sequence[str]) -> None:
+    parser = _serve_parser()
+    options = parser.parse_args(arguments)
     if options.n_workers > 1 and options.backend != "mongo":
-        return _fail("--n-workers works with --backend mongo only: the others have one process")
+        parser.error("--n-workers works with --backend mongo only: the others have one process")
     if (options.certificate is None) != (options.key is None):
-        return _fail("--certificate and --key go together")
-
-    # Only now: these imports take seconds, and --help should not.
-    import asyncio
+        parser.error("--certificate and --key go together")
+    if _retention(options) is not None and options.backend != "sqlite":
+        parser.error("--keep-games and --keep-days work with --backend sqlite only")
 
     from agentlightning import setup_logging
 
-    from store.auth import UnusableToken, read_token
-    from store.hub import CannotServe, HubSettings, run
-    from store.sqlite.database import DatabaseUnusable
+    from store.auth import read_token
+    from store.hub import HubSettings, run
 
     setup_logging(options.log_level, color=sys.stdout.isatty(), apply_to=["store", "uvicorn"])
-    try:
-        settings = HubSettings(
-            host=options.host,
-            port=options.port,
-            backend=options.backend,
-            database=options.db,
-            fsync=options.fsync,
-            token=read_token(options.token_file),
-            largest_request_bytes=int(options.max_request_mb * 1024 * 1024),
-            cors_origins=options.cors_origins,
-            certificate=options.certificate,
-            key=options.key,
-            mongo_uri=options.mongo_uri,
-            mongo_partition=options.mongo_partition,
-            n_workers=options.n_workers,
-            tracker=_tracker(options.tracker, options.n_workers),
-        )
-        asyncio.run(run(settings))
-    except (CannotServe, DatabaseUnusable, UnusableToken) as error:
-        return _fail(str(error))
-    return 0
+    settings = HubSettings(
+        host=options.host,
+        port=options.port,
+        backend=options.backend,
+        database=options.db,
+        fsync=options.fsync,
+        token=read_token(options.token_file),
+        largest_request_bytes=int(options.max_request_mb * 1024 * 1024),
+        cors_origins=options.cors_origins,
+        certificate=options.certificate,
+        key=options.key,
+        mongo_uri=options.mongo_uri,
+        mongo_partition=options.mongo_partition,
+        n_workers=options.n_workers,
+        tracker=_tracker(options.tracker, options.n_workers),
+        retention=_retention(options),
+        archive_folder=options.archive_folder,
+    )
+    asyncio.run(run(settings))
+
+
+def _archive(arguments: Sequence[str]) -> None:
+    from store.retention import archive, default_folder, shrink
+
+    parser = argparse.ArgumentParser(
+        "python -m store archive",
+        description="Move finished games from the database to compressed JSON lines, and give the space back to the "
+        "disk. A hub may be running on it. A game stays for an hour after its end at least.",
+    )
+    _add_database(parser)
+    _add_retention(parser)
+    options = parser.parse_args(arguments)
+    rule = _retention(options)
+    if rule is None:
+        parser.error("say what stays, with --keep-games or --keep-days")
+    folder = options.archive_folder or default_folder(options.db)
+    report = archive(options.db, folder, rule)
+    shrink(options.db)
+    left = f"; {report.left} that were still being added to stay" if report.left else ""
+    print(f"{report.games} games archived to {report.files} files in {folder}{left}")
+
+
+def _restore(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        "python -m store restore",
+        description="Put archived or exported games back into a database, which is made if it is not there. A hub may "
+        "be running on it; if that one has --keep-games or --keep-days, choose another database.",
+    )
+    _add_database(parser)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="archive (.jsonl.gz) or export (.jsonl)")
+    options = parser.parse_args(arguments)
+
+    from store.restoring import restore
+
+    restored, known = asyncio.run(restore(options.db, options.files))
+    print(f"{restored} games restored to {options.db}, {known} were there already")
+
+
+def _export(arguments: Sequence[str]) -> None:
+    from store.retention import export
+
+    parser = argparse.ArgumentParser(
+        "python -m store export",
+        description="Copy finished games to a file, one JSON object a line: rollout, attempts, spans, resources. "
+        "A hub may be running on the database.",
+    )
+    _add_database(parser)
+    parser.add_argument("--run", metavar="NAME", help="only the games of this run")
+    parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz; - is stdout")
+    options = parser.parse_args(arguments)
+    count = export(options.db, options.output, options.run)
+    print(f"{count} games exported", file=sys.stderr)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"archive": _archive, "restore": _restore, "export": _export}
 
 
 def _serve_parser() -> argparse.ArgumentParser:
@@ -77,16 +154,11 @@ def _serve_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     parser.add_argument("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
-    parser.add_argument(
-        "--db",
-        type=Path,
-        default=DEFAULT_DATABASE,
-        metavar="FILE",
-        help="database, made if not there (%(default)s)",
-    )
+    _add_database(parser)
     parser.add_argument(
         "--fsync", action="store_true", help="flush every change to disk: slower, and survives a power cut, too"
     )
+    _add_retention(parser)
     door = parser.add_argument_group("who may use it")
     door.add_argument(
         "--token-file",
@@ -127,9 +199,40 @@ def _serve_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_database(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--db", type=Path, default=DEFAULT_DATABASE, metavar="FILE", help="database, made if not there (%(default)s)"
+    )
+
+
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which finished games stay in the database (default: all)")
+    group.add_argument("--keep-games", type=_count, metavar="N", help="the newest N; the others are archived")
+    group.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
+    group.add_argument(
+        "--archive-folder", type=Path, metavar="DIR", help="where the others go (default: beside the database)"
+    )
+
+
+def _retention(options: argparse.Namespace):
+    """The RetentionRule that the options ask for, or None."""
+    from store.retention import RetentionRule
+
+    if options.keep_games is None and options.keep_days is None:
+        return None
+    return RetentionRule(keep_games=options.keep_games, keep_days=options.keep_days)
+
+
 def _port(text: str) -> int:
-    if not (text.isdecimal() and int(text) < 2**16):
+    number = _count(text)
+    if number >= 2**16:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -155,11 +258,6 @@ def _tracker(names: Sequence[str] | None, n_workers: int):
     }
     backends = [makers[name]() for name in dict.fromkeys(names or ())]
     return metrics.MultiMetricsBackend(backends) if len(backends) > 1 else next(iter(backends), None)
-
-
-def _fail(message: str) -> int:
-    print(f"python -m store: {message}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from store.errors import OneLineError
+
 logger = logging.getLogger(__name__)
 
 TOKEN_VARIABLE = "AGL_TOKEN"
@@ -17,7 +19,7 @@ TOKEN_VARIABLE = "AGL_TOKEN"
 _OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
 
 
-class UnusableToken(ValueError):
+class UnusableToken(OneLineError, ValueError):
     """The token cannot be read or sent; the message does not contain it."""
 
 

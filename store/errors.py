@@ -1,4 +1,4 @@
-"""What can be wrong with a request to the hub; each is a ValueError, as agentlightning's contract asks."""
+"""What can go wrong with the hub: with a request to it, and with running it."""
 
 
 class UnknownId(ValueError):
@@ -7,3 +7,7 @@ class UnknownId(ValueError):
 
 class Conflict(ValueError):
     """A request that what is stored forbids: a closed rollout started anew, a key used for two different tasks."""
+
+
+class OneLineError(Exception):
+    """The message, one line, tells a person at a terminal what is wrong and what to do about it."""

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import uvicorn
 from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
 from agentlightning.utils.metrics import MetricsBackend
 
-from store.errors import UnknownId
-from store.sqlite.database import Database, OnlyHub
+from store.errors import OneLineError, UnknownId
+from store.retention import RetentionRule, archive, default_folder
+from store.sqlite.database import Database, as_its_only_hub
 from store.sqlite.lightning_store import SqliteLightningStore
 from store.web import DEFAULT_LARGEST_REQUEST_BYTES, protect
 
@@ -27,12 +29,13 @@ logger = logging.getLogger(__name__)
 Backend = Literal["sqlite", "memory", "mongo"]
 
 _WATCHDOG_SECONDS = 1.0
+_TIDYING_SECONDS = 60.0
 _LAST_REQUESTS_SECONDS = 5
 _CONNECTIONS_WAITING = 2048
 
 
-class CannotServe(RuntimeError):
-    """The hub cannot start as it was told to; the message is one line that names the reason and a remedy."""
+class CannotServe(OneLineError):
+    """The hub cannot start as it was told to."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class HubSettings:
     token: None lets everybody in. certificate, key: PEM files; None serves plain HTTP.
     mongo_partition: what keeps this hub's data apart from others' in the same database.
     n_workers: processes; more than one only for backend "mongo".
+    retention: which finished games stay in the database; the others are archived in ``archive_folder``.
     """
 
     host: str
@@ -59,6 +63,8 @@ class HubSettings:
     mongo_partition: str = ""
     n_workers: int = 1
     tracker: MetricsBackend | None = None
+    retention: RetentionRule | None = None
+    archive_folder: Path | None = None
 
 
 class Hub(LightningStoreServer):
@@ -106,13 +112,15 @@ class Hub(LightningStoreServer):
         server = uvicorn.Server(config)
         with _signals_end_quietly():
             serving = asyncio.create_task(server.serve([listener]))
-            watching = asyncio.create_task(watch(self.store))
-            await asyncio.wait([serving, watching], return_when=asyncio.FIRST_COMPLETED)
+            helping = [asyncio.create_task(watch(self.store)), asyncio.create_task(tidy_up(self._settings))]
+            await asyncio.wait([serving, *helping], return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = True
-            watching.cancel()
+            for task in helping:  # one that has ended by itself has failed, and says why below
+                task.cancel()
             await serving
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            for task in helping:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
 
 async def watch(store: LightningStore) -> None:
@@ -126,6 +134,27 @@ async def watch(store: LightningStore) -> None:
         except sqlite3.OperationalError as error:  # such as a full disk: requests fail for it, too, and tell
             logger.error("the watchdog cannot write the database: %s; trying again", error)
         await asyncio.sleep(_WATCHDOG_SECONDS)
+
+
+async def tidy_up(settings: HubSettings) -> None:
+    """Archive the games that need not stay, every minute and in a thread of its own. Never returns."""
+    ending = threading.Event()
+    try:
+        while True:
+            if settings.retention is not None:
+                folder = settings.archive_folder or default_folder(settings.database)
+                try:
+                    report = await asyncio.to_thread(
+                        archive, settings.database, folder, settings.retention, should_stop=ending.is_set
+                    )
+                except (OSError, sqlite3.OperationalError) as error:  # such as a full disk; nothing is lost
+                    logger.error("games could not be archived: %s; trying again", error)
+                else:
+                    if report.games:
+                        logger.info("%d games archived to %s", report.games, folder)
+            await asyncio.sleep(_TIDYING_SECONDS)
+    finally:
+        ending.set()
 
 
 async def run(settings: HubSettings) -> None:
@@ -147,7 +176,7 @@ async def run(settings: HubSettings) -> None:
 async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
     match settings.backend:
         case "sqlite":
-            with OnlyHub(settings.database):
+            with as_its_only_hub(settings.database):
                 store = SqliteLightningStore(
                     Database(settings.database, fsync=settings.fsync), tracker=settings.tracker
                 )

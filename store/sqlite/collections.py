@@ -349,6 +349,7 @@ class SqliteCollections(LightningCollections):
         """Under "resources" the id of the resources that were added or updated last, whatever the clock says."""
         self.idempotency_keys = SqliteKeyValue[str](database, "idempotency_keys", tracker)
         """Key of an enqueued task -> id of its rollout."""
+        database.create("CREATE INDEX IF NOT EXISTS idempotency_keys_by_value ON idempotency_keys (value)")
 
     @property
     def collection_name(self) -> str:

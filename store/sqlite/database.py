@@ -8,12 +8,14 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import aiologic
+
+from store.errors import OneLineError
 
 APPLICATION_ID = 0x57455257
 """SQLite's ``application_id`` of a hub's file: "WERW"."""
@@ -26,8 +28,8 @@ _CACHE_KIBIBYTES = 32 * 1024
 _LOG_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
 
-class DatabaseUnusable(OSError):
-    """The file cannot be opened, is not a hub's, or another hub has it; the message is one line that names it."""
+class DatabaseUnusable(OneLineError, OSError):
+    """The file cannot be opened, is not a hub's, or another hub has it; the message names it."""
 
 
 def open_connection(path: Path, *, fsync: bool = False) -> sqlite3.Connection:
@@ -163,32 +165,29 @@ class Database:
         self._connection.close()
 
 
-class OnlyHub:
-    """Holds a file against a second hub, for as long as this process lives; a killed process holds nothing."""
+@contextmanager
+def holding(lock_file: Path, otherwise: str) -> Iterator[None]:
+    """Hold a lock that nobody else may have at the same time; a process that is killed holds nothing.
 
-    def __init__(self, database: Path):
-        self._lock_file = database.with_name(database.name + ".lock")
-        self._descriptor: int | None = None
+    otherwise: what DatabaseUnusable says if somebody has it.
+    """
+    try:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DatabaseUnusable(f"cannot write {lock_file}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise DatabaseUnusable(otherwise) from None
+    finally:
+        os.close(descriptor)
 
-    def __enter__(self) -> Self:
-        """Raises DatabaseUnusable if another hub has the file."""
-        try:
-            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise DatabaseUnusable(f"cannot write {self._lock_file}: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            database = self._lock_file.with_suffix("")
-            raise DatabaseUnusable(
-                f"another hub is using {database}; stop it, or choose another file with --db"
-            ) from None
-        self._descriptor = descriptor
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+def as_its_only_hub(database: Path) -> AbstractContextManager[None]:
+    """Hold a database against a second hub. Raises DatabaseUnusable if there is one."""
+    return holding(
+        database.with_name(database.name + ".lock"),
+        f"another hub is using {database}; stop it, or choose another file with --db",
+    )

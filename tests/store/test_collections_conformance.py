@@ -15,7 +15,7 @@ from agentlightning.store.collection.base import DuplicatedPrimaryKeyError
 from agentlightning.types import Worker
 
 from store.sqlite.collections import SqliteCollections
-from store.sqlite.database import APPLICATION_ID, Database, DatabaseUnusable, OnlyHub
+from store.sqlite.database import APPLICATION_ID, Database, DatabaseUnusable, as_its_only_hub
 
 pytest_plugins = ("hub_backends",)
 
@@ -574,10 +574,10 @@ def sqlite_file(path, *statements):
 
 def test_a_file_serves_one_hub_at_a_time(tmp_path):
     path = tmp_path / "hub.sqlite3"
-    with OnlyHub(path):
-        with pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"), OnlyHub(path):
+    with as_its_only_hub(path):
+        with pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"), as_its_only_hub(path):
             pass
-        with OnlyHub(tmp_path / "other.sqlite3"):
+        with as_its_only_hub(tmp_path / "other.sqlite3"):
             pass
-    with OnlyHub(path):
+    with as_its_only_hub(path):
         pass

@@ -8,7 +8,6 @@ import random
 import signal
 from collections import Counter
 
-import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from hub_process import fork
 
@@ -150,10 +149,3 @@ def test_killed_before_any_statement(tmp_path):
     assert statements > 300
     for deadly in random.Random(1).sample(range(1, statements + 1), 25):
         assert run_and_check(tmp_path / str(deadly), 1, deadly) is None
-
-
-@pytest.mark.soak
-def test_killed_before_every_statement(tmp_path):
-    statements = run_and_check(tmp_path / "whole", 3, None)
-    for deadly in range(1, statements + 1):
-        assert run_and_check(tmp_path / str(deadly), 3, deadly) is None

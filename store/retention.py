@@ -1,0 +1,276 @@
+"""Old games out of the database into compressed archives, and copies of them for other programs.
+
+A line of an archive is one finished game as JSON: ``rollout``, ``attempts``, ``spans``, ``resources`` and what the hub
+keeps of it besides; ``store.restoring`` reads it again. All of this works on a database that a hub is using: it reads
+one game at a time, and a game's removal is one short transaction.
+"""
+
+import gzip
+import json
+import logging
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from store.sqlite.database import DatabaseUnusable, holding, open_connection
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Version of an archive's lines; a newer one is refused."""
+
+_SECONDS_PER_DAY = 86_400
+_GAMES_PER_FILE = 200
+_WORKER_DAYS = 7
+_SHRINK_PAGES = 500
+_CLOSED = "('succeeded', 'failed', 'cancelled')"
+
+
+@dataclass(frozen=True)
+class RetentionRule:
+    """Which finished games stay in the database; a game goes when any of the limits says so.
+
+    keep_games: the most that stay, the newest ones; None means any number.
+    keep_days: how long a game stays after its end; None means for ever.
+    youngest_seconds: no game goes sooner than this after its end, so that the algorithm has read it.
+    """
+
+    keep_games: int | None = None
+    keep_days: float | None = None
+    youngest_seconds: float = 3600.0
+
+
+@dataclass
+class ArchiveReport:
+    """What an archive run has done.
+
+    left: games that it left for the next run, because something was added to them meanwhile.
+    """
+
+    games: int = 0
+    files: int = 0
+    left: int = 0
+
+
+def archive(
+    database: Path,
+    folder: Path,
+    rule: RetentionRule,
+    *,
+    now: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> ArchiveReport:
+    """Move the finished games that need not stay into files in ``folder``.
+
+    A file is complete on disk before any of its games is removed, so that a crash at any moment loses nothing; at
+    worst a game is in two files, which ``restore`` does not mind. Raises DatabaseUnusable, sqlite3.Error or OSError.
+    """
+    report = ArchiveReport()
+    now = time.time() if now is None else now
+    with closing(_existing(database)) as connection, _only_archiver(folder):
+        games = iter(_games_to_archive(connection, rule, now))
+        while not should_stop() and (batch := list(islice(games, _GAMES_PER_FILE))):
+            archived = _write_file(connection, folder, batch)
+            report.files += 1
+            for game in archived:
+                removed = _remove(connection, game)
+                report.games += removed
+                report.left += not removed
+            _remove_unused_resources(connection, {game.resources_id for game in archived}, now - rule.youngest_seconds)
+        _remove_departed_workers(connection, now - _WORKER_DAYS * _SECONDS_PER_DAY)
+    return report
+
+
+def shrink(database: Path) -> None:
+    """Give the space of removed games back to the disk; otherwise new games use it."""
+    with closing(_existing(database)) as connection:
+        before, free = None, connection.execute("PRAGMA freelist_count").fetchone()
+        while free != before:
+            connection.execute(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})").fetchall()
+            before, free = free, connection.execute("PRAGMA freelist_count").fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def export(database: Path, output: Path, run: str | None = None) -> int:
+    """Write all finished games, or those of one run, as lines in the archives' format; returns how many.
+
+    output: compressed if its name ends in .gz; "-" is standard output. Raises DatabaseUnusable.
+    """
+    condition, parameters = "1", []
+    if run is not None:
+        condition, parameters = "json_extract(document, '$.metadata.run') = ?", [run]
+    with closing(_existing(database)) as connection, _opened(output) as lines:
+        rows = connection.execute(
+            f"SELECT rollout_id FROM rollouts WHERE status IN {_CLOSED} AND {condition} ORDER BY end_time", parameters
+        ).fetchall()
+        for (rollout_id,) in rows:
+            line, _ = _read_game(connection, rollout_id)
+            lines.write(line)
+    return len(rows)
+
+
+def default_folder(database: Path) -> Path:
+    """Where a database's archives go unless something else is said."""
+    return database.with_suffix(".archive")
+
+
+@contextmanager
+def _opened(output: Path) -> Iterator[IO[bytes]]:
+    if str(output) == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        with gzip.open(output, "wb") if output.suffix == ".gz" else output.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise DatabaseUnusable(f"cannot write {output}: {error.strerror}") from error
+
+
+def _existing(database: Path) -> sqlite3.Connection:
+    if not database.exists():
+        raise DatabaseUnusable(f"there is no database {database}; name another with --db")
+    return open_connection(database)
+
+
+@contextmanager
+def _only_archiver(folder: Path) -> Iterator[None]:
+    with holding(folder / ".lock", f"games are being archived to {folder} already"):
+        for part in folder.glob("*.part"):  # left by one that was killed; its games are still in the database
+            part.unlink()
+        yield
+
+
+def _games_to_archive(connection: sqlite3.Connection, rule: RetentionRule, now: float) -> Sequence[str]:
+    finished = connection.execute(
+        f"SELECT rollout_id, end_time FROM rollouts WHERE status IN {_CLOSED} ORDER BY end_time DESC, position DESC"
+    ).fetchall()
+    oldest = -1.0 if rule.keep_days is None else now - rule.keep_days * _SECONDS_PER_DAY
+    most = len(finished) if rule.keep_games is None else rule.keep_games
+    return [
+        rollout_id
+        for rank, (rollout_id, end_time) in reversed(list(enumerate(finished)))
+        if (rank >= most or end_time < oldest) and end_time <= now - rule.youngest_seconds
+    ]
+
+
+@dataclass(frozen=True)
+class _ArchivedGame:
+    """A game as it was archived: what shows whether something was added to it since."""
+
+    rollout_id: str
+    attempts: int
+    spans: int
+    resources_id: str | None
+
+
+def _write_file(connection: sqlite3.Connection, folder: Path, rollout_ids: Sequence[str]) -> list[_ArchivedGame]:
+    """Write games to a file that is complete, and on the disk, once it has its name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    final = folder / f"games-{stamp}-{rollout_ids[0]}.jsonl.gz"
+    part = final.with_suffix(".part")
+    archived = []
+    with part.open("xb") as file:
+        with gzip.open(file, "wb") as packed:
+            for rollout_id in rollout_ids:
+                line, game = _read_game(connection, rollout_id)
+                packed.write(line)
+                archived.append(game)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(final)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return archived
+
+
+def _read_game(connection: sqlite3.Connection, rollout_id: str) -> tuple[bytes, _ArchivedGame]:
+    """A game as a line, put together from the stored JSON as it is."""
+
+    def documents(table: str, order: str) -> list[str]:
+        sql = f"SELECT document FROM {table} WHERE rollout_id = ? ORDER BY {order}"
+        return [document for (document,) in connection.execute(sql, [rollout_id])]
+
+    with _transaction(connection, "BEGIN"):
+        (rollout,) = documents("rollouts", "position")
+        attempts = documents("attempts", "sequence_id")
+        spans = documents("spans", "position")
+        resources_id, resources = connection.execute(
+            "SELECT rollouts.resources_id, resources.document FROM rollouts LEFT JOIN resources USING (resources_id) "
+            "WHERE rollout_id = ?",
+            [rollout_id],
+        ).fetchone()
+        keys = connection.execute("SELECT key FROM idempotency_keys WHERE value = ?", [rollout_id]).fetchall()
+        sequence = connection.execute("SELECT value FROM span_sequence_ids WHERE key = ?", [rollout_id]).fetchone()
+    parts = {
+        "format": str(FORMAT),
+        "rollout": rollout,
+        "attempts": f"[{','.join(attempts)}]",
+        "spans": f"[{','.join(spans)}]",
+        "span_sequence_id": str(sequence[0]) if sequence else "0",
+        "resources": resources or "null",
+        "idempotency_keys": json.dumps([key for (key,) in keys]),
+    }
+    line = "{" + ",".join(f'"{name}":{value}' for name, value in parts.items()) + "}\n"
+    return line.encode(), _ArchivedGame(rollout_id, len(attempts), len(spans), resources_id)
+
+
+def _remove(connection: sqlite3.Connection, game: _ArchivedGame) -> bool:
+    """Remove a game, unless something was added to it after it was archived."""
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        now = [
+            connection.execute(f"SELECT COUNT(*) FROM {table} WHERE rollout_id = ?", [game.rollout_id]).fetchone()[0]
+            for table in ("attempts", "spans")
+        ]
+        if now != [game.attempts, game.spans]:
+            return False
+        for table, column in (
+            ("spans", "rollout_id"),
+            ("attempts", "rollout_id"),
+            ("rollouts", "rollout_id"),
+            ("span_sequence_ids", "key"),
+            ("idempotency_keys", "value"),
+            ("rollout_queue", "item"),
+        ):
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", [game.rollout_id])
+    return True
+
+
+def _remove_unused_resources(connection: sqlite3.Connection, resources_ids: set[str | None], before: float) -> None:
+    """Remove the archived games' resources if no game has them any more; each of the games took a copy along."""
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        connection.execute(
+            "DELETE FROM resources WHERE resources_id IN (SELECT value FROM json_each(?)) AND update_time < ? "
+            "AND resources_id NOT IN (SELECT resources_id FROM rollouts WHERE resources_id IS NOT NULL) "
+            "AND resources_id NOT IN (SELECT value FROM latest)",
+            [json.dumps(sorted(resources_ids - {None})), before],
+        )
+
+
+def _remove_departed_workers(connection: sqlite3.Connection, before: float) -> None:
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        connection.execute(
+            "DELETE FROM workers WHERE MAX(COALESCE(last_heartbeat_time, 0), COALESCE(last_dequeue_time, 0), "
+            "COALESCE(last_busy_time, 0), COALESCE(last_idle_time, 0)) < ?",
+            [before],
+        )
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
