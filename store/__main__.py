@@ -20,6 +20,7 @@ acknowledged is in one SQLite file and survives a crash, a restart and `kill -9`
 
 _EPILOG = """\
 other commands (each with its own --help):
+  status    games, machines, speed and errors of a running hub on one screen
   archive   move finished games from the database to compressed files
   restore   put archived games back
   export    copy finished games to a file of JSON lines
@@ -28,7 +29,7 @@ examples:
   for this machine       python -m store
   for a network          openssl rand -hex 32 > token; chmod 600 token
                          python -m store --host 0.0.0.0 --token-file token
-                         (runners and algorithm: export AGL_TOKEN=$(cat token))
+                         (runners, algorithm and status: export AGL_TOKEN=$(cat token))
   the same, encrypted    add --certificate hub.pem --key hub.key; the others use https:// addresses and, unless a
                          public authority signed the certificate, SSL_CERT_FILE=hub.pem
   for months             python -m store --keep-days 14
@@ -89,6 +90,31 @@ def _serve(arguments: Sequence[str]) -> None:
     asyncio.run(run(settings))
 
 
+def _status(arguments: Sequence[str]) -> None:
+    from store.auth import read_token
+    from store.status import show
+
+    parser = argparse.ArgumentParser(
+        "python -m store status",
+        description="What a hub is doing: games by state, machines, games per minute, policies in play, the game that "
+        "has been under way longest, and the latest errors by kind. Works with `agl store`, too.",
+    )
+    parser.add_argument("--url", default="http://127.0.0.1:4747", help="address of the hub (%(default)s)")
+    parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument(
+        "--every", type=_positive, default=2.0, metavar="SECONDS", help="how often, with --watch (%(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="the hub's token (default: what AGL_TOKEN holds)"
+    )
+    options = parser.parse_args(arguments)
+    if not options.url.startswith(("http://", "https://")):
+        parser.error(f"--url must start with http:// or https://, got {options.url!r}")
+    every_seconds = options.every if options.watch else None
+    asyncio.run(show(options.url, read_token(options.token_file), every_seconds=every_seconds, as_json=options.json))
+
+
 def _archive(arguments: Sequence[str]) -> None:
     from store.retention import archive, default_folder, shrink
 
@@ -142,7 +168,12 @@ def _export(arguments: Sequence[str]) -> None:
     print(f"{count} games exported", file=sys.stderr)
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"archive": _archive, "restore": _restore, "export": _export}
+_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "status": _status,
+    "archive": _archive,
+    "restore": _restore,
+    "export": _export,
+}
 
 
 def _serve_parser() -> argparse.ArgumentParser:
