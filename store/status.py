@@ -161,7 +161,7 @@ def summarise(
         games=dict(counts),
         games_per_minute=recent.total() / minutes,
         machines=_machines(workers, played, recent, minutes, now),
-        policies=dict(Counter(str(rollout["resources_id"]) for rollout in played).most_common()),
+        policies=dict(Counter(rollout["resources_id"] or "(none)" for rollout in played).most_common()),
         oldest=None if oldest is None else _running(oldest, now),
         errors=dict(Counter(map(_kind_of_error, troubled)).most_common()),
     )
@@ -240,7 +240,7 @@ def render(status: HubStatus) -> RenderableType:
         machines.add_column(column, justify="left" if column == "machine" else "right")
     for machine in status.machines:
         machines.add_row(
-            machine.name,
+            Text(machine.name),
             str(machine.runners),
             str(machine.playing),
             str(machine.finished),
