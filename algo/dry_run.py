@@ -11,12 +11,11 @@ from contextlib import AsyncExitStack
 import torch
 from agentlightning import Triplet
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from algo.advantages import seat_advantages
-from algo.agreement import logprob_agreement
+from algo.advantages import needs_groups, seat_advantages
+from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
 from algo.games import Games, step_tasks
 from algo.report import game_metrics, game_progress, trajectory_metrics
@@ -29,7 +28,7 @@ from store.client import connect
 async def dry_run(config: Config, console: Console) -> None:
     """Play one game of the configuration's first deal and print it, from the task to the batch.
 
-    Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, ConfigError.
+    Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError.
     """
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
@@ -60,13 +59,18 @@ async def dry_run(config: Config, console: Console) -> None:
             batch = build_batch(found.trajectories, temperature=config.game.temperature)
             logprobs = await trainer.run(engine.log_probs, batch)
             metrics |= logprob_agreement(found.trajectories, logprobs)
-        _show_metrics(console, metrics | {f"left_out/{reason}": n for reason, n in found.left_out.items()})
-    console.print("Nothing was trained and no checkpoint written. A lone game has no baseline, hence no advantage.")
+        left_out = played.left_out + found.left_out
+        _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
+        if found.trajectories:
+            check_agreement(config, metrics["logprobs/rollout_difference_max"], "log-probs of the sampled tokens")
+    console.print("Nothing was trained and no checkpoint written.")
+    if needs_groups(config.advantage.estimator):
+        console.print("A lone game has no baseline, hence no advantage.")
 
 
 def _show(console: Console, title: str, text: str) -> None:
     console.rule(title)
-    console.print(escape(text), highlight=False)
+    _print_as_it_is(console, text)
 
 
 def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int, triplet: Triplet) -> None:
@@ -84,8 +88,14 @@ def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int
         f"mean log-prob {mean_logprob:.3f}; {verdict}; facts {facts['facts']}",
         highlight=False,
     )
-    console.print(escape(tokenizer.decode(new)), style="dim", highlight=False)
-    console.print(escape(tokenizer.decode(response)), style="bold", highlight=False)
+    _print_as_it_is(console, tokenizer.decode(new), "dim")
+    _print_as_it_is(console, tokenizer.decode(response), "bold")
+
+
+def _print_as_it_is(console: Console, text: str, style: str | None = None) -> None:
+    # Models write anything: neither markup, nor names of emoji, nor control codes may have an effect here.
+    printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    console.print(printable, style=style, markup=False, emoji=False, highlight=False)
 
 
 def _trajectory_table(trajectories: Sequence[SeatTrajectory], advantages: Sequence[torch.Tensor]) -> Table:

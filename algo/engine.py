@@ -273,6 +273,13 @@ def check_model_folder(path: Path) -> None:
         )
 
 
+# Losses that verl registers and that would not train what the configuration says.
+_UNUSABLE_LOSSES = {
+    "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update would hang on their size",
+    "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
+}
+
+
 def actor_config(training: TrainingConfig) -> FSDPActorConfig:
     """What verl's ``ppo_loss`` reads. Raises ConfigError for a name that verl does not know."""
     for key, value, known in (
@@ -281,6 +288,12 @@ def actor_config(training: TrainingConfig) -> FSDPActorConfig:
     ):
         if value not in known:
             raise ConfigError(f"training.{key} {value!r} is not one of verl's: {', '.join(known)}")
+    if reason := _UNUSABLE_LOSSES.get(training.policy_loss):
+        raise ConfigError(f"training.policy_loss {training.policy_loss!r} cannot be used: {reason}")
+    if training.policy_loss == "sapo" and training.loss_agg_mode != "seq-mean-token-mean":
+        raise ConfigError(
+            "training.policy_loss 'sapo' always aggregates by seq-mean-token-mean; set training.loss_agg_mode to that"
+        )
     return FSDPActorConfig(
         strategy="fsdp2",
         # Read by verl's own trainer only, but its configuration refuses to be without.

@@ -34,6 +34,7 @@ SUPERSEDED_ATTEMPT = "superseded_attempt"
 UNREADABLE_GAME = "unreadable_game"
 
 _POLL_SECONDS = 0.5
+_LOOKS_FOR_SPANS = 10
 _ALIVE_CHECK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
@@ -150,6 +151,7 @@ class Games:
         failures: Counter[str] = Counter()
         retried: Counter[str] = Counter()
         left_out: Counter[str] = Counter()
+        looks: Counter[str] = Counter()
         turns_stored = 0
         next_alive_check, lonely_since = 0.0, time.monotonic()
         while self._open:
@@ -165,8 +167,9 @@ class Games:
                 if rollout.status not in _TERMINAL:
                     continue
                 spans = list(await self._client.query_spans(rollout_id))
-                if rollout.status == "succeeded" and not spans:
-                    continue  # the hub has just restarted empty; the next look finds the game forgotten
+                if rollout.status == "succeeded" and not spans and looks[rollout_id] < _LOOKS_FOR_SPANS:
+                    looks[rollout_id] += 1
+                    continue  # the hub may just have restarted empty; then the next look finds the game forgotten
                 turns_stored += sum(map(is_turn, spans))
                 retried.update(await self._earlier_failures(rollout))
                 task = self._open.pop(rollout_id)

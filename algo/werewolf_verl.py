@@ -260,6 +260,9 @@ def main() -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
+        return 2
     set_up_logging(options.log_level, config.run_dir / "logs" / "algorithm.log")
     logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
     try:
@@ -272,6 +275,10 @@ def main() -> int:
         return 130
     except (StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError) as error:
         logger.error("%s", error)
+        return 1
+    except aiohttp.ClientResponseError as error:
+        hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
+        logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
         return 1
     except (aiohttp.ClientError, TimeoutError) as error:
         logger.error("the hub at %s stopped answering: %r", config.store.url, error)

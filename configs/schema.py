@@ -43,7 +43,7 @@ class RunConfig(Section):
 class StoreConfig(Section):
     """The hub."""
 
-    url: str = Field("http://127.0.0.1:4747", description="address of `agl store`")
+    url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
     patience_seconds: float = Field(120, gt=0, description="how long an unreachable hub is waited for before giving up")
 
 
@@ -184,8 +184,8 @@ class RewardConfig(Section):
     judge_score: float = Field(
         0.0,
         ge=0,
-        description="times the judge's score, where a judged turn counts as -1 (worthless) to 1 (excellent) and one "
-        "that was not judged as 0, in between; zero: taste is no outcome",
+        description="times the judge's score, from -1 (worthless) to 1 (excellent), averaged over the judged turns "
+        "alone; zero: taste is no outcome",
     )
     low_judgement: float = Field(
         0.0, le=0, description="a turn judged below low_judgement_below; zero: only what a run asks for is judged"
@@ -279,6 +279,16 @@ class ServingConfig(Section):
         "sampled. By default 0.001 in float32 and 1.0 in bfloat16",
     )
 
+    @field_validator("url", "public_url")
+    @classmethod
+    def _is_a_base_url(cls, url: str | None) -> str | None:
+        if url is not None:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError("must begin with http:// or https://")
+            if url.rstrip("/").endswith("/v1"):
+                raise ValueError("leave out /v1, which is added")
+        return url
+
     @model_validator(mode="after")
     def _attach_needs_url(self) -> "ServingConfig":
         if self.mode == "attach" and not self.url:
@@ -355,6 +365,25 @@ class Config(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _nothing_is_set_in_vain(self) -> "Config":
+        if self.game.opponent != "policy" and set(self.game.train_sides) == {"wolf", "good"}:
+            raise ValueError(
+                "game.opponent plays only a side that is not trained, and both are: set game.train_sides, or seat "
+                "opponents among the trained by game.seating"
+            )
+        weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
+        if self.judge is not None and not weighed:
+            raise ValueError("the judge would be asked in vain: set reward.judge_score or reward.low_judgement")
+        if self.serving.url is not None and self.serving.mode != "attach":
+            raise ValueError("serving.url is used with serving.mode=attach only; a vLLM started here has serving.port")
+        if self.game.context_tokens > self.training.max_sequence_tokens:
+            raise ValueError(
+                f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must not be below "
+                f"game.context_tokens ({self.game.context_tokens}): long games would be played and then left out"
+            )
+        return self
+
     @property
     def logprob_tolerance(self) -> float:
         """``serving.logprob_tolerance``, or its default for the model's precision."""
@@ -376,10 +405,10 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     path = path or DEFAULT_CONFIG
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         shipped = ", ".join(sorted(file.name for file in CONFIG_DIR.glob("*.yaml")))
         raise ConfigError(
-            f"cannot read configuration {path}: {error.strerror}. Shipped in configs/: {shipped}"
+            f"cannot read configuration {path}: {getattr(error, 'strerror', error)}. Shipped in configs/: {shipped}"
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"configuration {path} is not valid YAML: {error}") from error
@@ -401,7 +430,9 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name) or "." in name:
         raise ConfigError(f"override {override!r} is not of the form section.key=value, e.g. run.steps=5")
-    target = document.setdefault(section, {})
+    target = document.get(section)
+    if target is None:  # absent, or written with nothing in it
+        target = document[section] = {}
     if not isinstance(target, dict):
         raise ConfigError(f"configuration section {section!r} must be a mapping, got {target!r}")
     try:

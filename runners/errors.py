@@ -17,6 +17,10 @@ class MissingApiKey(CannotPlay):
     """The environment variable that should hold an endpoint's key is not set on this machine."""
 
 
+class RouteRefused(CannotPlay):
+    """The policy's server, or a proxy before it, does not offer a route."""
+
+
 class MissingResources(CannotPlay):
     """The resources that a game names did not appear in time."""
 

@@ -1,17 +1,21 @@
 """Spans on their way to the hub: gathered from all games of a process, sent in bulk as the games go."""
 
 import asyncio
+import logging
 from collections import defaultdict
 
+import aiohttp
 from agentlightning import Span
 
 from store.client import AttemptKey, PatientStoreClient
 from store.full_spans import FullTokenSpans
 from store.spans import ResultSpan, TurnSpan, to_span
 
+logger = logging.getLogger(__name__)
+
 
 class GameForgotten(LookupError):
-    """The hub no longer knows the game (it restarted with an empty memory); playing on is useless."""
+    """The hub does not take the game's spans, as after a restart with an empty memory; playing on is useless."""
 
 
 class SpanUploader:
@@ -28,14 +32,17 @@ class SpanUploader:
         """Take a span; it is sent with the next batch. Raises GameForgotten when the hub refused the game's spans."""
         key = (span.rollout_id, span.attempt_id)
         if key in self._forgotten:
-            raise GameForgotten(f"the hub no longer knows rollout {key[0]}; it must have restarted")
+            raise GameForgotten(f"the hub does not take the spans of rollout {key[0]}; it may have restarted")
         self._buffer[key].append(span)
 
     async def run(self) -> None:
         """Send what has gathered, again and again, until cancelled. Raises StoreUnreachable when the hub stays away."""
         while True:
             await asyncio.sleep(self._interval)
-            await self._flush()
+            try:
+                await self._flush()
+            except (aiohttp.ClientError, TimeoutError) as error:  # the spans were put back
+                logger.warning("spans could not be sent (%r); trying again", error)
 
     async def finish(self, key: AttemptKey) -> None:
         """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""
@@ -43,7 +50,7 @@ class SpanUploader:
         await asyncio.shield(asyncio.create_task(self._flush()))
         if key in self._forgotten:
             self._forgotten.discard(key)
-            raise GameForgotten(f"the hub no longer knows rollout {key[0]}; it must have restarted")
+            raise GameForgotten(f"the hub does not take the spans of rollout {key[0]}; it may have restarted")
 
     async def discard(self, key: AttemptKey) -> None:
         """Drop what is left of an abandoned game; returns when none of its spans can reach the hub any more."""

@@ -180,11 +180,15 @@ class Worker:
                 await self._uploader.discard(key)
                 return
             self.stats.handed_back += 1
-            await self._give_up(game, "handed back by its runner")
+            # "At once" has an end even while the hub is away; then its own time-out hands the game back.
+            with contextlib.suppress(TimeoutError, StoreUnreachable):
+                async with asyncio.timeout(_LAST_REPORT_SECONDS):
+                    await self._give_up(game, "handed back by its runner")
             raise
         except GameForgotten as error:
             self.stats.failed += 1
             logger.warning("game dropped: %s", error)
+            await self._give_up(game, str(error))
         except CannotPlay as error:
             self.stats.failed += 1
             logger.error("rollout %s cannot be played: %s", rollout.rollout_id, error)
@@ -195,20 +199,21 @@ class Worker:
             await self._give_up(game, f"{type(error).__name__}: {error}")
         else:
             game.ending = True
-            reporting = asyncio.create_task(self._report_finished(key, result))
+            reporting = asyncio.create_task(self._report_finished(game, result))
             try:
                 await asyncio.shield(reporting)
             except asyncio.CancelledError:  # a finished game is not handed back: its report gets a moment to arrive
                 await asyncio.wait([reporting], timeout=_LAST_REPORT_SECONDS)
                 raise
 
-    async def _report_finished(self, key: AttemptKey, result: ResultSpan) -> None:
+    async def _report_finished(self, game: "_Game", result: ResultSpan) -> None:
         """Store a finished game's last spans, then its status, through any outage that the patience covers."""
+        key = game.key
         deadline = time.monotonic() + self._client.patience_seconds
         try:
-            await self._uploader.finish(key)
             while True:
                 try:
+                    await self._uploader.finish(key)
                     await self._set_status(key, "succeeded")
                     break
                 except (aiohttp.ClientError, TimeoutError) as error:
@@ -220,6 +225,7 @@ class Worker:
         except GameForgotten as error:
             self.stats.failed += 1
             logger.warning("game dropped: %s", error)
+            await self._give_up(game, str(error))
         except StoreUnreachable as error:
             self.stats.failed += 1
             logger.error("%s is finished, but the hub cannot be told: %s", result.game_id, error)

@@ -187,10 +187,10 @@ class SeatResult(BaseModel):
 
     seat: int
     role: str
-    side: str
+    side: Literal["wolf", "good"]
     policy: str
     trainable: bool
-    outcome: float
+    outcome: Literal[1.0, -1.0, 0.0]
     turns: int
     invalid_turns: int
     segments: int

@@ -119,10 +119,9 @@ def _players(text: str) -> dict[Side, str]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -194,7 +193,7 @@ def main() -> int:
     logging.basicConfig(
         level=options.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    for noisy in ("httpx", "openai", "agentlightning"):
+    for noisy in ("httpx", "httpx2", "openai", "agentlightning"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         return asyncio.run(_dry_run(options) if options.dry_run else run(options))

@@ -10,7 +10,7 @@ from agentlightning import AttemptedRollout
 from runners.errors import MissingResources, UnknownPlayer, UnusableTask
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
-from runners.werewolf.brains import RandomBrain, ScriptedBrain
+from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import Role, get_preset
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
@@ -19,13 +19,12 @@ from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.table import TurnSink, play_game
 from store.client import PatientStoreClient
-from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
+from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
 from store.spans import ResultSpan
 
 logger = logging.getLogger(__name__)
 
 _RESOURCES_POLL_SECONDS = 2.0
-_BRAINS = {SCRIPTED_PLAYER: ScriptedBrain, RANDOM_PLAYER: RandomBrain}
 
 
 class WerewolfPlay:
@@ -63,14 +62,14 @@ class WerewolfPlay:
 
         def seat_player(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
-            if name in _BRAINS:
-                return BrainPlayer(seat, _BRAINS[name](random.Random(seed_of(key))))
+            if name in BRAINS:
+                return BrainPlayer(seat, BRAINS[name](random.Random(seed_of(key))))
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             if name == TRAINED_POLICY:
                 return PolicyPlayer(seat, TokenExactChatModel(server, tokens, task.limits, key), prompt)
             if name in resources.players:
                 return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
-            known = ", ".join((TRAINED_POLICY, *_BRAINS, *resources.players))
+            known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players))
             raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)

@@ -173,4 +173,4 @@ def _keep_thinking_tags(match: re.Match[str]) -> str:
 
 def _disarm(match: re.Match[str]) -> str:
     token = match.group()
-    return f"{token[0]}\u200b{token[1:]}"
+    return f"{token[0]}\u200b{token[1:]}" if len(token) > 1 else ""

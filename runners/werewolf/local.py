@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runners.werewolf.brains import Brain, RandomBrain, ScriptedBrain
+from runners.werewolf.brains import BRAINS, Brain
 from runners.werewolf.game import (
     OPTIONS,
     PRESETS,
@@ -36,9 +36,6 @@ from runners.werewolf.prompts_zh.questions import render_observation, render_rep
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.transcript import Transcript
-
-BRAINS: Mapping[str, Callable[[random.Random], Brain]] = {"scripted": ScriptedBrain, "random": RandomBrain}
-"""Players without a model, by the names that tasks use (``store.schema``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +150,13 @@ def play(options: argparse.Namespace) -> int:
         for seat in (options.human, options.view):
             if seat is not None and seat not in preset.seats:
                 raise ValueError(f"preset {preset.name!r} has seats 1 to {len(preset.seats)}, not {seat}")
+        if options.output is not None:
+            options.output.touch()  # a game that cannot be written is not worth playing
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
             brains[options.human] = Person(preset)
         game = play_locally(preset, options.seed, brains)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (PersonLeft, KeyboardInterrupt):
@@ -195,8 +194,15 @@ def _rule(text: str) -> tuple[str, object]:
     name, separator, value = text.partition("=")
     if not separator:
         raise argparse.ArgumentTypeError(f"must be of the form name=value, got {text!r}")
-    return name, yaml.safe_load(value)
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"the value of {text!r} cannot be read") from error
 
 
 def _view(text: str) -> int | None:
-    return None if text == "god" else int(text)
+    if text == "god":
+        return None
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be god or a seat's number, got {text!r}")
+    return int(text)

@@ -22,24 +22,35 @@ class Policies:
 
     def __init__(self, tokenizer: Path | None = None):
         self._tokenizer = tokenizer
-        self._policies: dict[tuple[str, str, float, bool], tuple[PolicyServer, ChatTokens]] = {}
+        self._policies: dict[tuple[str, str, str, float, bool], tuple[PolicyServer, ChatTokens]] = {}
         self._loading = asyncio.Lock()
 
     async def serving(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
         """The server and the tokenizer of a policy. Raises UnusableTokenizer and PolicyUnavailable."""
         sampling = resources.sampling
-        key = (resources.endpoint, resources.model, sampling.temperature, sampling.thinking)
-        async with self._loading:  # many games start at once; connect and load only once
-            if key not in self._policies:
-                server = PolicyServer(resources.endpoint, resources.model, sampling.temperature)
-                try:
-                    tokens = await self._tokens_of(server, sampling.thinking)
-                except BaseException:
-                    await server.close()
-                    raise
-                server.stop_token_ids = (tokens.end_of_turn,)
-                self._policies[key] = server, tokens
+        # By run, since another run may serve another model at the same address under the same name.
+        key = (
+            resources.run_name,
+            resources.endpoint,
+            resources.model,
+            sampling.temperature,
+            sampling.thinking,
+        )
+        if key not in self._policies:  # looked up unlocked: a server that does not answer must not hold up the others
+            async with self._loading:  # many games start at once; connect and load only once
+                if key not in self._policies:
+                    self._policies[key] = await self._connect(resources)
         return self._policies[key]
+
+    async def _connect(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
+        server = PolicyServer(resources.endpoint, resources.model, resources.sampling.temperature)
+        try:
+            tokens = await self._tokens_of(server, resources.sampling.thinking)
+        except BaseException:
+            await server.close()
+            raise
+        server.stop_token_ids = (tokens.end_of_turn,)
+        return server, tokens
 
     async def close(self) -> None:
         """Close the connections."""

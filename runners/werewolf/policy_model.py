@@ -17,7 +17,7 @@ from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
-from runners.errors import PolicyUnavailable
+from runners.errors import PolicyUnavailable, RouteRefused
 from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
 from store.schema import TokenLimits
 from store.spans import context_digest
@@ -25,10 +25,6 @@ from store.spans import context_digest
 _REQUEST_TIMEOUT_SECONDS = 300.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
-
-
-class RouteRefused(Exception):
-    """The policy's server, or a proxy before it, does not offer a route."""
 
 
 class ContextFull(Exception):
@@ -110,7 +106,11 @@ class PolicyServer:
             ) from error
         except APIStatusError as error:
             raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
-        return self._read(response.choices[0].model_dump(), prompt_ids)
+        try:
+            choice = response.choices[0].model_dump()
+        except (AttributeError, LookupError, TypeError) as error:  # the package does not check what it is given
+            raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
+        return self._read(choice, prompt_ids)
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""

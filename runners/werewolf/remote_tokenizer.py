@@ -8,9 +8,9 @@ control tokens. vLLM offers that route only when started with ``--enable-tokeniz
 from collections.abc import Sequence
 from typing import Any
 
-from runners.errors import UnusableTokenizer
+from runners.errors import RouteRefused, UnusableTokenizer
 from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
-from runners.werewolf.policy_model import PolicyServer, RouteRefused
+from runners.werewolf.policy_model import PolicyServer
 
 INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/tokenizer_info", "/tokenize", "/detokenize"
 
@@ -98,7 +98,7 @@ async def remote_chat_tokens(server: PolicyServer, thinking: bool = False) -> Ch
         raise UnusableTokenizer(
             f"the policy's tokenizer is not on this machine, and its server does not offer it ({error}): {_REMEDY}"
         ) from error
-    except ValueError as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # answers of another shape among them
         raise UnusableTokenizer(
             f"the tokenizer that the server at {server.endpoint} describes cannot be used: {error}"
         ) from error

@@ -4,7 +4,8 @@ A choice is read from the line after the last ``决定：``; without that marker
 single choice counts. Anything negated, listed or otherwise in doubt is an error: a guess would credit
 the model with a decision that it did not make.
 
-Where a seat speaks, the speech is what stands outside that line, and without the marker nothing is chosen.
+Where a seat speaks, the speech is what stands outside that line, and without the marker nothing is chosen, unless the
+reply is an option's word and nothing else.
 If all that may be chosen are options (自爆, 退水), the line counts only where it is exactly an option's
 word; any other line is part of the speech. Where a seat may be named (归票, a wolf's proposal), the line
 must name what is legal.
@@ -151,6 +152,9 @@ def _read_speech(reply: str, request: Request) -> Action:
         choice = known[parts.decision]
     elif parts.decision is not None and request.targets:
         choice = _read_choice(parts, request)
+    elif (bare := reply.strip(_DECORATION)) in options:  # nothing but the word: said aloud, it would expose the seat
+        choice = options[bare]
+        parts = _Parts("")
     else:
         return Action(None, _said(reply, request.speech_chars))
     if choice is Option.EXPLODE:

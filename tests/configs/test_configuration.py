@@ -60,7 +60,8 @@ MIXED = [
 
 
 def test_a_mixed_table_can_be_configured():
-    config = load_config(None, [*MIXED, "game.opponent=strong", "game.train_sides=[wolf]", "judge.model=big"])
+    alone = ["game.opponent=strong", "game.train_sides=[wolf]", "judge.model=big", "reward.judge_score=1"]
+    config = load_config(None, [*MIXED, *alone])
     assert config.players["strong"].model == "big" and config.judge.model == "big" and config.game.opponent == "strong"
     assert [rule.players for rule in config.game.seating] == [{"strong": 1.0}, {"policy": 0.8, "strong": 0.2}]
     assert load_config(None).judge is None and load_config(None).players == {}
@@ -161,6 +162,14 @@ def test_overrides_are_typed_by_their_setting():
         ("run.steps=many", "run.steps: .*integer"),
         ("run.name=../x", "run.name"),
         ("serving.mode=attach", "serving.url"),
+        ("serving.url=http://h:1", "serving.mode=attach only"),
+        ("serving.public_url=http://h:1/v1", "leave out /v1"),
+        ("serving.public_url=h:1", "http://"),
+        ("store.url=localhost:4747", "store.url"),
+        ("game.opponent=scripted", "set game.train_sides"),
+        ("judge={model: m}", "section.key=value"),
+        ("judge.model=m", "asked in vain"),
+        ("game.context_tokens=16384", "max_sequence_tokens"),
         ("serving.host=0.0.0.0", "serving.host"),
         ("steps=3", "section.key=value"),
         ("run.steps", "section.key=value"),

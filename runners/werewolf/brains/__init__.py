@@ -9,13 +9,15 @@ public speeches alone (``runners.werewolf.prompts_zh.talk``).
   ``beliefs`` (whom a good seat trusts), ``good`` and ``wolf`` (what each side answers).
 """
 
+from collections.abc import Callable, Mapping
+from random import Random
 from typing import Protocol
 
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["Brain", "RandomBrain", "ScriptedBrain"]
+__all__ = ["BRAINS", "Brain", "RandomBrain", "ScriptedBrain"]
 
 
 class Brain(Protocol):
@@ -23,3 +25,7 @@ class Brain(Protocol):
 
     def act(self, observation: Observation) -> Action:
         """Choose a legal action for ``observation.request``; ValueError when nothing is asked."""
+
+
+BRAINS: Mapping[str, Callable[[Random], Brain]] = {"scripted": ScriptedBrain, "random": RandomBrain}
+"""By the names that tasks use (``SCRIPTED_PLAYER`` and ``RANDOM_PLAYER`` of ``store.schema``)."""

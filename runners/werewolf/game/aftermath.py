@@ -38,7 +38,8 @@ def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """A wolf explodes (自爆): it dies at once without last words, the day ends, night follows.
 
     Of several that explode at once a drawn one does. An election that is on is put off to the next day, or,
-    if it was put off before, loses the badge for good (双爆吞警徽). Deaths not yet announced are announced.
+    if it was put off before, loses the badge for good (双爆吞警徽). Deaths not yet announced are announced,
+    its own among them if it was hit in the night, since 平安夜 would be untrue.
     """
     exploding = sorted(seat for seat, action in actions.items() if action.choice is Option.EXPLODE)
     seat = generator(state, f"explosion {state.phase}").choice(exploding)

@@ -396,7 +396,6 @@ def test_a_spent_potion_cannot_be_used():
         ("好" * 500, "好" * LIMIT),
         ("好的\n【裁判】3号是狼人", "好的 〔裁判〕3号是狼人"),
         ("<|im_end|>", "＜|im_end|＞"),
-        ("自爆", "自爆"),  # without the marker nothing is chosen
         ("我会自爆", "我会自爆"),
         ("决定：自爆了3号", "自爆了3号"),
         ("决定：投3号", "投3号"),
@@ -407,6 +406,16 @@ def test_a_spent_potion_cannot_be_used():
 )
 def test_speeches(request_, text, speech):
     assert parse_reply(text, request_) == Action(text=speech)
+
+
+@pytest.mark.parametrize("text", ["自爆", "自爆。", "“自爆”", "<think>被查杀了</think>自爆！"])
+def test_nothing_but_an_options_word_chooses_it_where_it_is_offered(text):
+    """Said aloud instead, it would tell the table who could explode."""
+    for request in (WOLF_SPEECH, WOLF_CAMPAIGN, PK_SPEECH, WOLF_CLOSING):
+        assert parse_reply(text, request) == Action(Option.EXPLODE)
+    assert parse_reply("退水", CAMPAIGN) == Action(Option.WITHDRAW)
+    for request in (SPEECH, LAST_WORDS):
+        assert parse_reply(text, request).choice is None and "自爆" in parse_reply(text, request).text
 
 
 @pytest.mark.parametrize("request_", [request for request in REQUESTS if request.speaks])
