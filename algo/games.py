@@ -17,6 +17,7 @@ from configs.opponents import EndpointConfig
 from configs.schema import GameConfig
 from store.client import PatientStoreClient
 from store.schema import (
+    IDEMPOTENCY_KEY,
     TRAINED_POLICY,
     ChatEndpoint,
     GameTask,
@@ -218,7 +219,12 @@ class Games:
                     mode="train",
                     resources_id=resources.resources_id,
                     config=config,
-                    metadata={"game_id": task.game_id, "run": resources.run_name},
+                    metadata={
+                        "game_id": task.game_id,
+                        "run": resources.run_name,
+                        # A hub that knows it takes a request that is repeated after a lost answer only once.
+                        IDEMPOTENCY_KEY: f"{resources.run_name}/{task.game_id}",
+                    },
                 )
                 for task in tasks
             ]

@@ -12,6 +12,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import aiohttp
 from agentlightning import LightningStoreClient, Span
@@ -61,6 +62,16 @@ class PatientStoreClient(LightningStoreClient):
         super().__init__(url, retry_delays=_RETRY_DELAYS, health_retry_delays=_delays_within(patience_seconds))
         self.patience_seconds = patience_seconds
         self._token = read_token() if token is None else check_token(token, "the hub's token")
+
+    async def _request_json(self, method: str, path: str, *, json: Any | None = None, params: Any | None = None) -> Any:
+        """Also asks again after an answer that broke off halfway, which the stock client gives up on."""
+        for delay in _RETRY_DELAYS:
+            try:
+                return await super()._request_json(method, path, json=json, params=params)
+            except aiohttp.ClientPayloadError:
+                await self.wait_until_reachable()
+                await asyncio.sleep(delay)
+        return await super()._request_json(method, path, json=json, params=params)
 
     async def _get_session(self) -> aiohttp.ClientSession:
         session = await super()._get_session()

@@ -15,6 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 TRAINED_POLICY = "policy"
 """Name of the trained policy: the resource that serves it, and a player's name in ``GameTask.seating``."""
 
+IDEMPOTENCY_KEY = "idempotency_key"
+"""Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.
+
+Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
+and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
+together with their games, when those are archived.
+"""
+
 SideName = Literal["wolf", "good"]
 
 SCRIPTED_PLAYER = "scripted"

@@ -25,19 +25,12 @@ from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate,
 from agentlightning.utils.metrics import MetricsBackend
 
 from store.errors import Conflict, UnknownId
+from store.schema import IDEMPOTENCY_KEY
 from store.sqlite.collections import SqliteCollections
 from store.sqlite.database import Database
 from store.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 
 logger = logging.getLogger(__name__)
-
-IDEMPOTENCY_KEY = "idempotency_key"
-"""Name of the entry of a task's ``metadata`` by which the hub recognises a repeated enqueue.
-
-Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
-and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
-together with their games, when those are archived.
-"""
 
 _POLL_SECONDS = 0.05
 

@@ -91,6 +91,7 @@ def measure(model_folder: Path) -> Table:
         f"model.path={model_folder}",
         f"serving.port={port}",
         f"game.context_tokens={CONTEXT_TOKENS}",
+        f"training.max_sequence_tokens={CONTEXT_TOKENS}",
         f"game.reply_tokens={REPLY_TOKENS}",
         "serving.kv_cache_gb=2",
     )

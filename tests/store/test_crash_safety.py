@@ -11,8 +11,9 @@ from collections import Counter
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from hub_process import fork
 
+from store.schema import IDEMPOTENCY_KEY
 from store.sqlite.database import Database
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+from store.sqlite.lightning_store import SqliteLightningStore
 
 CONFIG = RolloutConfig(max_attempts=3, retry_condition=["failed", "timeout", "unresponsive"])
 STEPS = 40

@@ -12,7 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from store.client import encode_otlp
 from store.hub import Hub, HubSettings
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+from store.schema import IDEMPOTENCY_KEY
+from store.sqlite.lightning_store import SqliteLightningStore
 
 pytest_plugins = ("hub_backends",)
 
