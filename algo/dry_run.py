@@ -95,7 +95,7 @@ def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int
 def _print_as_it_is(console: Console, text: str, style: str | None = None) -> None:
     # Models write anything: neither markup, nor names of emoji, nor control codes may have an effect here.
     printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    console.print(printable, style=style, markup=False, emoji=False, highlight=False)
+    console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _trajectory_table(trajectories: Sequence[SeatTrajectory], advantages: Sequence[torch.Tensor]) -> Table:
