@@ -19,7 +19,7 @@ from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
 from algo.games import Games, step_tasks
 from algo.report import game_metrics, game_progress, trajectory_metrics
-from algo.startup import as_yaml, cancel_on_signals, policy_resources, start_policy
+from algo.startup import as_yaml, cancel_on_signals, policy_resources, read_prompts, start_policy
 from algo.trajectories import SeatTrajectory, build_trajectories
 from configs.schema import Config
 from store.client import connect
@@ -30,6 +30,7 @@ async def dry_run(config: Config, console: Console) -> None:
 
     Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError.
     """
+    prompts = read_prompts(config)
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
@@ -40,7 +41,7 @@ async def dry_run(config: Config, console: Console) -> None:
         cancel_on_signals()  # again: Ray puts a handler of its own in place
         games = Games(client, config.game)
         stack.push_async_callback(games.cancel_open)
-        resources = policy_resources(config, serving, f"{config.run.name}-{secrets.token_hex(4)}", version=0)
+        resources = policy_resources(config, serving, f"{config.run.name}-{secrets.token_hex(4)}", 0, prompts)
         task = step_tasks(config.game, config.run.name, config.run.seed, step=1)[0]
         _show(console, "Configuration", as_yaml(config))
         _show(console, "Task (the rollout's input)", task.model_dump_json(indent=2))

@@ -132,7 +132,20 @@ def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
         logger.info("the trainer has started")
 
 
-def policy_resources(config: Config, serving: Serving, run_id: str, version: int) -> PolicyResources:
+def read_prompts(config: Config) -> dict[str, str]:
+    """The configured prompts by name; read once, so that editing a file does not change a run. Raises ConfigError."""
+    prompts = {}
+    for name, path in config.game.prompts.items():
+        try:
+            prompts[name] = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"game.prompts.{name}: cannot read {path}: {error}") from error
+    return prompts
+
+
+def policy_resources(
+    config: Config, serving: Serving, run_id: str, version: int, prompts: dict[str, str]
+) -> PolicyResources:
     """What runners are told about the served policy. run_id: names the resources, unlike those of any other run."""
     return PolicyResources(
         run_name=run_id,
@@ -140,7 +153,7 @@ def policy_resources(config: Config, serving: Serving, run_id: str, version: int
         endpoint=serving.endpoint,
         model=serving.model,
         sampling=Sampling(temperature=config.game.temperature, thinking=config.game.thinking),
-        prompt_templates={name: path.read_text(encoding="utf-8").strip() for name, path in config.game.prompts.items()},
+        prompt_templates=prompts,
         players={name: chat_endpoint(player) for name, player in config.players.items()},
         judge=None if config.judge is None else chat_endpoint(config.judge),
     )

@@ -46,6 +46,7 @@ from algo.startup import (
     check_before_starting,
     new_run_folder,
     policy_resources,
+    read_prompts,
     set_up_logging,
     start_policy,
 )
@@ -60,6 +61,7 @@ async def train(config: Config) -> dict[str, Any]:
     """Make ``run.steps`` steps; returns the run's summary (``algo.report.RunSummary``)."""
     stopwatch = Stopwatch()
     summary = RunSummary(config.run_dir)
+    prompts = read_prompts(config)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
@@ -78,7 +80,7 @@ async def train(config: Config) -> dict[str, Any]:
 
         for step in range(1, config.run.steps + 1):
             with stopwatch.stage("play"), game_progress(step, config.run.steps, _games_per_step(config)) as on_progress:
-                resources = policy_resources(config, serving, run_id, version)
+                resources = policy_resources(config, serving, run_id, version, prompts)
                 tasks = step_tasks(config.game, config.run.name, config.run.seed, step)
                 played = await games.play(tasks, resources, serving.check_alive, on_progress)
 

@@ -9,22 +9,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 from agentlightning import AttemptedRollout
 
 from runners.errors import CannotPlay
+from runners.play import Play
 from runners.uploads import AttemptSpans, GameForgotten, SpanUploader
 from store.client import AttemptKey, PatientStoreClient, StoreUnreachable
-from store.spans import ResultSpan, TurnSpan
+from store.spans import ResultSpan
 
 logger = logging.getLogger(__name__)
-
-TurnSink = Callable[[TurnSpan, float, float], None]
-Play = Callable[[AttemptedRollout, TurnSink], Awaitable[ResultSpan]]
-"""Plays one attempt to its end, handing over each model turn with its start and end (seconds since the epoch)."""
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
 _LAST_REPORT_SECONDS = 10.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from agentlightning import AttemptedRollout
 
 from runners.errors import MissingResources, UnknownPlayer, UnusableTask
+from runners.play import TurnSink
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import BRAINS
@@ -17,7 +18,7 @@ from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policies import Policies
 from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
-from runners.werewolf.table import TurnSink, play_game
+from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
 from store.spans import ResultSpan
@@ -28,7 +29,7 @@ _RESOURCES_POLL_SECONDS = 2.0
 
 
 class WerewolfPlay:
-    """A ``runners.worker.Play`` for Werewolf. One instance serves a whole runner process.
+    """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
     tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
         this machine, and else the server's own tokenizer.

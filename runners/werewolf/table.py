@@ -13,6 +13,7 @@ from statistics import fmean
 from agentscope.message import Msg
 from agentscope.pipeline import MsgHub
 
+from runners.play import TurnSink
 from runners.werewolf.game import (
     Action,
     Event,
@@ -40,9 +41,6 @@ from runners.werewolf.transcript import Transcript
 from runners.werewolf.turn_facts import Speaker, is_public, turn_facts
 from store.schema import TRAINED_POLICY, GameTask
 from store.spans import TURN_FACTS, Judgement, ResultSpan, SeatResult, TurnSpan
-
-TurnSink = Callable[[TurnSpan, float, float], None]
-"""Takes a turn, and when it started and ended (seconds since the epoch)."""
 
 SeatPlayer = Callable[[int, Role, str], Player]
 """Makes the player for a seat, given its role and its player's name (``store.schema.SeatingRule``)."""
