@@ -15,8 +15,8 @@ import socket
 import sys
 from pathlib import Path
 
-from runners.werewolf.game import PRESETS, Side
-from runners.werewolf.local import add_play_command
+from runners.werewolf.game import PRESETS
+from runners.werewolf.local import add_play_command, players_by_side
 
 logger = logging.getLogger("runners.werewolf")
 
@@ -83,7 +83,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, metavar="N", help="deals the cards and seeds the sampling (default: 1)")
     group.add_argument(
         "--players",
-        type=_players,
+        type=players_by_side,
         metavar="NAMES",
         help="who plays: policy, scripted, random or a model of the run, or by side: wolf=policy,good=scripted "
         "(default: policy)",
@@ -106,16 +106,6 @@ def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace)
         parser.error(f"{flags}: only with {'--endpoint' if options.dry_run else '--dry-run'}")
     if options.endpoint and not options.model:
         parser.error("--endpoint needs --model: the name under which the server serves the model")
-
-
-def _players(text: str) -> dict[Side, str]:
-    named = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(Side, text)
-    sides = {str(side): side for side in Side}
-    if set(named) != set(sides) or not all(named.values()):
-        raise argparse.ArgumentTypeError(
-            f"must be a player's name, or name one for each side, as in wolf=policy,good=scripted; got {text!r}"
-        )
-    return {sides[side]: name for side, name in named.items()}
 
 
 def _positive(text: str) -> int:

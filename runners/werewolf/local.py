@@ -121,8 +121,8 @@ def add_play_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--players",
-        type=_players,
-        default=_players("scripted"),
+        type=_brains_by_side,
+        default=_brains_by_side("scripted"),
         metavar="NAMES",
         help=f"who plays: {' or '.join(BRAINS)}, or by side: wolf=random,good=scripted (default: scripted)",
     )
@@ -179,15 +179,22 @@ def play(options: argparse.Namespace) -> int:
     return 0
 
 
-def _players(text: str) -> dict[Side, str]:
+def players_by_side(text: str) -> dict[Side, str]:
+    """A command line's players: one name for both sides, or one for each. Raises argparse.ArgumentTypeError."""
     named = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(Side, text)
     sides = {str(side): side for side in Side}
-    if set(named) != set(sides) or not set(named.values()) <= set(BRAINS):
+    if set(named) != set(sides) or not all(named.values()):
         raise argparse.ArgumentTypeError(
-            f"must be one of {', '.join(BRAINS)}, or name a player for each side, as in wolf=random,good=scripted; "
-            f"got {text!r}"
+            f"must be a player's name, or name one for each side, as in wolf=random,good=scripted; got {text!r}"
         )
     return {sides[side]: name for side, name in named.items()}
+
+
+def _brains_by_side(text: str) -> dict[Side, str]:
+    players = players_by_side(text)
+    if unknown := sorted(set(players.values()) - set(BRAINS)):
+        raise argparse.ArgumentTypeError(f"unknown players {unknown}; known: {', '.join(BRAINS)}")
+    return players
 
 
 def _rule(text: str) -> tuple[str, object]:

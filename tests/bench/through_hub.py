@@ -15,6 +15,7 @@ import psutil
 from rich.table import Table
 
 from store.client import connect, encode_otlp
+from store.full_spans import FullTokenSpans
 from store.spans import TurnSpan, to_span
 
 # isort: split
@@ -29,20 +30,11 @@ PRESET = "12p_sheriff"
 
 def spans_both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
     """(our spans, spans with full id lists) of the same turns."""
-    ours, full = [], []
-    sequences: dict[tuple[int, int], list[int]] = {}
+    ours, full, with_whole_prompts = [], [], FullTokenSpans()
     for number, turn in enumerate(turns):
         ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
         ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
-        sequence = sequences.setdefault((turn.seat, turn.segment), [])
-        sequence += turn.prompt_ids
-        attributes = {
-            "prompt_token_ids": list(sequence),
-            "response_token_ids": list(turn.response_ids),
-            "logprobs.content": json.dumps([{"logprob": value} for value in turn.logprobs]),
-        }
-        full.append(Span.from_attributes(attributes=attributes, name="openai.chat.completion", **ids))
-        sequence += turn.response_ids
+        full.append(with_whole_prompts.of_turn(turn, ours[-1], number + 1))
     return ours, full
 
 
