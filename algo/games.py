@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -13,8 +13,8 @@ import aiohttp
 from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
 
 from algo.triplets import FinishedGame, IncompleteGame, read_game
+from configs.game import GameConfig
 from configs.opponents import EndpointConfig
-from configs.schema import GameConfig
 from store.client import PatientStoreClient
 from store.schema import (
     IDEMPOTENCY_KEY,
@@ -40,6 +40,8 @@ _ALIVE_CHECK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
+_ROLLOUTS_PER_PAGE = 500
+_BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing", "failed")
 
 
 class NoGamesFinished(RuntimeError):
@@ -140,14 +142,18 @@ class Games:
         resources: PolicyResources,
         check_alive: Callable[[], Awaitable[None]],
         on_progress: Callable[[Progress], None],
+        resumed: bool = False,
     ) -> PlayedGames:
         """Publish the policy, enqueue the games and wait until each has finished or failed for good.
 
         check_alive: called every few seconds; what it raises ends the wait.
+        resumed: an earlier process of this run may have enqueued some of the games; see ``adopt``.
         Raises NoGamesFinished if not one of them can be used.
         """
         await self._client.update_resources(resources.resources_id, resources.encode())
-        await self._enqueue(tasks, resources)
+        missing = await self.adopt(tasks, resources.run_name) if resumed else tasks
+        if missing:
+            await self._enqueue(missing, resources)
         finished: dict[str, FinishedGame] = {}
         failures: Counter[str] = Counter()
         retried: Counter[str] = Counter()
@@ -194,6 +200,32 @@ class Games:
         ordered = tuple(finished[task.game_id] for task in tasks if task.game_id in finished)
         return PlayedGames(ordered, failures, retried, turns_stored, +left_out)
 
+    async def adopt(self, tasks: Sequence[GameTask], run_name: str) -> list[GameTask]:
+        """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
+
+        Returns the tasks of which the hub has no game, or only one that was taken back; those are to be enqueued. Our
+        hub would recognise the others by their key when they are enqueued again, the stock hub would have them played
+        twice, so they are looked for among all its rollouts, the newest first. Of several games of one task the
+        stock hub may have been given the request twice; the one that got furthest counts, the others are taken back.
+        """
+        found = await self._rollouts_by_key({_idempotency_key(run_name, task) for task in tasks})
+        missing = []
+        for task in tasks:
+            candidates = found.get(_idempotency_key(run_name, task))
+            if not candidates:
+                missing.append(task)
+                continue
+            best, *others = sorted(candidates.values(), key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
+            self._open[best.rollout_id] = task
+            for rollout in others:
+                if rollout.status not in _TERMINAL:
+                    await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+        if len(missing) < len(tasks):
+            logger.info(
+                "%d of %d games were enqueued before; going on with them", len(tasks) - len(missing), len(tasks)
+            )
+        return missing
+
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
         try:
@@ -203,6 +235,25 @@ class Games:
                     del self._open[rollout_id]
         except (TimeoutError, aiohttp.ClientError) as error:
             logger.warning("%d games not taken back (%r); runners may still play them", len(self._open), error)
+
+    async def _rollouts_by_key(self, keys: set[str]) -> dict[str, dict[str, Rollout]]:
+        """The rollouts of these keys that were not taken back, by key and id."""
+        found: dict[str, dict[str, Rollout]] = defaultdict(dict)
+        offset, more = 0, True
+        while more:
+            page = await self._client.query_rollouts(
+                sort_by="start_time", sort_order="desc", limit=_ROLLOUTS_PER_PAGE, offset=offset
+            )
+            known = len(found)
+            for rollout in page:
+                key = (rollout.metadata or {}).get(IDEMPOTENCY_KEY)
+                if key in keys and rollout.status != "cancelled":
+                    found[key][rollout.rollout_id] = rollout
+            # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all keys are
+            # found, one more page is read, for what a request made twice may have left there.
+            offset += len(page)
+            more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(keys)
+        return found
 
     async def _enqueue(self, tasks: Sequence[GameTask], resources: PolicyResources) -> None:
         config = RolloutConfig(
@@ -223,7 +274,7 @@ class Games:
                         "game_id": task.game_id,
                         "run": resources.run_name,
                         # A hub that knows it takes a request that is repeated after a lost answer only once.
-                        IDEMPOTENCY_KEY: f"{resources.run_name}/{task.game_id}",
+                        IDEMPOTENCY_KEY: _idempotency_key(resources.run_name, task),
                     },
                 )
                 for task in tasks
@@ -247,6 +298,10 @@ class Games:
             tasks = [self._open.pop(rollout_id) for rollout_id in forgotten]
             await self._client.update_resources(resources.resources_id, resources.encode())
             await self._enqueue(tasks, resources)
+
+
+def _idempotency_key(run_name: str, task: GameTask) -> str:
+    return f"{run_name}/{task.game_id}"
 
 
 def _reason_of(attempt: Attempt) -> str:

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from fakes import FakeVllm, make_result, make_turn
 from fakes_api import FakeChatApi, error
 
+from algo import games as games_module
 from algo.games import (
     FAILED_GAME,
     SUPERSEDED_ATTEMPT,
@@ -15,12 +17,12 @@ from algo.games import (
     derived_seed,
     step_tasks,
 )
+from configs.game import GameConfig
 from configs.opponents import EndpointConfig
-from configs.schema import GameConfig
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from store.schema import ChatEndpoint, GameTask, PolicyResources, SeatingRule
+from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, GameTask, PolicyResources, SeatingRule
 from store.spans import context_digest
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoint="http://127.0.0.1:1/v1", model="policy")
@@ -64,13 +66,14 @@ async def alive():
     pass
 
 
-async def play_step(client, play, check_alive=alive, progress=None):
+async def play_step(client, play, check_alive=alive, progress=None, resumed=False):
     play.client = client
     worker = Worker(client, play, "w", heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
     games = Games(client, CONFIG)
+    progress = progress or (lambda now: None)
     try:
-        return await games.play(step_tasks(CONFIG, "run", 1, 1), RESOURCES, check_alive, progress or (lambda now: None))
+        return await games.play(step_tasks(CONFIG, "run", 1, 1), RESOURCES, check_alive, progress, resumed=resumed)
     finally:
         await games.cancel_open()
         worker.hand_back()
@@ -174,6 +177,59 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
     play.gate.clear()  # no game ends before the server is found dead
     with pytest.raises(Dead):
         await play_step(client, play, check_alive=dead)
+    assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
+
+
+# --- an algorithm that is started again -------------------------------------------------------------------------------
+
+
+async def enqueue_like_an_earlier_process(client, tasks, run_name="run"):
+    requests = [
+        EnqueueRolloutRequest(
+            input=task.encode(),
+            resources_id=RESOURCES.resources_id,
+            config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
+            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}"},
+        )
+        for task in tasks
+    ]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monkeypatch):
+    monkeypatch.setattr(games_module, "_ROLLOUTS_PER_PAGE", 2)
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
+    queued, played, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
+    await client.update_rollout(taken_back, status="cancelled")
+    await client.update_rollout(played, status="failed")
+    others = await enqueue_like_an_earlier_process(client, tasks, "another run")
+    for rollout_id in others:
+        await client.update_rollout(rollout_id, status="cancelled")
+    step = await play_step(client, TwoTurnPlay(), resumed=True)
+    assert [game.result.game_id for game in step.finished] == [tasks[n].game_id for n in (0, 2, 3)]
+    assert step.finished[0].rollout_id == queued and step.failures.total() == 1
+    assert (await client.query_rollouts()).total == 3 + 4 + 2
+    again = await play_step(client, TwoTurnPlay(), resumed=True)
+    assert [game.rollout_id for game in again.finished] == [game.rollout_id for game in step.finished]
+    assert (await client.query_rollouts()).total == 9
+
+
+async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
+    monkeypatch.setattr(games_module, "_ROLLOUTS_PER_PAGE", 4)
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
+    first = await enqueue_like_an_earlier_process(client, tasks)
+    await client.dequeue_many_rollouts(limit=1, worker_id="w")
+    second = await enqueue_like_an_earlier_process(client, tasks)
+    step = Games(client, CONFIG)
+    assert await step.adopt(tasks, "run") == []
+    statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
+    assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
+    assert all(
+        {statuses[a], statuses[b]} == {"queuing", "cancelled"} for a, b in zip(first[1:], second[1:], strict=True)
+    )
+    await step.cancel_open()
     assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
 
 

@@ -193,13 +193,23 @@ async def test_keys_outlive_the_hub_and_the_game(tmp_path):
     database = Database(tmp_path / "hub.sqlite3")
     store = SqliteLightningStore(database)
     (rollout,) = await store.enqueue_many_rollouts([keyed("a")])
-    await store.update_rollout(rollout.rollout_id, status="cancelled")
+    attempted = await store.dequeue_rollout()
+    await end(store, attempted, "succeeded")
     store.close()
     store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
     (again,) = await store.enqueue_many_rollouts([keyed("a")])
-    assert (again.rollout_id, again.status) == (rollout.rollout_id, "cancelled")
+    assert (again.rollout_id, again.status) == (rollout.rollout_id, "succeeded")
     assert await store.dequeue_rollout() is None
     store.close()
+
+
+async def test_a_game_that_was_taken_back_gives_its_key_free(database):
+    store = SqliteLightningStore(database)
+    (taken_back,) = await store.enqueue_many_rollouts([keyed("a")])
+    await store.update_rollout(taken_back.rollout_id, status="cancelled")
+    (anew,) = await store.enqueue_many_rollouts([keyed("a")])
+    (repeated,) = await store.enqueue_many_rollouts([keyed("a")])
+    assert anew.rollout_id == repeated.rollout_id != taken_back.rollout_id and anew.status == "queuing"
 
 
 # Attempts, ends and retries
