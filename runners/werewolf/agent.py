@@ -1,13 +1,11 @@
 """Plays one attempt of a game rollout: reads its task and resources, seats the players, plays."""
 
-import asyncio
-import logging
 import random
 from pathlib import Path
 
-from agentlightning import AttemptedRollout
+from agentlightning import AttemptedRollout, Rollout
 
-from runners.errors import MissingResources, UnknownPlayer, UnusableTask
+from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.play import TurnSink
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
@@ -18,42 +16,31 @@ from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policies import Policies
 from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
+from runners.werewolf.resources import PublishedResources
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
 from store.spans import ResultSpan
 
-logger = logging.getLogger(__name__)
 
-_RESOURCES_POLL_SECONDS = 2.0
-
-
-class WerewolfPlay:
-    """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
+class WerewolfGames:
+    """Plays games whose resources are at hand. One instance serves all games of an event loop.
 
     tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
         this machine, and else the server's own tokenizer.
-    resources_patience_seconds: how long missing resources are waited for.
     """
 
-    def __init__(
-        self, client: PatientStoreClient, tokenizer: Path | None = None, resources_patience_seconds: float = 60.0
-    ):
-        self._client = client
-        self._patience = resources_patience_seconds
-        self._resources: dict[str, PolicyResources] = {}
+    def __init__(self, tokenizer: Path | None = None):
         self._policies = Policies(tokenizer)
         self._api_models = ApiModels()
         self._judges: dict[ChatEndpoint, Judge] = {}
 
-    async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
-        """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
-        try:
-            task = GameTask.decode(rollout.input)
-            preset = get_preset(task.preset, task.rules)
-        except ValueError as error:
-            raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
-        resources = await self._resources_of(rollout)
+    async def play(self, task: GameTask, resources: PolicyResources, on_turn: TurnSink) -> ResultSpan:
+        """Play one game, whose task ``read_task`` has checked.
+
+        Raises CannotPlay, naming the prompts, player or server at fault.
+        """
+        preset = get_preset(task.preset, task.rules)
         try:
             check_templates(resources.prompt_templates)
         except ValueError as error:
@@ -86,29 +73,41 @@ class WerewolfPlay:
             self._judges[endpoint] = Judge(self._api_models.get(endpoint))
         return self._judges[endpoint]
 
-    async def _resources_of(self, rollout: AttemptedRollout) -> PolicyResources:
-        resources_id = rollout.resources_id
-        if resources_id is None:
-            raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
-        if resources_id not in self._resources:
-            self._resources[resources_id] = await self._fetch(resources_id)
-        return self._resources[resources_id]
 
-    async def _fetch(self, resources_id: str) -> PolicyResources:
-        waited = 0.0
-        while True:
-            found = list(await self._client.query_resources(resources_id=resources_id))
-            if found:
-                try:
-                    return PolicyResources.decode(found[0])
-                except ValueError as error:
-                    raise MissingResources(str(error)) from error
-            if waited >= self._patience:
-                raise MissingResources(
-                    f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
-                    f"`python -m algo.werewolf_verl` publishes them before it enqueues games"
-                )
-            if waited == 0.0:
-                logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
-            await asyncio.sleep(_RESOURCES_POLL_SECONDS)
-            waited += _RESOURCES_POLL_SECONDS
+class WerewolfPlay:
+    """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
+
+    tokenizer: see ``WerewolfGames``. resources_patience_seconds: how long missing resources are waited for.
+    """
+
+    def __init__(
+        self, client: PatientStoreClient, tokenizer: Path | None = None, resources_patience_seconds: float = 60.0
+    ):
+        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._games = WerewolfGames(tokenizer)
+
+    async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
+        """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
+        task = read_task(rollout)
+        resources = await self._resources.of(rollout)
+        try:
+            return await self._games.play(task, resources, on_turn)
+        except (PolicyUnavailable, RouteRefused):
+            # The algorithm may have started again, and published the same version with another server.
+            self._resources.forget(resources.resources_id)
+            raise
+
+    async def close(self) -> None:
+        """Close all connections but the client's."""
+        await self._resources.close()
+        await self._games.close()
+
+
+def read_task(rollout: Rollout) -> GameTask:
+    """The task in a rollout's input. Raises UnusableTask, which names the field or the preset at fault."""
+    try:
+        task = GameTask.decode(rollout.input)
+        get_preset(task.preset, task.rules)
+    except ValueError as error:
+        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+    return task

@@ -7,6 +7,7 @@ import re
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
+from conftest import free_port
 from fakes import FakeVllm, make_result, make_turn
 
 from runners.errors import CannotPlay
@@ -322,6 +323,40 @@ async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
 async def test_resources_that_never_come_are_named(client, policy):
     rollout = await play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=0)
     assert rollout.status == "failed" and "run.policy-000003" in rollout.attempt.metadata["reason"]
+
+
+async def test_resources_are_fetched_once_for_all_games_of_a_version(client, policy, monkeypatch):
+    await client.update_resources(policy.resources_id, policy.encode())
+    query, asked = client.query_resources, []
+
+    async def counted(**options):
+        asked.append(options["resources_id"])
+        await asyncio.sleep(0)  # the other games ask before the answer is there
+        return await query(**options)
+
+    monkeypatch.setattr(client, "query_resources", counted)
+    task = werewolf_task(seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
+    for _ in range(3):
+        await client.enqueue_rollout(task, resources_id=policy.resources_id, config=RETRY)
+    werewolf = WerewolfPlay(client)
+    assert (await Worker(client, werewolf, "w", games_at_once=2, max_games=3).run()).finished == 3
+    await werewolf.close()
+    assert asked == [policy.resources_id]
+
+
+async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
+    """The algorithm was started again, and published the same version with another server."""
+    gone = policy.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}/v1"})
+    await client.update_resources(policy.resources_id, gone.encode())
+    rollout = await client.enqueue_rollout(werewolf_task(), resources_id=policy.resources_id, config=RETRY)
+    werewolf = WerewolfPlay(client)
+    assert (await Worker(client, werewolf, "w", max_games=1).run()).failed == 1
+    (attempt,) = await client.query_attempts(rollout.rollout_id)
+    assert "PolicyUnavailable" in attempt.metadata["reason"]
+    await client.update_resources(policy.resources_id, policy.encode())
+    assert (await Worker(client, werewolf, "w", max_games=1).run()).finished == 1
+    await werewolf.close()
+    assert await statuses(client, [rollout.rollout_id]) == ["succeeded"]
 
 
 async def test_a_tokenizer_that_is_not_here_is_named(client, policy, tmp_path):

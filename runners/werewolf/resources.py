@@ -1,0 +1,74 @@
+"""The resources that games are played with, fetched from the hub once for each version, however many games ask."""
+
+import asyncio
+import logging
+
+from agentlightning import AttemptedRollout
+
+from runners.errors import MissingResources
+from store.client import PatientStoreClient
+from store.schema import PolicyResources
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 2.0
+_VERSIONS_KEPT = 16
+
+
+class PublishedResources:
+    """What the hub has published, by id. Remembers the last few, since many games are played with each.
+
+    patience_seconds: how long resources that the hub does not have yet are waited for.
+    """
+
+    def __init__(self, client: PatientStoreClient, patience_seconds: float = 60.0):
+        self._client = client
+        self._patience = patience_seconds
+        self._fetches: dict[str, asyncio.Task[PolicyResources]] = {}
+
+    async def of(self, rollout: AttemptedRollout) -> PolicyResources:
+        """The rollout's resources. Raises MissingResources when they do not come in time, or cannot be read."""
+        resources_id = rollout.resources_id
+        if resources_id is None:
+            raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
+        fetch = self._fetches.get(resources_id)
+        if fetch is None or _has_failed(fetch):
+            fetch = asyncio.create_task(self._fetch(resources_id))
+            self._fetches.pop(resources_id, None)
+            self._fetches[resources_id] = fetch
+            for oldest in list(self._fetches)[:-_VERSIONS_KEPT]:
+                del self._fetches[oldest]
+        return await asyncio.shield(fetch)  # a game that is cancelled must not take them from the others
+
+    def forget(self, resources_id: str) -> None:
+        """Ask the hub again next time, as when what these resources name turned out not to be there."""
+        self._fetches.pop(resources_id, None)
+
+    async def close(self) -> None:
+        """Stop waiting for resources that have not come."""
+        for fetch in self._fetches.values():
+            fetch.cancel()
+        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
+
+    async def _fetch(self, resources_id: str) -> PolicyResources:
+        waited = 0.0
+        while True:
+            found = list(await self._client.query_resources(resources_id=resources_id))
+            if found:
+                try:
+                    return PolicyResources.decode(found[0])
+                except ValueError as error:
+                    raise MissingResources(str(error)) from error
+            if waited >= self._patience:
+                raise MissingResources(
+                    f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
+                    f"`python -m algo.werewolf_verl` publishes them before it enqueues games"
+                )
+            if waited == 0.0:
+                logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
+            await asyncio.sleep(_POLL_SECONDS)
+            waited += _POLL_SECONDS
+
+
+def _has_failed(fetch: asyncio.Task[PolicyResources]) -> bool:
+    return fetch.done() and (fetch.cancelled() or fetch.exception() is not None)
