@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "AGL_TOKEN"
 """Name of the environment variable that hub, runners, algorithm and ``status`` take the token from."""
 
+TOKEN_FILE_VARIABLE = "AGL_TOKEN_FILE"
+"""Name of the one that names a file with the token instead, so that no process has it in its environment."""
+
 _OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
 
 
@@ -24,10 +27,16 @@ class UnusableToken(OneLineError, ValueError):
 
 
 def read_token(token_file: Path | None = None) -> str | None:
-    """The token in the file, else the one in ``AGL_TOKEN``, else None. Raises UnusableToken."""
+    """The token in the file, else the one in ``AGL_TOKEN``, else the one in the file that ``AGL_TOKEN_FILE`` names.
+
+    None where none of them is given. Raises UnusableToken.
+    """
     if token_file is None:
-        token = os.environ.get(TOKEN_VARIABLE, "").strip()
-        return check_token(token, TOKEN_VARIABLE) if token else None
+        if token := os.environ.get(TOKEN_VARIABLE, "").strip():
+            return check_token(token, TOKEN_VARIABLE)
+        if not (named := os.environ.get(TOKEN_FILE_VARIABLE, "").strip()):
+            return None
+        token_file = Path(named)
     try:
         if token_file.stat().st_mode & _OTHERS_MAY_READ:
             logger.warning("others on this machine may read the token in %s; `chmod 600` it", token_file)

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from hub_process import HubProcess, run_command
 from starlette.routing import Mount
 
-from store.auth import TOKEN_VARIABLE, UnusableToken, read_token
+from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub import Hub, HubSettings
 from store.spans import to_span
@@ -32,6 +32,7 @@ HEALTH = "/v1/agl/health"
 @pytest.fixture(autouse=True)
 def no_token_from_outside(monkeypatch):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
 
 
 @pytest.fixture
@@ -173,6 +174,20 @@ def test_a_token_that_cannot_be_sent_is_refused_without_showing_it(tmp_path, mon
         assert part not in str(refused.value).replace(str(file), "")
     status, said = run_command("--port", str(free_port()), "--db", str(tmp_path / "db"), "--token-file", str(file))
     assert status == 1 and said.startswith("python -m store: ") and said.count("\n") == 1
+
+
+def test_the_token_may_lie_in_a_file_that_the_environment_names(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
+    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
+    assert read_token() == TOKEN
+    monkeypatch.setenv(TOKEN_VARIABLE, "the-other-one")
+    assert read_token() == "the-other-one"
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    file.unlink()
+    with pytest.raises(UnusableToken, match=f"cannot read the token file {file}"):
+        read_token()
 
 
 def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
