@@ -21,7 +21,8 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 
 from algo.trajectories import SeatTrajectory
-from configs.schema import AdvantageConfig, ConfigError
+from configs.section import ConfigError
+from configs.training import AdvantageConfig
 
 # What an estimator may ask for that a finished game cannot give, and why.
 _UNAVAILABLE = {

@@ -39,7 +39,9 @@ from verl.workers.utils.losses import ppo_loss
 
 from algo import platform_cpu
 from algo.batch import MiniBatch, mini_batches
-from configs.schema import Config, ConfigError, ModelConfig, TrainingConfig
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.training import ModelConfig, TrainingConfig
 
 # verl keeps these in branches of agg_loss and lists them nowhere.
 LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "token-sum")

@@ -1,6 +1,6 @@
 """Recorded facts -> rewards: the outcome of a seat's side, and what each of its turns adds to it.
 
-Runners measure, the configuration weighs (``configs.schema.RewardConfig``); every weight has the name of the dimension
+Runners measure, the configuration weighs (``configs.rewards.RewardConfig``); every weight has the name of the dimension
 that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the weighted sum
 of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by the number of
 judged turns instead, so that a missing judgement takes nothing from the others.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from algo.triplets import FinishedGame
-from configs.schema import OutcomeReward, RewardConfig
+from configs.rewards import OutcomeReward, RewardConfig
 from store.spans import SeatResult
 
 FACT_DIMENSIONS = (

@@ -110,14 +110,13 @@ class Serving:
 
     @classmethod
     async def attach(cls, config: Config) -> Self:
-        """Use the vLLM that already runs at ``serving.url``.
+        """Use the vLLM that already runs at ``serving.urls``.
 
         Raises ServingError unless it is healthy, serves ``serving.served_model_name`` with at least
         ``game.context_tokens``, has the development endpoints that weight pushes need, and reports
         log-probs as the trainer recomputes them.
         """
-        assert config.serving.url is not None  # the configuration checks it
-        serving = cls(config, config.serving.url)
+        serving = cls(config, config.serving.urls[0])
         try:
             await serving._check_attached()
         except BaseException:
@@ -128,7 +127,7 @@ class Serving:
     @property
     def endpoint(self) -> str:
         """Base URL for OpenAI clients, ending in ``/v1``: what runners are told."""
-        return f"{(self._config.serving.public_url or self._base_url).rstrip('/')}/v1"
+        return f"{(self._config.serving.public_urls or (self._base_url,))[0].rstrip('/')}/v1"
 
     @property
     def model(self) -> str:

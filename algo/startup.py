@@ -16,7 +16,8 @@ from algo.advantages import check_estimator, needs_groups
 from algo.engine import Engine, actor_config, check_model_folder
 from algo.games import chat_endpoint
 from algo.serving import Serving
-from configs.schema import Config, ConfigError
+from configs.schema import Config
+from configs.section import ConfigError
 from store.schema import PolicyResources, Sampling
 
 logger = logging.getLogger("algo.werewolf_verl")

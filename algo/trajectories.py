@@ -8,7 +8,7 @@ from agentlightning import Triplet
 
 from algo.rewards import SeatReward, game_rewards
 from algo.triplets import FinishedGame
-from configs.schema import RewardConfig
+from configs.rewards import RewardConfig
 
 
 @dataclass(frozen=True)

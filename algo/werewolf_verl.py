@@ -51,7 +51,9 @@ from algo.startup import (
     start_policy,
 )
 from algo.trajectories import build_trajectories
-from configs.schema import Config, ConfigError, load_config
+from configs.loading import load_config
+from configs.schema import Config
+from configs.section import ConfigError
 from store.client import StoreUnreachable, connect
 
 logger = logging.getLogger("algo.werewolf_verl")
@@ -87,7 +89,7 @@ async def train(config: Config) -> dict[str, Any]:
             found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
             advantages = seat_advantages(found.trajectories, config.advantage)
             selected = select_sequences(
-                found.trajectories, advantages.informative, config.training.max_sequences_per_game, config.run.seed
+                found.trajectories, advantages.informative, config.selection.max_sequences_per_game, config.run.seed
             )
             trained = [found.trajectories[row] for row in selected.rows]
             trained_advantages = [advantages.per_token[row] for row in selected.rows]

@@ -126,11 +126,15 @@ class EndpointConfig(Section):
         return self.tries * self.timeout_seconds
 
 
+INITIAL_POLICY = "initial"
+"""In ``evaluation.opponents``: the weights that the run started from."""
+
+
 def check_player_names(names: Collection[str]) -> None:
-    """Raise ValueError unless all of them may name players of the section players."""
+    """Raise ValueError unless all of them may name players of the sections players and frozen."""
     for name in names:
-        if name in BUILT_IN_PLAYERS or not _PLAYER_NAME.fullmatch(name):
-            taken = ", ".join(BUILT_IN_PLAYERS)
+        if name in (*BUILT_IN_PLAYERS, INITIAL_POLICY) or not _PLAYER_NAME.fullmatch(name):
+            taken = ", ".join((*BUILT_IN_PLAYERS, INITIAL_POLICY))
             raise ValueError(f"{name!r} cannot name a player: use letters, digits, _ and -, and not {taken}")
 
 
@@ -139,4 +143,4 @@ def unknown_player(name: str, configured: Collection[str]) -> str | None:
     known = (*BUILT_IN_PLAYERS, *configured)
     if name in known:
         return None
-    return f"unknown player {name!r}: {nearest_name(name, known)}; models behind an API stand in the section players"
+    return f"unknown player {name!r}: {nearest_name(name, known)}; models stand in the sections players and frozen"

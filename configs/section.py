@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ConfigDict
 
 
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file, the key and the remedy."""
+
+
 class Section(BaseModel):
     """A group of settings. Unknown keys are refused."""
 

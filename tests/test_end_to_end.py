@@ -138,7 +138,7 @@ def run(tmp_path_factory, tiny_model):
         "game.games_per_group": GAMES_PER_DEAL,
         "model.path": tiny_model,
         "serving.port": vllm_port,
-        "serving.public_url": proxy.url,
+        "serving.public_urls": f"[{proxy.url}]",
         "log.save_batches": "true",
     }
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

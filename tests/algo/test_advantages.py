@@ -8,7 +8,8 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
 from algo.advantages import check_estimator, seat_advantages
 from algo.trajectories import SeatTrajectory
-from configs.schema import AdvantageConfig, ConfigError
+from configs.section import ConfigError
+from configs.training import AdvantageConfig
 
 NEEDS_MORE = {"gae", "remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 

@@ -5,7 +5,8 @@ import torch
 
 from algo.agreement import PROBE_TOKENS, WeightsNotServed, check_agreement, logprob_agreement, probe_of, score_probe
 from algo.trajectories import SeatTrajectory
-from configs.schema import Config, load_config
+from configs.loading import load_config
+from configs.schema import Config
 
 
 def trajectory(token_ids, loss_mask, logprobs):

@@ -14,7 +14,7 @@ from verl.workers.utils.losses import ppo_loss
 from algo.batch import build_batch, mini_batches
 from algo.engine import LOSS_AGG_MODES, actor_config
 from algo.trajectories import SeatTrajectory
-from configs.schema import TrainingConfig
+from configs.training import TrainingConfig
 
 VOCABULARY = 20
 

@@ -30,7 +30,7 @@ def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tm
 
 
 def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tmp_path):
-    from configs.schema import load_config
+    from configs.loading import load_config
 
     code, printed, _ = run(monkeypatch, capsys, "--set", "run.steps=9", "--print-config")
     (tmp_path / "printed.yaml").write_text(printed)
@@ -38,7 +38,7 @@ def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tm
 
 
 def test_an_earlier_run_is_never_overwritten(tmp_path):
-    from configs.schema import load_config
+    from configs.loading import load_config
 
     config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
     names = [werewolf_verl.new_run_folder(config).run.name for _ in range(3)]

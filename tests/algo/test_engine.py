@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from algo.batch import build_batch
 from algo.engine import Engine, actor_config, check_model_folder
 from algo.trajectories import SeatTrajectory
-from configs.schema import Config, ConfigError
+from configs.schema import Config
+from configs.section import ConfigError
 
 TEMPERATURE = 0.7
 LEARNING_RATE = 1e-2

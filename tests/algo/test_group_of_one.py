@@ -5,7 +5,9 @@ import pytest
 from algo.advantages import seat_advantages
 from algo.startup import check_before_starting
 from algo.trajectories import SeatTrajectory
-from configs.schema import AdvantageConfig, ConfigError, load_config
+from configs.loading import load_config
+from configs.section import ConfigError
+from configs.training import AdvantageConfig
 
 
 def trajectory(game_id: str, reward: float) -> SeatTrajectory:

@@ -6,7 +6,9 @@ import pytest
 from fakes import make_result
 
 from algo.rewards import FACT_DIMENSIONS, JUDGE_DIMENSIONS, seat_reward, turn_dimensions
-from configs.schema import CONFIG_DIR, ConfigError, OutcomeReward, RewardConfig, load_config
+from configs.loading import CONFIG_DIR, load_config
+from configs.rewards import OutcomeReward, RewardConfig
+from configs.section import ConfigError
 from store.spans import NEUTRAL_FACTS, TURN_FACTS
 
 NOTHING = RewardConfig(

@@ -97,7 +97,7 @@ async def fake(configure):
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", fake.answer)
     async with TestServer(app) as server:
-        fake.config = configure(mode="attach", url=str(server.make_url("/")))
+        fake.config = configure(mode="attach", urls=(str(server.make_url("/")),))
         yield fake
 
 
@@ -106,9 +106,9 @@ async def fake(configure):
 
 async def test_attach_tells_runners_the_public_address(fake, configure):
     async with await Serving.open(fake.config) as serving:
-        assert serving.endpoint == f"{fake.config.serving.url.rstrip('/')}/v1"
+        assert serving.endpoint == f"{fake.config.serving.urls[0].rstrip('/')}/v1"
         await serving.check_alive()
-    public = configure(mode="attach", url=fake.config.serving.url, public_url="https://proxy.example/")
+    public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
     async with await Serving.attach(public) as serving:
         assert serving.endpoint == "https://proxy.example/v1"
 
@@ -139,7 +139,7 @@ async def test_attach_refuses_an_unusable_server(fake, change, message):
 
 async def test_attach_to_nothing_names_the_address(configure):
     with pytest.raises(ServingError, match=r"GET http://127\.0\.0\.1:9/health failed"):
-        await Serving.attach(configure(mode="attach", url="http://127.0.0.1:9"))
+        await Serving.attach(configure(mode="attach", urls=("http://127.0.0.1:9",)))
 
 
 async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
@@ -437,7 +437,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert stopped["logprobs"]["token_logprobs"] == pytest.approx([0.0], abs=1e-5)
 
         # The same server passes the checks made of one that is attached to.
-        attached = config.serving.model_copy(update={"mode": "attach", "url": serving.endpoint.removesuffix("/v1")})
+        attached = config.serving.model_copy(update={"mode": "attach", "urls": (serving.endpoint.removesuffix("/v1"),)})
         async with await Serving.open(config.model_copy(update={"serving": attached})) as second:
             assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from algo.trajectories import build_trajectories
 from algo.triplets import DUPLICATE_SPAN, IncompleteGame, TurnTriplets, read_game
-from configs.schema import RewardConfig
+from configs.rewards import RewardConfig
 from store.spans import Judgement, SeatResult, context_digest, to_span
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)

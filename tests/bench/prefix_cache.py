@@ -14,7 +14,7 @@ import httpx
 from rich.table import Table
 
 from algo.vllm_launch import launch_vllm
-from configs.schema import load_config
+from configs.loading import load_config
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.policies import load_chat_tokens

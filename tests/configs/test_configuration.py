@@ -5,8 +5,12 @@ from typing import get_args
 
 import pytest
 
+from configs.game import GameConfig, PromptName, RulesConfig
+from configs.loading import CONFIG_DIR, load_config
 from configs.opponents import BUILT_IN_PLAYERS, DEALT, SIDES_OF_ROLES, EndpointConfig, SeatingRuleConfig
-from configs.schema import CONFIG_DIR, Config, ConfigError, GameConfig, PromptName, RulesConfig, load_config
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.training import RoleName
 from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, ChatEndpoint, SeatingRule
@@ -44,6 +48,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
 
 def test_opponents_are_those_of_the_game_and_the_store():
     assert {role.value: role.side.value for role in Role} == SIDES_OF_ROLES
+    assert set(get_args(RoleName)) == set(SIDES_OF_ROLES)
     assert {name: (len(p.seats), {r.value for r in p.deck}) for name, p in PRESETS.items()} == {
         name: (seats, set(roles)) for name, (seats, roles) in DEALT.items()
     }
@@ -148,8 +153,8 @@ def test_rules_and_prompts_are_checked_before_a_run(tmp_path):
 
 
 def test_overrides_are_typed_by_their_setting():
-    config = load_config(None, ["run.steps=7", "serving.public_url=http://h:1", "game.train_sides=[wolf]"])
-    assert (config.run.steps, config.serving.public_url, config.game.train_sides) == (7, "http://h:1", ("wolf",))
+    config = load_config(None, ["run.steps=7", "serving.public_urls=[http://h:1]", "game.train_sides=[wolf]"])
+    assert (config.run.steps, config.serving.public_urls, config.game.train_sides) == (7, ("http://h:1",), ("wolf",))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +166,23 @@ def test_overrides_are_typed_by_their_setting():
         ("run.steps=0", "run.steps: .*greater than or equal to 1.*got 0"),
         ("run.steps=many", "run.steps: .*integer"),
         ("run.name=../x", "run.name"),
-        ("serving.mode=attach", "serving.url"),
-        ("serving.url=http://h:1", "serving.mode=attach only"),
-        ("serving.public_url=http://h:1/v1", "leave out /v1"),
-        ("serving.public_url=h:1", "http://"),
+        ("serving.mode=attach", "serving.urls"),
+        ("serving.urls=[http://h:1]", "serving.mode=attach only"),
+        ("serving.public_urls=[http://h:1/v1]", "leave out /v1"),
+        ("serving.public_urls=[h:1]", "http://"),
         ("store.url=localhost:4747", "store.url"),
         ("game.opponent=scripted", "set game.train_sides"),
-        ("judge={model: m}", "section.key=value"),
+        ("judge={model: m}", "asked in vain"),
+        ("game.preset.x=1", "'preset' is no section"),
+        ("serving.port=65536", "less than or equal to 65535"),
+        ("serving.devices=[0, 1]", "2 GPUs; 1 servers need 1"),
+        ("serving.weight_transfer=nccl", "needs GPUs"),
+        ("training.sequence_parallel=2", "multiple of sequence_parallel"),
+        ("training.rollout_correction.rollout_rs=token_k1", "set together"),
+        ("evaluation.opponents=[scriptd]", "did you mean 'scripted'"),
+        ("frozen.initial={path: x}", "'initial' cannot name"),
+        ("frozen.old={model: m}", "set either path"),
+        ("checkpoint.keep_best=1", "needs evaluations"),
         ("judge.model=m", "asked in vain"),
         ("game.context_tokens=16384", "max_sequence_tokens"),
         ("serving.host=0.0.0.0", "serving.host"),
@@ -183,7 +198,13 @@ def test_what_is_wrong_is_named(override, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("- a", "must be a mapping"), ("run: [", "not valid YAML"), ("run: 3", "run"), ("x: 1", "unknown key 'x'")],
+    [
+        ("run: {steps: 1}\nrun: {steps: 2}", "'run' occurs twice"),
+        ("- a", "must be a mapping"),
+        ("run: [", "not valid YAML"),
+        ("run: 3", "run"),
+        ("x: 1", "unknown key 'x'"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path, text, message):
     path = tmp_path / "mine.yaml"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algo.games import step_tasks
-from configs.schema import GameConfig
+from configs.game import GameConfig
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
 from store.schema import GameTask

@@ -1,0 +1,99 @@
+"""Settings of what is played: preset, rules, prompts, who sits where, and how many games make a step."""
+
+from typing import Literal
+
+from pydantic import Field, FilePath, model_validator
+
+from configs.opponents import SeatingRuleConfig, SideName
+from configs.section import Section
+
+PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
+
+
+class RulesConfig(Section):
+    """Rules to play otherwise than the preset has them; null keeps the preset's own.
+
+    The fields are those of ``runners/werewolf/game/presets.py``, which says what each means.
+    """
+
+    win_rule: Literal["wipe_a_kind", "parity"] | None = Field(
+        None, description="the wolves win when a kind is wiped out (屠边), or when they are as many as the others"
+    )
+    round_limit: int | None = Field(None, ge=1, description="days until a game is a draw")
+    speech_chars: int | None = Field(None, ge=1, description="longest speech that is heard, in characters")
+    sheriff: bool | None = Field(None, description="a sheriff is elected")
+    wolf_talk_rounds: int | None = Field(None, ge=0, description="how often each wolf speaks in a night, at most")
+    wolves_may_pass: bool | None = Field(None, description="空刀")
+    wolves_may_hit_wolves: bool | None = Field(None, description="自刀")
+    wolves_may_explode: bool | None = Field(None, description="自爆")
+    wolf_king_may_explode: bool | None = Field(None, description="狼王自爆; needs wolves_may_explode")
+    witch_self_save: bool | None = Field(None, description="女巫自救")
+    may_abstain: bool | None = Field(None, description="弃票")
+
+    def chosen(self) -> dict[str, bool | int | str]:
+        """The rules that are set, by name."""
+        return self.model_dump(exclude_none=True)
+
+
+class GameConfig(Section):
+    """What is played and how many games make a step."""
+
+    preset: Literal["12p_sheriff", "9p", "7p", "5p_tiny"] = Field("5p_tiny", description="rule preset")
+    rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
+    prompts: dict[PromptName, FilePath] = Field(
+        {},
+        description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
+    )
+    groups_per_step: int = Field(4, ge=1, description="deals per step")
+    games_per_group: int = Field(4, ge=1, description="games played from each deal; a baseline needs at least two")
+    train_sides: tuple[SideName, ...] = Field(
+        ("wolf", "good"), min_length=1, description="sides whose turns are trained on, where the policy plays them"
+    )
+    opponent: str = Field(
+        "policy",
+        description="who plays the seats of a side that is not trained: policy, scripted, random, or a name of the "
+        "section players",
+    )
+    seating: tuple[SeatingRuleConfig, ...] = Field(
+        (),
+        description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
+        "policy plays trained sides and game.opponent the others",
+    )
+    context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
+    reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
+    thinking: bool = Field(False, description="whether a model that can think (Qwen3) does, before it answers")
+    max_policy_lag: int = Field(
+        0,
+        ge=0,
+        description="0: every step waits for its games. Above: the games of that many further steps are always in "
+        "flight, and a turn may be trained on that was played by weights up to that many updates old",
+    )
+    timeout_seconds: float = Field(600, gt=0, description="a game that takes longer is played again")
+    unresponsive_seconds: float = Field(
+        120, gt=0, description="a game without a new span for this long is played again"
+    )
+    max_attempts: int = Field(3, ge=1, description="times that a game is tried before it counts as failed")
+
+    @model_validator(mode="after")
+    def _reply_fits(self) -> "GameConfig":
+        if self.reply_tokens >= self.context_tokens:
+            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_can_match(self) -> "GameConfig":
+        for number, rule in enumerate(self.seating):
+            if problem := rule.problem_with(self.preset):
+                raise ValueError(f"game.seating.{number}: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _policy_plays_what_is_trained(self) -> "GameConfig":
+        for side in self.train_sides:
+            for rule in self.seating:
+                if rule.may_concern(side) and "policy" in rule.players:
+                    break
+                if rule.covers(side):
+                    raise ValueError(f"game.train_sides has {side!r}, but game.seating never lets the policy play it")
+        return self

@@ -1,0 +1,106 @@
+"""A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names what is wrong."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from configs.schema import Config
+from configs.section import ConfigError, nearest_name
+
+CONFIG_DIR = Path(__file__).parent
+DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
+_NEVER_SHOWN = ("api_key_env", "endpoint")
+"""Settings into which a secret may have been written by mistake."""
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file (the tiny CPU one by default) and apply ``section.key=value`` overrides.
+
+    Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``judge=null`` takes a whole section away.
+    Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
+    """
+    path = path or DEFAULT_CONFIG
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
+    except (OSError, UnicodeDecodeError) as error:
+        shipped = ", ".join(sorted(file.name for file in CONFIG_DIR.glob("*.yaml")))
+        raise ConfigError(
+            f"cannot read configuration {path}: {getattr(error, 'strerror', error)}. Shipped in configs/: {shipped}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"configuration {path} is not valid YAML: {error}") from error
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
+    for override in overrides:
+        _apply_override(document, override)
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise ConfigError(f"configuration {path} cannot be used:\n{problems}") from error
+
+
+def _apply_override(document: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    *sections, name = key.strip().split(".")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
+    whole_section = isinstance(parsed, dict) or parsed is None  # judge=null, players={...}
+    if not separator or not all([*sections, name]) or not (sections or whole_section):
+        raise ConfigError(f"override {override!r} is not of the form section.key=value, e.g. run.steps=5")
+    target = document
+    for section in sections:
+        if target.get(section) is None:  # absent, or written with nothing in it
+            target[section] = {}
+        target = target[section]
+        if not isinstance(target, dict):
+            raise ConfigError(f"override {override!r}: {section!r} is no section, it is set to {target!r}")
+    target[name] = parsed
+
+
+class _NoDuplicates(yaml.SafeLoader):
+    """YAML without the leniency of taking the last of two equal keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _explain(problem: Any) -> str:
+    location = ".".join(str(part) for part in problem["loc"])
+    *parents, name = problem["loc"] or ("",)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {location!r}: {nearest_name(str(name), _keys_in(parents), 'keys here')}"
+    shown = problem["input"]
+    if isinstance(shown, float) and math.isnan(shown):
+        shown = "NaN"
+    # A whole section says less than the message, and more than it should.
+    got = "" if name in _NEVER_SHOWN or isinstance(shown, dict | BaseModel) else f" (got {shown!r})"
+    return f"{location or 'configuration'}: {problem['msg']}{got}"
+
+
+def _keys_in(path: Iterable[str | int]) -> list[str]:
+    """The keys that the section at ``path`` may have; the path goes through mappings and lists of sections too."""
+    annotation: Any = Config
+    for part in path:
+        if get_origin(annotation) in (dict, tuple):  # ``part`` is a key or an index
+            annotation = next(inner for inner in reversed(get_args(annotation)) if inner is not Ellipsis)
+        else:
+            annotation = _section_in(annotation).model_fields[str(part)].annotation
+    return list(_section_in(annotation).model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel]:
+    """A section, also where it may be None."""
+    return next(inner for inner in (annotation, *get_args(annotation)) if isinstance(inner, type))

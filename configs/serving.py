@@ -1,0 +1,114 @@
+"""Settings of vLLM, which plays the trained policy, and of models with frozen weights beside it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from configs.section import Section
+
+
+def _check_base_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    if url.rstrip("/").endswith("/v1"):
+        raise ValueError("leave out /v1, which is added")
+    return url
+
+
+class ServingConfig(Section):
+    """vLLM, which plays the trained policy."""
+
+    mode: Literal["start", "attach"] = Field("start", description="start vLLM here, or use what runs already")
+    servers: int = Field(1, ge=1, description="vLLM servers to start; each seat of a game stays with one of them")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs of each started server")
+    devices: tuple[int, ...] | None = Field(
+        None,
+        description="GPUs of the started servers, tensor_parallel for each in turn; null: from GPU 0 on",
+    )
+    share_gpus: bool = Field(
+        False,
+        description="serving and training use the same GPUs: vLLM sleeps while the policy is updated; needs "
+        "game.max_policy_lag 0",
+    )
+    weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
+        "folder",
+        description="how new weights reach vLLM: through a folder that it reads, between GPUs by NCCL, or by CUDA IPC "
+        "where both share them",
+    )
+    host: Literal["127.0.0.1", "localhost", "::1"] = Field(
+        "127.0.0.1",
+        description="where a started vLLM listens; loopback only, since its weight-update endpoints have no "
+        "authentication",
+    )
+    port: int = Field(8000, ge=1, le=65535, description="port of the first started vLLM; the others follow it")
+    urls: tuple[str, ...] = Field((), description="base URLs, without /v1, of the vLLM servers to attach to")
+    public_urls: tuple[str, ...] = Field(
+        (),
+        description="base URLs, without /v1, that runners are told, one for each server; for runners on other machines "
+        "name a reverse proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
+    )
+    served_model_name: str = Field("policy", description="model name in requests")
+    kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
+    gpu_memory_utilization: float = Field(0.4, gt=0, le=1, description="share of each GPU's memory that vLLM may take")
+    max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
+    start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
+    max_restarts: int = Field(3, ge=0, description="how often a started vLLM that has died is started again, in all")
+    logprob_tolerance: float | None = Field(
+        None,
+        gt=0,
+        description="largest difference, in nats per token, between vLLM's log-probs and the trainer's, of what was "
+        "played and of a probe sequence after a push; beyond it the run stops, since it would not train what was "
+        "sampled. By default 0.001 in float32 and 1.0 in bfloat16",
+    )
+
+    @field_validator("urls", "public_urls")
+    @classmethod
+    def _are_base_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_check_base_url, urls))
+
+    @model_validator(mode="after")
+    def _servers_are_named(self) -> "ServingConfig":
+        if self.mode == "attach" and not self.urls:
+            raise ValueError(
+                "serving.mode is 'attach': set serving.urls to the running vLLM, e.g. [http://127.0.0.1:8000]"
+            )
+        if self.mode == "start" and self.urls:
+            raise ValueError("serving.urls is used with serving.mode=attach only; a vLLM started here has serving.port")
+        if self.public_urls and len(self.public_urls) != self.server_count:
+            raise ValueError(f"serving.public_urls has {len(self.public_urls)} entries for {self.server_count} servers")
+        if self.devices is not None and len(self.devices) != self.servers * self.tensor_parallel:
+            raise ValueError(
+                f"serving.devices has {len(self.devices)} GPUs; {self.servers} servers need {self.tensor_parallel} each"
+            )
+        if self.port + self.servers > 65536:
+            raise ValueError("serving.port is too high for that many servers")
+        return self
+
+    @property
+    def server_count(self) -> int:
+        """Servers that play the policy."""
+        return len(self.urls) if self.mode == "attach" else self.servers
+
+
+class FrozenPolicyConfig(Section):
+    """A policy that is not trained, played token by token like the trained one: an earlier checkpoint, a base model."""
+
+    path: Path | None = Field(None, description="Hugging Face model folder, served by a vLLM that the run starts")
+    port: int | None = Field(None, ge=1, le=65535, description="port of that vLLM; null: a free one")
+    url: str | None = Field(None, description="base URL, without /v1, of a vLLM that serves it already")
+    model: str = Field("policy", description="its name there")
+    kv_cache_gb: float = Field(0.5, gt=0, description="memory of the KV cache on CPU, in GiB")
+    gpu_memory_utilization: float = Field(0.2, gt=0, le=1, description="share of a GPU's memory that vLLM may take")
+    devices: tuple[int, ...] | None = Field(None, description="GPUs of that vLLM; null: GPU 0")
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_base_url(cls, url: str | None) -> str | None:
+        return None if url is None else _check_base_url(url)
+
+    @model_validator(mode="after")
+    def _is_served_once(self) -> "FrozenPolicyConfig":
+        if (self.path is None) == (self.url is None):
+            raise ValueError("set either path, for a vLLM to be started, or url, for one that runs already")
+        return self

@@ -1,0 +1,154 @@
+"""Settings of the model and of its update, by verl's own names where verl has one."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from configs.section import Section
+
+RoleName = Literal["wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
+
+
+class SelectionConfig(Section):
+    """Which seats reach the update. What is left out still counts in the baselines, and is counted by reason."""
+
+    roles: tuple[RoleName, ...] | None = Field(
+        None, min_length=1, description="roles that are trained on; null: all of game.train_sides"
+    )
+    winners: float = Field(1.0, ge=0, le=1, description="share of the winning seats, a seeded sample of whole seats")
+    losers: float = Field(1.0, ge=0, le=1, description="share of the losing seats; 0 trains on winners only")
+    draws: float = Field(1.0, ge=0, le=1, description="share of the seats of drawn games")
+    max_sequences_per_game: int | None = Field(
+        None, ge=1, description="most sequences of one game, a seeded sample of whole seats; null: all"
+    )
+
+
+class AdvantageConfig(Section):
+    """From rewards to advantages: verl's estimators, with a baseline per deal and side, or our own per role."""
+
+    estimator: str = Field(
+        "grpo",
+        description="an advantage estimator that verl registers (grpo, rloo, reinforce_plus_plus, gae …), or "
+        "role_baseline: the reward less a running mean of the role's rewards",
+    )
+    normalize_by_std: bool = Field(
+        True, description="divide by the standard deviation of the group (GRPO) or role, or not (Dr. GRPO)"
+    )
+    role_baseline_decay: float = Field(
+        0.9, ge=0, lt=1, description="of role_baseline: the weight of the past in the running mean, at each step"
+    )
+    credit: Literal["game", "turn"] = Field(
+        "game",
+        description="whether what a turn adds to the reward counts for the seat's whole game, or for that turn alone",
+    )
+    gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
+    lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
+    weigh: Literal["sequence", "seat", "game"] = Field(
+        "sequence",
+        description="what weighs alike in the loss: every sequence, every seat (whose segments share its weight), or "
+        "every game; by scaling advantages, so it does not concern entropy and KL losses",
+    )
+
+
+class ReferenceConfig(Section):
+    """How far the policy may drift from a reference model, which is served by no one and never trained."""
+
+    kl: Literal["none", "loss", "reward"] = Field(
+        "none", description="no reference; its KL as a term of the loss; or taken from the reward, token by token"
+    )
+    coef: float = Field(0.001, ge=0, description="weight of the KL")
+    penalty: Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "kl", "mse", "low_var_kl"] = Field(
+        "low_var_kl", description="verl's estimator of the KL"
+    )
+    path: Path | None = Field(None, description="folder of the reference model; null: model.path")
+
+
+class CriticConfig(Section):
+    """The value model, where the advantage estimator needs one (gae)."""
+
+    path: Path | None = Field(None, description="model folder to start from; null: model.path, with a new value head")
+    learning_rate: float = Field(1e-5, gt=0)
+    clip_range_value: float = Field(0.5, gt=0, description="how far one update may move a value")
+    warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
+
+
+class ModelConfig(Section):
+    """The model to train."""
+
+    path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
+    attn_implementation: str = Field("sdpa", description="sdpa everywhere; flash_attention_2 on GPUs with flash-attn")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of serving and of the forward pass")
+    lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters, trained instead of the weights; 0: none")
+    lora_alpha: int = Field(32, ge=1, description="LoRA's scale is lora_alpha / lora_rank")
+    lora_modules: str | tuple[str, ...] = Field("all-linear", description="modules that get an adapter")
+
+
+class RolloutCorrectionConfig(Section):
+    """verl's rollout correction: what was sampled by older weights, or in another precision, weighs accordingly."""
+
+    rollout_is: Literal["token", "sequence"] | None = Field(
+        None, description="importance weights, by token or by sequence; null: none"
+    )
+    rollout_is_threshold: float = Field(2.0, gt=0, description="largest importance weight")
+    rollout_rs: str | None = Field(
+        None,
+        description="rejection of what is too unlikely now, by verl's names (token_k1, seq_mean_k3, …)",
+    )
+    rollout_rs_threshold: str | float | None = Field(
+        None, description="its threshold, as verl reads it: '0.5_2.0' for k1, an upper bound for k2 and k3"
+    )
+
+    @model_validator(mode="after")
+    def _rejection_has_a_threshold(self) -> "RolloutCorrectionConfig":
+        if (self.rollout_rs is None) != (self.rollout_rs_threshold is None):
+            raise ValueError("rollout_rs and rollout_rs_threshold are set together, or neither")
+        return self
+
+
+class TrainingConfig(Section):
+    """The update, by verl's TrainingWorkers on Ray."""
+
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the update runs")
+    ranks: int = Field(1, ge=1, description="training workers in all, one for each GPU")
+    nodes: int = Field(1, ge=1, description="machines that the ranks are spread over evenly, joined by `ray start`")
+    sequence_parallel: int = Field(
+        1, ge=1, description="ranks that share each sequence (Ulysses), for long ones; divides ranks; needs flash-attn"
+    )
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    lr_schedule: Literal["constant", "cosine"] = Field("constant", description="after the warm-up")
+    lr_warmup_steps: int = Field(0, ge=0, description="optimizer steps over which the learning rate rises")
+    grad_clip: float = Field(1.0, gt=0)
+    mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
+    micro_batch_size: int = Field(4, ge=1, description="sequences per forward pass, on each rank")
+    max_tokens_per_micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="fill forward passes by tokens instead: as many sequences as have this many tokens on each rank; "
+        "null: micro_batch_size sequences",
+    )
+    epochs: int = Field(1, ge=1, description="passes over a step's batch")
+    policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
+    clip_ratio_low: float = Field(0.2, ge=0)
+    clip_ratio_high: float = Field(0.3, ge=0)
+    clip_ratio_c: float = Field(3.0, gt=1, description="bounds the loss where the advantage is negative (dual clip)")
+    entropy_coeff: float = Field(0.0, ge=0)
+    loss_agg_mode: str = Field(
+        "seq-mean-token-mean",
+        description="verl's aggregation; the default weighs every sequence alike, however much its seat talks",
+    )
+    rollout_correction: RolloutCorrectionConfig = RolloutCorrectionConfig()
+    max_sequence_tokens: int = Field(8192, gt=0, description="longer sequences are left out of the update, and counted")
+    gradient_checkpointing: bool | None = Field(
+        None, description="compute activations anew in the backward pass, to save memory; null: on GPUs only"
+    )
+    param_offload: bool = Field(False, description="keep weights in CPU memory while they are not used")
+    optimizer_offload: bool = Field(False, description="keep the optimizer's state in CPU memory while it is not used")
+
+    @model_validator(mode="after")
+    def _ranks_divide(self) -> "TrainingConfig":
+        for name, divisor in (("nodes", self.nodes), ("sequence_parallel", self.sequence_parallel)):
+            if self.ranks % divisor:
+                raise ValueError(f"ranks ({self.ranks}) must be a multiple of {name} ({divisor})")
+        return self
