@@ -8,8 +8,6 @@ import aiohttp
 from agentlightning import Span
 
 from store.client import AttemptKey, PatientStoreClient
-from store.full_spans import FullTokenSpans
-from store.spans import ResultSpan, TurnSpan, to_span
 
 logger = logging.getLogger(__name__)
 
@@ -69,48 +67,3 @@ class SpanUploader:
                     self._buffer[key][:0] = spans
                 raise
             self._forgotten |= refused
-
-
-class AttemptSpans:
-    """The spans of one attempt: numbered as they come, and handed to the uploader.
-
-    started: when the game began, in seconds since the epoch.
-    full: also write each turn with its whole prompt (``store.full_spans``).
-    """
-
-    def __init__(self, uploader: SpanUploader, key: AttemptKey, started: float, full: bool = False):
-        self._uploader = uploader
-        self._rollout_id, self._attempt_id = key
-        self._started = started
-        self._full = FullTokenSpans() if full else None
-        self._sequence_id = 0
-
-    def add_turn(self, turn: TurnSpan, started: float, ended: float) -> None:
-        """Take a turn, with its start and end. Raises GameForgotten when the hub refused the attempt's spans."""
-        span = self._add(turn, started, ended)
-        if self._full is not None:
-            self._uploader.add(self._full.of_turn(turn, span, self._next()))
-
-    def add_result(self, result: ResultSpan, ended: float) -> None:
-        """Take the game's end, after all its turns. Raises GameForgotten."""
-        # At one moment: readers give a reward to what ended before it, and none to what happened within its time.
-        span = self._add(result, ended, ended)
-        if self._full is not None:
-            for seat_span in self._full.of_seats(span, self._sequence_id + 1, self._started, ended):
-                self._uploader.add(seat_span)
-
-    def _add(self, record: TurnSpan | ResultSpan, started: float, ended: float) -> Span:
-        span = to_span(
-            record,
-            rollout_id=self._rollout_id,
-            attempt_id=self._attempt_id,
-            sequence_id=self._next(),
-            start_time=started,
-            end_time=ended,
-        )
-        self._uploader.add(span)
-        return span
-
-    def _next(self) -> int:
-        self._sequence_id += 1
-        return self._sequence_id

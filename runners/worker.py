@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import aiohttp
 from agentlightning import AttemptedRollout
 
+from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
-from runners.uploads import AttemptSpans, GameForgotten, SpanUploader
+from runners.uploads import GameForgotten, SpanUploader
 from store.client import AttemptKey, PatientStoreClient, StoreUnreachable
 from store.spans import ResultSpan
 
@@ -169,7 +170,7 @@ class Worker:
         try:
             if self._handing_back:
                 raise asyncio.CancelledError
-            spans = AttemptSpans(self._uploader, key, time.time(), self._full_token_spans)
+            spans = AttemptSpans(self._uploader.add, key, time.time(), self._full_token_spans)
             result = await self._play(rollout, spans.add_turn)
             spans.add_result(result, time.time())
         except asyncio.CancelledError:

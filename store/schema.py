@@ -30,7 +30,8 @@ RANDOM_PLAYER = "random"
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
 JUDGE_RESOURCE = "judge"
-_VERSION_SEPARATOR = ".policy-"
+VERSION_SEPARATOR = ".policy-"
+"""Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
 
 
 class TokenLimits(BaseModel):
@@ -235,7 +236,7 @@ class PolicyResources(BaseModel):
     @property
     def resources_id(self) -> str:
         """The id under which this version is published."""
-        return f"{self.run_name}{_VERSION_SEPARATOR}{self.version:06d}"
+        return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
 
     def encode(self) -> NamedResources:
         """As agentlightning resources: one ``LLM`` and any number of ``PromptTemplate``."""
@@ -255,11 +256,11 @@ class PolicyResources(BaseModel):
     @classmethod
     def decode(cls, update: ResourcesUpdate) -> Self:
         """Read published resources back; ValueError names what is missing or malformed."""
-        run_name, separator, version = update.resources_id.rpartition(_VERSION_SEPARATOR)
+        run_name, separator, version = update.resources_id.rpartition(VERSION_SEPARATOR)
         if not separator or not version.isdigit():
             raise ValueError(
                 f"resources {update.resources_id!r} were not published by algo.werewolf_verl "
-                f"(expected an id like 'run{_VERSION_SEPARATOR}000001')"
+                f"(expected an id like 'run{VERSION_SEPARATOR}000001')"
             )
         llm = update.resources.get(TRAINED_POLICY)
         if not isinstance(llm, LLM):

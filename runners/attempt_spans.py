@@ -1,0 +1,54 @@
+"""What a game has to tell, as spans of the attempt that plays it."""
+
+from collections.abc import Callable
+
+from agentlightning import Span
+
+from store.client import AttemptKey
+from store.full_spans import FullTokenSpans
+from store.spans import ResultSpan, TurnSpan, to_span
+
+
+class AttemptSpans:
+    """The spans of one attempt: numbered as they come, and handed on.
+
+    take: what each span is given to. started: when the game began, in seconds since the epoch.
+    full: also write each turn with its whole prompt (``store.full_spans``).
+    """
+
+    def __init__(self, take: Callable[[Span], None], key: AttemptKey, started: float, full: bool = False):
+        self._take = take
+        self._rollout_id, self._attempt_id = key
+        self._started = started
+        self._full = FullTokenSpans() if full else None
+        self._sequence_id = 0
+
+    def add_turn(self, turn: TurnSpan, started: float, ended: float) -> None:
+        """Take a turn, with its start and end. Raises what ``take`` raises."""
+        span = self._add(turn, started, ended)
+        if self._full is not None:
+            self._take(self._full.of_turn(turn, span, self._next()))
+
+    def add_result(self, result: ResultSpan, ended: float) -> None:
+        """Take the game's end, after all its turns. Raises what ``take`` raises."""
+        # At one moment: readers give a reward to what ended before it, and none to what happened within its time.
+        span = self._add(result, ended, ended)
+        if self._full is not None:
+            for seat_span in self._full.of_seats(span, self._sequence_id + 1, self._started, ended):
+                self._take(seat_span)
+
+    def _add(self, record: TurnSpan | ResultSpan, started: float, ended: float) -> Span:
+        span = to_span(
+            record,
+            rollout_id=self._rollout_id,
+            attempt_id=self._attempt_id,
+            sequence_id=self._next(),
+            start_time=started,
+            end_time=ended,
+        )
+        self._take(span)
+        return span
+
+    def _next(self) -> int:
+        self._sequence_id += 1
+        return self._sequence_id

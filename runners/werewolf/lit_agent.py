@@ -1,0 +1,93 @@
+"""Werewolf as an agentlightning ``LitAgent``: for agentlightning's own ``LitAgentRunner`` and ``Trainer``.
+
+``python -m runners.werewolf`` is what training wants: many games at once, spans stored as the game goes, every end
+reported. This one plays a game at a time wherever agentlightning plays its agents, and stores the same spans::
+
+    from agentlightning import Baseline, OtelTracer, Trainer
+
+    policy = PolicyResources(run_name="dev", version=0, endpoint="http://127.0.0.1:8000/v1", model="policy")
+    trainer = Trainer(algorithm=Baseline(), tracer=OtelTracer(), initial_resources=policy.encode(), n_runners=1)
+    trainer.dev(WerewolfLitAgent(), train_dataset=[task.encode() for task in game_tasks])
+
+or, against a hub in which games are queued::
+
+    runner = LitAgentRunner(tracer=OtelTracer(), max_rollouts=1)
+    with runner.run_context(agent=WerewolfLitAgent(), store=connect("http://127.0.0.1:4747"), worker_id=0):
+        await runner.iter()
+
+What to know of agentlightning's runner: it wants a tracer that traces (``DummyTracer`` does not). It stores an agent's
+spans when the game is over, so that ``RolloutConfig.unresponsive_seconds`` must cover a whole game. A game that is
+cancelled it reports as succeeded, without spans; one whose resources are not there it leaves to its time-out.
+"""
+
+import asyncio
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+from agentlightning import AttemptedRollout, LitAgent, NamedResources, ResourcesUpdate, Rollout, Span
+
+from runners.attempt_spans import AttemptSpans
+from runners.errors import MissingResources
+from runners.werewolf.agent import WerewolfGames, read_task
+from store.schema import VERSION_SEPARATOR, PolicyResources
+
+
+class WerewolfLitAgent(LitAgent[dict[str, Any]]):
+    """Plays one ``GameTask`` per rollout; returns its turn spans and, last, its result span.
+
+    tokenizer: see ``WerewolfGames``.
+    full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
+    """
+
+    def __init__(self, tokenizer: Path | None = None, full_token_spans: bool = False):
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._full_token_spans = full_token_spans
+        # A trainer may run one agent in several threads, one event loop each; connections belong to a loop.
+        self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WerewolfGames] = weakref.WeakKeyDictionary()
+
+    async def rollout_async(self, task: dict[str, Any], resources: NamedResources, rollout: Rollout) -> list[Span]:
+        """Play one game. Raises CannotPlay, naming the task, preset, resources, player or server at fault.
+
+        task: a ``GameTask``, encoded. resources: a ``PolicyResources``, encoded.
+        """
+        if not isinstance(rollout, AttemptedRollout):
+            raise TypeError(f"rollout {rollout.rollout_id} comes without an attempt; a runner must have started one")
+        started = time.time()
+        spans: list[Span] = []
+        attempt = AttemptSpans(
+            spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), started, self._full_token_spans
+        )
+        game = read_task(rollout)
+        result = await self._games_here().play(game, _decode(rollout, resources), attempt.add_turn)
+        attempt.add_result(result, time.time())
+        return spans
+
+    async def close(self) -> None:
+        """Close the connections that were made in this event loop; the agent may play on, with new ones."""
+        games = self._games.pop(asyncio.get_running_loop(), None)
+        if games is not None:
+            await games.close()
+
+    def _games_here(self) -> WerewolfGames:
+        loop = asyncio.get_running_loop()
+        if loop not in self._games:
+            self._games[loop] = WerewolfGames(self._tokenizer)
+        return self._games[loop]
+
+
+def _decode(rollout: Rollout, resources: NamedResources) -> PolicyResources:
+    resources_id = rollout.resources_id
+    if resources_id is None:
+        raise MissingResources(f"rollout {rollout.rollout_id} names no resources, so its policy's version is unknown")
+    if VERSION_SEPARATOR not in resources_id:  # a trainer calls its initial resources "default"
+        resources_id = f"{resources_id}{VERSION_SEPARATOR}{0:06d}"
+    update = ResourcesUpdate(
+        resources_id=resources_id, resources=resources, create_time=0.0, update_time=0.0, version=1
+    )
+    try:
+        return PolicyResources.decode(update)
+    except ValueError as error:
+        raise MissingResources(str(error)) from error

@@ -1,0 +1,164 @@
+"""agentlightning's own runner and trainer play the same games, and store the same spans, as our worker."""
+
+import asyncio
+
+import pytest
+from agentlightning import (
+    Baseline,
+    EnqueueRolloutRequest,
+    InMemoryLightningStore,
+    LitAgentRunner,
+    OtelTracer,
+    RolloutConfig,
+    Trainer,
+    find_final_reward,
+)
+from agentlightning.semconv import LightningResourceAttributes
+from fakes import FakeVllm
+
+from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.lit_agent import WerewolfLitAgent
+from runners.worker import Worker
+from store.schema import GameTask, PolicyResources
+from store.spans import ResultSpan, TurnSpan, is_result, is_turn
+
+CONFIG = RolloutConfig(
+    timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed", "timeout", "unresponsive"]
+)
+
+
+def make_task(**changes):
+    fields = dict(
+        game_id="g",
+        group_id="d",
+        seed=2,
+        sampling_seed=8,
+        preset="5p_tiny",
+        seating={"wolf": "policy", "good": "scripted"},
+        trainable=["wolf"],
+        limits={"context_tokens": 2000, "reply_tokens": 30},
+    )
+    return GameTask(**{**fields, **changes}).encode()
+
+
+@pytest.fixture
+async def policy(tiny_tokenizer, tiny_model):
+    # The answer follows from the prompt alone, so that two runners get the same game.
+    fake = FakeVllm(tiny_tokenizer, lambda prompt: f"决定：{len(prompt) % 5 + 1}号", str(tiny_model))
+    yield PolicyResources(run_name="run", version=3, endpoint=await fake.start(), model="policy")
+    await fake.stop()
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    """One for all tests: OpenTelemetry takes only one provider per process."""
+    return OtelTracer()
+
+
+@pytest.fixture
+async def agent():
+    agent = WerewolfLitAgent()
+    yield agent
+    await agent.close()
+
+
+async def play_with_worker(client, count, **options):
+    play = WerewolfPlay(client)
+    await Worker(client, play, "ours", max_games=count, **options).run()
+    await play.close()
+
+
+async def play_with_lit_agent_runner(client, agent, tracer, count):
+    runner = LitAgentRunner(tracer=tracer, max_rollouts=count, poll_interval=0.1, heartbeat_launch_mode="asyncio")
+    with runner.run_context(agent=agent, store=client):
+        await runner.iter()
+
+
+async def enqueue(client, policy, *tasks):
+    await client.update_resources(policy.resources_id, policy.encode())
+    requests = [
+        EnqueueRolloutRequest(input=task, mode="train", resources_id=policy.resources_id, config=CONFIG)
+        for task in tasks
+    ]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+def without_times_and_ids(spans):
+    """What two games' spans must have in common: everything but when and in which attempt they were played."""
+    by_route = LightningResourceAttributes.SPAN_SEQUENCE_ID.value  # OTLP carries the sequence id as an attribute
+    return [
+        (
+            span.name,
+            span.sequence_id,
+            span.parent_id,
+            span.status,
+            {name: value for name, value in span.attributes.items() if name != by_route},
+        )
+        for span in spans
+    ]
+
+
+@pytest.mark.parametrize("full_token_spans", [False, True])
+async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(client, policy, tracer, full_token_spans):
+    ours, theirs = await enqueue(client, policy, make_task(), make_task())
+    await play_with_worker(client, 1, full_token_spans=full_token_spans)
+    agent = WerewolfLitAgent(full_token_spans=full_token_spans)
+    await play_with_lit_agent_runner(client, agent, tracer, 1)
+    await agent.close()
+    found = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
+    assert {found[ours].attempt.worker_id, found[theirs].attempt.worker_id} == {"ours", "Worker-0"}
+    assert found[ours].status == found[theirs].status == "succeeded"
+    spans = {rollout_id: list(await client.query_spans(rollout_id)) for rollout_id in found}
+    assert any(map(is_turn, spans[ours])) and sum(map(is_result, spans[ours])) == 1
+    if not full_token_spans:  # those name the rollout in their text
+        assert without_times_and_ids(spans[ours]) == without_times_and_ids(spans[theirs])
+    assert [span.name for span in spans[ours]] == [span.name for span in spans[theirs]]
+    for records, of_this_kind in ((TurnSpan, is_turn), (ResultSpan, is_result)):
+        first, second = ([records.decode(span) for span in spans[r] if of_this_kind(span)] for r in (ours, theirs))
+        assert first == second
+    assert find_final_reward(spans[theirs]) == find_final_reward(spans[ours])
+    assert all(span.attempt_id == found[theirs].attempt.attempt_id for span in spans[theirs])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"not": "a task"},
+        make_task(preset="99p"),
+        make_task(seating={"wolf": "gpt-9", "good": "scripted"}, trainable=[]),
+    ],
+)
+async def test_a_task_that_cannot_be_played_fails_and_the_next_one_is_played(client, policy, agent, tracer, task):
+    playable = make_task(seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
+    ids = await enqueue(client, policy, task, playable)
+    await play_with_lit_agent_runner(client, agent, tracer, 2)
+    found = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
+    assert [found[rollout_id] for rollout_id in ids] == ["failed", "succeeded"]
+
+
+async def test_the_trainers_dry_run_plays_and_stores_games(client, policy, agent, tracer):
+    store = InMemoryLightningStore(thread_safe=True)
+    tasks = [make_task(), make_task(seed=5, game_id="h")]
+    trainer = Trainer(
+        algorithm=Baseline(polling_interval=0.1, span_verbosity="none"),
+        tracer=tracer,
+        store=store,
+        runner=LitAgentRunner(
+            tracer=tracer, max_rollouts=len(tasks), poll_interval=0.1, heartbeat_launch_mode="asyncio"
+        ),
+        strategy="shm",
+        n_runners=1,
+        initial_resources=policy.encode(),
+    )
+    await asyncio.to_thread(trainer.dev, agent, train_dataset=tasks)
+
+    rollouts = {rollout.input["game_id"]: rollout for rollout in await store.query_rollouts()}
+    assert {game_id: rollout.status for game_id, rollout in rollouts.items()} == {"g": "succeeded", "h": "succeeded"}
+    # The same games, played by our worker with the version that a trainer's resources count as.
+    unversioned = policy.model_copy(update={"version": 0})
+    for task, rollout_id in zip(tasks, await enqueue(client, unversioned, *tasks), strict=True):
+        await play_with_worker(client, 1)
+        ours = list(await client.query_spans(rollout_id))
+        theirs = list(await store.query_spans(rollouts[task["game_id"]].rollout_id))
+        assert any(map(is_turn, theirs))
+        assert without_times_and_ids(ours) == without_times_and_ids(theirs)
