@@ -17,9 +17,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from algo.advantages import needs_groups, seat_advantages
 from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
-from algo.games import Games, step_tasks
+from algo.games import Games
 from algo.report import game_metrics, game_progress, trajectory_metrics
 from algo.startup import as_yaml, cancel_on_signals, policy_resources, read_prompts, start_policy
+from algo.tasks import step_tasks
 from algo.trajectories import SeatTrajectory, build_trajectories
 from configs.schema import Config
 from store.client import connect

@@ -1,31 +1,19 @@
 """The algorithm's side of the hub: publish a policy, enqueue games, wait, read back what was played."""
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, replace
 
 import aiohttp
-from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode, Span
 
 from algo.triplets import FinishedGame, IncompleteGame, read_game
 from configs.game import GameConfig
-from configs.opponents import EndpointConfig
 from store.client import PatientStoreClient
-from store.schema import (
-    IDEMPOTENCY_KEY,
-    TRAINED_POLICY,
-    ChatEndpoint,
-    GameTask,
-    PolicyResources,
-    SeatingRule,
-    SideName,
-    TokenLimits,
-)
+from store.schema import IDEMPOTENCY_KEY, GameTask, PolicyResources
 from store.spans import MalformedSpan, is_turn
 
 logger = logging.getLogger(__name__)
@@ -41,7 +29,7 @@ _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
 _ROLLOUTS_PER_PAGE = 500
-_BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing", "failed")
+_BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 
 
 class NoGamesFinished(RuntimeError):
@@ -85,75 +73,78 @@ class PlayedGames:
         return metrics
 
 
-def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
-    """The games of one step: ``groups_per_step`` deals, each played ``games_per_group`` times."""
-    seating = seating_rules(config)
-    tasks = []
-    for group in range(config.groups_per_step):
-        group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
-        for game in range(config.games_per_group):
-            tasks.append(
-                GameTask(
-                    game_id=f"{group_id}-game{game:02d}",
-                    group_id=group_id,
-                    seed=derived_seed("deal", run_seed, step, group),
-                    sampling_seed=derived_seed("sampling", run_seed, step, group, game),
-                    preset=config.preset,
-                    rules=config.rules.chosen(),
-                    seating=seating,
-                    trainable=frozenset(config.train_sides),
-                    limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),
-                )
-            )
-    return tasks
+@dataclass(frozen=True)
+class _OpenGame:
+    """A game that was enqueued and not yet read. mode: ``train`` or ``val``, as agentlightning names them."""
 
-
-def seating_rules(config: GameConfig) -> tuple[SeatingRule, ...]:
-    """Who plays which seat: the configured rules, and behind them one for each side, so that no seat is left out."""
-    by_side = (
-        SeatingRule(side=side, players={TRAINED_POLICY if side in config.train_sides else config.opponent: 1.0})
-        for side in get_args(SideName)
-    )
-    return (*(SeatingRule(**rule.model_dump()) for rule in config.seating), *by_side)
-
-
-def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
-    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
-    return ChatEndpoint(**config.model_dump())
-
-
-def derived_seed(purpose: str, *numbers: int) -> int:
-    """A 31-bit seed that follows from the run's seed and a position in the run alone, so that it can be replayed."""
-    digest = hashlib.blake2b(f"{purpose}/{'/'.join(map(str, numbers))}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
+    task: GameTask
+    resources: PolicyResources
+    mode: RolloutMode
 
 
 class Games:
-    """Plays the steps' games through the hub. Survives a hub that restarts with an empty memory."""
+    """Plays games through the hub. Survives a hub that restarts with an empty memory.
+
+    Games of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some.
+    """
 
     def __init__(self, client: PatientStoreClient, config: GameConfig):
         self._client = client
         self._config = config
-        self._open: dict[str, GameTask] = {}
+        self._open: dict[str, _OpenGame] = {}
 
     async def play(
         self,
         tasks: Sequence[GameTask],
         resources: PolicyResources,
-        check_alive: Callable[[], Awaitable[None]],
+        check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
         resumed: bool = False,
+        mode: RolloutMode = "train",
     ) -> PlayedGames:
-        """Publish the policy, enqueue the games and wait until each has finished or failed for good.
+        """Enqueue games and wait for them: ``enqueue``, then ``collect``."""
+        await self.enqueue(tasks, resources, resumed, mode)
+        return await self.collect(tasks, check_alive, on_progress)
 
-        check_alive: called every few seconds; what it raises ends the wait.
+    async def enqueue(
+        self,
+        tasks: Sequence[GameTask],
+        resources: PolicyResources,
+        resumed: bool = False,
+        mode: RolloutMode = "train",
+    ) -> int:
+        """Publish the policy and enqueue the games; returns how many of them the hub had already.
+
         resumed: an earlier process of this run may have enqueued some of the games; see ``adopt``.
-        Raises NoGamesFinished if not one of them can be used.
         """
         await self._client.update_resources(resources.resources_id, resources.encode())
-        missing = await self.adopt(tasks, resources.run_name) if resumed else tasks
+        missing = await self.adopt(tasks, resources, mode) if resumed else list(tasks)
         if missing:
-            await self._enqueue(missing, resources)
+            await self._enqueue([_OpenGame(task, resources, mode) for task in missing])
+        return len(tasks) - len(missing)
+
+    async def serve_at(self, endpoints: tuple[str, ...]) -> None:
+        """Publish the policies of all open games anew, under the same ids, as served at these endpoints from now on."""
+        self._open = {
+            rollout_id: replace(game, resources=game.resources.model_copy(update={"endpoints": endpoints}))
+            for rollout_id, game in self._open.items()
+        }
+        for resources in {game.resources.resources_id: game.resources for game in self._open.values()}.values():
+            await self._client.update_resources(resources.resources_id, resources.encode())
+
+    async def collect(
+        self,
+        tasks: Sequence[GameTask],
+        check_alive: Callable[[], Awaitable[object]],
+        on_progress: Callable[[Progress], None],
+    ) -> PlayedGames:
+        """Wait until each of these games has finished or failed for good, and read them.
+
+        tasks: enqueued before; other games that are in flight are left alone.
+        check_alive: called every few seconds; what it raises ends the wait.
+        Raises NoGamesFinished if not one of the games can be used.
+        """
+        wanted = {task.game_id for task in tasks}
         finished: dict[str, FinishedGame] = {}
         failures: Counter[str] = Counter()
         retried: Counter[str] = Counter()
@@ -161,15 +152,14 @@ class Games:
         looks: Counter[str] = Counter()
         turns_stored = 0
         next_alive_check, lonely_since = 0.0, time.monotonic()
-        while self._open:
+        while waiting := [rollout_id for rollout_id, game in self._open.items() if game.task.game_id in wanted]:
             if time.monotonic() >= next_alive_check:
                 await check_alive()
                 next_alive_check = time.monotonic() + _ALIVE_CHECK_SECONDS
             rollouts = {
-                rollout.rollout_id: rollout
-                for rollout in await self._client.query_rollouts(rollout_id_in=list(self._open))
+                rollout.rollout_id: rollout for rollout in await self._client.query_rollouts(rollout_id_in=waiting)
             }
-            await self._restore_forgotten(rollouts, resources)
+            await self._restore_forgotten([rollout_id for rollout_id in waiting if rollout_id not in rollouts])
             for rollout_id, rollout in rollouts.items():
                 if rollout.status not in _TERMINAL:
                     continue
@@ -179,20 +169,21 @@ class Games:
                     continue  # the hub may just have restarted empty; then the next look finds the game forgotten
                 turns_stored += sum(map(is_turn, spans))
                 retried.update(await self._earlier_failures(rollout))
-                task = self._open.pop(rollout_id)
+                game_id = self._open.pop(rollout_id).task.game_id
                 game = _read(rollout, spans, left_out, failures)
                 if game is not None:
-                    finished[task.game_id] = game
+                    finished[game_id] = game
             statuses = Counter(rollout.status for rollout_id, rollout in rollouts.items() if rollout_id in self._open)
             playing = statuses["preparing"] + statuses["running"]
-            on_progress(Progress(len(finished), failures.total(), playing, len(self._open) - playing))
-            if playing or not self._open:
+            still_open = statuses.total()
+            on_progress(Progress(len(finished), failures.total(), playing, still_open - playing))
+            if playing or not still_open:
                 lonely_since = time.monotonic()
             elif time.monotonic() - lonely_since > _LONELY_SECONDS:
                 command = f"python -m runners.werewolf --n 8 --store {self._client.server_address_root}"
-                logger.warning("%d games wait and no runner takes them; start one: %s", len(self._open), command)
+                logger.warning("%d games wait and no runner takes them; start one: %s", still_open, command)
                 lonely_since = time.monotonic()
-            if self._open:
+            if still_open or len(rollouts) < len(waiting):
                 await asyncio.sleep(_POLL_SECONDS)
         if not finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
@@ -200,23 +191,26 @@ class Games:
         ordered = tuple(finished[task.game_id] for task in tasks if task.game_id in finished)
         return PlayedGames(ordered, failures, retried, turns_stored, +left_out)
 
-    async def adopt(self, tasks: Sequence[GameTask], run_name: str) -> list[GameTask]:
+    async def adopt(
+        self, tasks: Sequence[GameTask], resources: PolicyResources, mode: RolloutMode = "train"
+    ) -> list[GameTask]:
         """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
 
-        Returns the tasks of which the hub has no game, or only one that was taken back; those are to be enqueued. Our
+        Returns the tasks of which the hub has no game, or only one that was taken back or failed for good (as games do
+        while no policy is served); those are to be enqueued. Our
         hub would recognise the others by their key when they are enqueued again, the stock hub would have them played
         twice, so they are looked for among all its rollouts, the newest first. Of several games of one task the
         stock hub may have been given the request twice; the one that got furthest counts, the others are taken back.
         """
-        found = await self._rollouts_by_key({_idempotency_key(run_name, task) for task in tasks})
+        found = await self._rollouts_by_key({_idempotency_key(resources.run_name, task) for task in tasks})
         missing = []
         for task in tasks:
-            candidates = found.get(_idempotency_key(run_name, task))
+            candidates = found.get(_idempotency_key(resources.run_name, task))
             if not candidates:
                 missing.append(task)
                 continue
             best, *others = sorted(candidates.values(), key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
-            self._open[best.rollout_id] = task
+            self._open[best.rollout_id] = _OpenGame(task, resources, mode)
             for rollout in others:
                 if rollout.status not in _TERMINAL:
                     await self._client.update_rollout(rollout.rollout_id, status="cancelled")
@@ -237,7 +231,7 @@ class Games:
             logger.warning("%d games not taken back (%r); runners may still play them", len(self._open), error)
 
     async def _rollouts_by_key(self, keys: set[str]) -> dict[str, dict[str, Rollout]]:
-        """The rollouts of these keys that were not taken back, by key and id."""
+        """The rollouts of these keys that were neither taken back nor failed, by key and id."""
         found: dict[str, dict[str, Rollout]] = defaultdict(dict)
         offset, more = 0, True
         while more:
@@ -247,7 +241,7 @@ class Games:
             known = len(found)
             for rollout in page:
                 key = (rollout.metadata or {}).get(IDEMPOTENCY_KEY)
-                if key in keys and rollout.status != "cancelled":
+                if key in keys and rollout.status not in ("cancelled", "failed"):
                     found[key][rollout.rollout_id] = rollout
             # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all keys are
             # found, one more page is read, for what a request made twice may have left there.
@@ -255,7 +249,7 @@ class Games:
             more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(keys)
         return found
 
-    async def _enqueue(self, tasks: Sequence[GameTask], resources: PolicyResources) -> None:
+    async def _enqueue(self, games: Sequence[_OpenGame]) -> None:
         config = RolloutConfig(
             timeout_seconds=self._config.timeout_seconds,
             unresponsive_seconds=self._config.unresponsive_seconds,
@@ -266,21 +260,21 @@ class Games:
         rollouts = await self._client.enqueue_many_rollouts(
             [
                 EnqueueRolloutRequest(
-                    input=task.encode(),
-                    mode="train",
-                    resources_id=resources.resources_id,
+                    input=game.task.encode(),
+                    mode=game.mode,
+                    resources_id=game.resources.resources_id,
                     config=config,
                     metadata={
-                        "game_id": task.game_id,
-                        "run": resources.run_name,
+                        "game_id": game.task.game_id,
+                        "run": game.resources.run_name,
                         # A hub that knows it takes a request that is repeated after a lost answer only once.
-                        IDEMPOTENCY_KEY: _idempotency_key(resources.run_name, task),
+                        IDEMPOTENCY_KEY: _idempotency_key(game.resources.run_name, game.task),
                     },
                 )
-                for task in tasks
+                for game in games
             ]
         )
-        self._open |= {rollout.rollout_id: task for rollout, task in zip(rollouts, tasks, strict=True)}
+        self._open |= {rollout.rollout_id: game for rollout, game in zip(rollouts, games, strict=True)}
 
     async def _earlier_failures(self, rollout: Rollout) -> list[str]:
         """Why the attempts before the last one failed."""
@@ -290,14 +284,14 @@ class Games:
         attempts = await self._client.query_attempts(rollout.rollout_id)
         return [_reason_of(attempt) for attempt in attempts if attempt.attempt_id != last.attempt_id]
 
-    async def _restore_forgotten(self, known: dict[str, Rollout], resources: PolicyResources) -> None:
+    async def _restore_forgotten(self, forgotten: Sequence[str]) -> None:
         """Enqueue again the games that the hub has lost: an in-memory hub forgets everything when it restarts."""
-        forgotten = [rollout_id for rollout_id in self._open if rollout_id not in known]
         if forgotten:
             logger.warning("the hub has forgotten %d games (did it restart?); enqueueing them again", len(forgotten))
-            tasks = [self._open.pop(rollout_id) for rollout_id in forgotten]
-            await self._client.update_resources(resources.resources_id, resources.encode())
-            await self._enqueue(tasks, resources)
+            games = [self._open.pop(rollout_id) for rollout_id in forgotten]
+            for resources in {game.resources.resources_id: game.resources for game in games}.values():
+                await self._client.update_resources(resources.resources_id, resources.encode())
+            await self._enqueue(games)
 
 
 def _idempotency_key(run_name: str, task: GameTask) -> str:

@@ -14,8 +14,8 @@ from verl.utils.tracking import Tracking
 
 from algo.advantages import check_estimator, needs_groups
 from algo.engine import Engine, actor_config, check_model_folder
-from algo.games import chat_endpoint
 from algo.serving import Serving
+from algo.tasks import chat_endpoint
 from configs.schema import Config
 from configs.section import ConfigError
 from store.schema import PolicyResources, Sampling
@@ -151,7 +151,7 @@ def policy_resources(
     return PolicyResources(
         run_name=run_id,
         version=version,
-        endpoint=serving.endpoint,
+        endpoints=(serving.endpoint,),
         model=serving.model,
         sampling=Sampling(temperature=config.game.temperature, thinking=config.game.thinking),
         prompt_templates=prompts,

@@ -27,7 +27,7 @@ from algo.agreement import WeightsNotServed, check_agreement, logprob_agreement,
 from algo.batch import build_batch
 from algo.dry_run import dry_run
 from algo.engine import Engine
-from algo.games import Games, NoGamesFinished, step_tasks
+from algo.games import Games, NoGamesFinished
 from algo.report import (
     RunSummary,
     Stopwatch,
@@ -50,6 +50,7 @@ from algo.startup import (
     set_up_logging,
     start_policy,
 )
+from algo.tasks import step_tasks
 from algo.trajectories import build_trajectories
 from configs.loading import load_config
 from configs.schema import Config

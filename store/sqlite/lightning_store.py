@@ -127,7 +127,7 @@ class SqliteLightningStore(_Stock):
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
         """Enqueue tasks, except those whose ``IDEMPOTENCY_KEY`` is known, whose rollouts are returned as they are.
 
-        A rollout that was cancelled gives its key free: a run that is resumed enqueues again what it had taken back.
+        A rollout that was cancelled or failed for good gives its key free: a run that is resumed enqueues it again.
         UnknownId for resources that are not there; Conflict for a known key with another input.
         """
         await self._check_resources([request.resources_id for request in rollouts])
@@ -159,7 +159,7 @@ class SqliteLightningStore(_Stock):
     async def _enqueued_before(self, key: str) -> Rollout | None:
         rollout_id = await self.collections.idempotency_keys.get(key)
         rollout = None if rollout_id is None else await self._rollout(rollout_id)
-        return None if rollout is None or rollout.status == "cancelled" else rollout
+        return None if rollout is None or rollout.status in ("cancelled", "failed") else rollout
 
     async def _check_resources(self, resources_ids: Sequence[str | None]) -> None:
         for resources_id in set(resources_ids) - {None}:

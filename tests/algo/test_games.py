@@ -13,10 +13,8 @@ from algo.games import (
     SUPERSEDED_ATTEMPT,
     Games,
     NoGamesFinished,
-    chat_endpoint,
-    derived_seed,
-    step_tasks,
 )
+from algo.tasks import chat_endpoint, derived_seed, step_tasks
 from configs.game import GameConfig
 from configs.opponents import EndpointConfig
 from runners.errors import CannotPlay
@@ -200,19 +198,47 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     monkeypatch.setattr(games_module, "_ROLLOUTS_PER_PAGE", 2)
     tasks = step_tasks(CONFIG, "run", 1, 1)
     await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
-    queued, played, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
+    queued, failed, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
     await client.update_rollout(taken_back, status="cancelled")
-    await client.update_rollout(played, status="failed")
+    await client.update_rollout(failed, status="failed")
     others = await enqueue_like_an_earlier_process(client, tasks, "another run")
     for rollout_id in others:
         await client.update_rollout(rollout_id, status="cancelled")
     step = await play_step(client, TwoTurnPlay(), resumed=True)
-    assert [game.result.game_id for game in step.finished] == [tasks[n].game_id for n in (0, 2, 3)]
-    assert step.finished[0].rollout_id == queued and step.failures.total() == 1
-    assert (await client.query_rollouts()).total == 3 + 4 + 2
+    assert [game.result.game_id for game in step.finished] == [task.game_id for task in tasks]
+    assert step.finished[0].rollout_id == queued and not step.failures
+    assert (await client.query_rollouts()).total == 3 + 4 + 3
     again = await play_step(client, TwoTurnPlay(), resumed=True)
     assert [game.rollout_id for game in again.finished] == [game.rollout_id for game in step.finished]
-    assert (await client.query_rollouts()).total == 9
+    assert (await client.query_rollouts()).total == 10
+
+
+async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client):
+    play, games = TwoTurnPlay(), Games(client, CONFIG)
+    play.client = client
+    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    first, second = (step_tasks(CONFIG, "run", 1, step) for step in (1, 2))
+    try:
+        assert await games.enqueue([*first, *second], RESOURCES) == 0
+        for tasks in (second, first):
+            played = await games.collect(tasks, alive, lambda now: None)
+            assert [game.result.game_id for game in played.finished] == [task.game_id for task in tasks]
+    finally:
+        worker.hand_back()
+        await working
+
+
+async def test_open_games_are_told_where_the_policy_is_served_now(client):
+    games = Games(client, CONFIG)
+    later = RESOURCES.model_copy(update={"version": 1})
+    for step, resources in ((1, RESOURCES), (2, later)):
+        await games.enqueue(step_tasks(CONFIG, "run", 1, step), resources)
+    await games.serve_at(("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"))
+    for resources in (RESOURCES, later):
+        (published,) = await client.query_resources(resources_id=resources.resources_id)
+        now = PolicyResources.decode(published)
+        assert now.endpoints == ("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1") and now.version == resources.version
 
 
 async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
@@ -223,7 +249,7 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
     await client.dequeue_many_rollouts(limit=1, worker_id="w")
     second = await enqueue_like_an_earlier_process(client, tasks)
     step = Games(client, CONFIG)
-    assert await step.adopt(tasks, "run") == []
+    assert await step.adopt(tasks, RESOURCES) == []
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
     assert all(

@@ -203,10 +203,11 @@ async def test_keys_outlive_the_hub_and_the_game(tmp_path):
     store.close()
 
 
-async def test_a_game_that_was_taken_back_gives_its_key_free(database):
+@pytest.mark.parametrize("ended", ["cancelled", "failed"])
+async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(database, ended):
     store = SqliteLightningStore(database)
     (taken_back,) = await store.enqueue_many_rollouts([keyed("a")])
-    await store.update_rollout(taken_back.rollout_id, status="cancelled")
+    await store.update_rollout(taken_back.rollout_id, status=ended)
     (anew,) = await store.enqueue_many_rollouts([keyed("a")])
     (repeated,) = await store.enqueue_many_rollouts([keyed("a")])
     assert anew.rollout_id == repeated.rollout_id != taken_back.rollout_id and anew.status == "queuing"
