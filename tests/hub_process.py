@@ -12,7 +12,16 @@ import aiohttp
 from conftest import free_port
 
 _fork = multiprocessing.get_context("forkserver")
-_fork.set_forkserver_preload(["store.hub", "hub_process"])
+_preloaded = ["store.hub", "hub_process"]
+
+
+def preload(*modules: str) -> None:
+    """What else the processes to come should not have to import themselves; call it before any is forked."""
+    _preloaded.extend(modules)
+    _fork.set_forkserver_preload(_preloaded)
+
+
+preload()
 
 
 def fork(function, *arguments):
@@ -22,13 +31,25 @@ def fork(function, *arguments):
     return process
 
 
-def _hub(log: Path, arguments: list[str], environment: dict[str, str]):
-    from store.__main__ import main
-
+def say_to(log: Path) -> None:
+    """Send what this process prints to a file."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
+
+
+def _hub(log: Path, arguments: list[str], environment: dict[str, str]):
+    from store.__main__ import main
+
+    say_to(log)
     os.environ.update(environment)
+    raise SystemExit(main(arguments))
+
+
+def _stock_hub(log: Path, arguments: list[str]):
+    from agentlightning.cli.store import main
+
+    say_to(log)
     raise SystemExit(main(arguments))
 
 
@@ -46,7 +67,7 @@ class HubProcess:
 
     async def start(self, timeout: float = 60, ssl_context: ssl.SSLContext | bool = True):
         """Return once it answers."""
-        self.process = fork(_hub, self.log, self._arguments, self._environment)
+        self.process = self._fork()
         deadline = time.monotonic() + timeout
         async with aiohttp.ClientSession() as session:
             while True:
@@ -57,6 +78,9 @@ class HubProcess:
                         return self
                 except aiohttp.ClientConnectionError:
                     self.process.join(0.02)
+
+    def _fork(self):
+        return fork(_hub, self.log, self._arguments, self._environment)
 
     def kill(self):
         """``kill -9``; returns once it is dead."""
@@ -69,6 +93,13 @@ class HubProcess:
             os.kill(self.process.pid, number)
         self.process.join()
         return self.process.exitcode
+
+
+class StockHub(HubProcess):
+    """``agl store``, which keeps everything in its memory."""
+
+    def _fork(self):
+        return fork(_stock_hub, self.log, ["--host", "127.0.0.1", "--port", str(self.port), "--log-level", "WARNING"])
 
 
 def run_command(*arguments: str) -> tuple[int, str]:

@@ -1,0 +1,178 @@
+"""A fleet of real processes that may be killed at any moment: runners, an algorithm, hubs; forked in a moment."""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import hub_process
+from aiohttp import web
+from fakes import FakeVllm
+
+from algo.games import Games
+from algo.tasks import step_tasks
+from configs.schema import GameConfig
+from store.client import connect
+from store.schema import PolicyResources
+
+# The real imports of a runner take ten seconds; a forked one has them.
+hub_process.preload(
+    "runners.werewolf.agent", "runners.worker", "transformers.models.auto.tokenization_auto", "algo.games"
+)
+
+RUN = "fleet"
+
+
+class Kept:
+    """A process that is started again whenever it was killed, until it ends by itself.
+
+    start: starts the process. deaths: how often it was killed.
+    """
+
+    def __init__(self, name: str, start: Callable[[], BaseProcess]):
+        self.name = name
+        self.deaths = 0
+        self._start = start
+        self._process: BaseProcess | None = None
+
+    async def keep(self) -> None:
+        """Return when it has ended by itself with status 0; any other end but SIGKILL is an AssertionError."""
+        while True:
+            self._process = self._start()
+            await exit_of(self._process)
+            if self._process.exitcode == 0:
+                return
+            assert self._process.exitcode == -signal.SIGKILL, f"{self.name} ended with {self._process.exitcode}"
+            self.deaths += 1
+
+    def kill(self) -> None:
+        """``kill -9``, if it is running."""
+        if self._process is not None:
+            self._process.kill()
+
+    def interrupt(self) -> None:
+        """SIGTERM: end when what is under way is done."""
+        self._process.terminate()
+
+
+async def exit_of(process: BaseProcess) -> None:
+    """Return once the process has ended."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(process.sentinel, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process.sentinel)
+    process.join()
+
+
+def runner(log: Path, *arguments: str) -> BaseProcess:
+    """``python -m runners.werewolf``."""
+    return hub_process.fork(_runner, log, arguments)
+
+
+def _runner(log: Path, arguments: tuple[str, ...]) -> None:
+    hub_process.say_to(log)
+    from runners.werewolf.__main__ import main
+
+    sys.argv = ["runners.werewolf", *arguments]
+    raise SystemExit(main())
+
+
+class SlowVllm(FakeVllm):
+    """A policy that takes its time, so that games can be interrupted, and counts its calls as they come."""
+
+    def __init__(self, tokenizer, chance: random.Random, longest_seconds: float):
+        super().__init__(tokenizer, lambda prompt: chance.choice(["决定：1号", "决定：3号", "过"]))
+        self._chance = chance
+        self._longest = longest_seconds
+        self.calls = asyncio.Semaphore(0)
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        self.calls.release()
+        await asyncio.sleep(self._chance.uniform(0, self._longest))
+        return await super()._completions(request)
+
+
+# --- the algorithm ----------------------------------------------------------------------------------------------------
+
+
+def algorithm(*arguments) -> BaseProcess:
+    """A program that reads games and writes down which, as one that trains would take them; see ``_algorithm``."""
+    return hub_process.fork(_algorithm, *arguments)
+
+
+def _algorithm(
+    log: Path,
+    journal: Path,
+    url: str,
+    endpoint: str,
+    config: GameConfig,
+    batches: int,
+    suicidal: float,
+    seed: int,
+    start: int,
+) -> None:
+    """Have the batches played, three at a time, and write each down durably before it counts as done.
+
+    suicidal: how likely it is to die at each of the moments at which a death is most likely to do harm: after the games
+        are enqueued, before they are written down, and after. start: how often it was started before.
+    """
+    hub_process.say_to(log)
+    logging.basicConfig(level="INFO", format="%(asctime)s %(name)s: %(message)s")
+    resumed = journal.exists()
+    journal.touch()
+    file = os.open(journal, os.O_WRONLY | os.O_APPEND)
+    done = {entry["batch"] for entry in read_journal(journal)}
+    chance = random.Random(f"{seed}/{start}")
+    at_once = asyncio.Semaphore(3)
+
+    def perhaps_die(moment: str) -> None:
+        if chance.random() < suicidal:
+            print("died:", moment, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def play(client, batch: int) -> None:
+        async with at_once:
+            tasks = step_tasks(config, RUN, seed, batch)
+            enqueued = asyncio.Event()
+
+            def on_progress(progress) -> None:
+                if not enqueued.is_set():
+                    enqueued.set()
+                    perhaps_die("enqueued")
+
+            resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
+            played = await Games(client, config).play(tasks, resources, _alive, on_progress, resumed=resumed)
+            perhaps_die("read")
+            games = [(game.result.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
+            entry = {"batch": batch, "games": games, "failures": played.failures}
+            os.write(file, (json.dumps(entry) + "\n").encode())
+            os.fsync(file)
+            perhaps_die("written")
+
+    async def run() -> None:
+        client = connect(url)
+        await client.wait_until_reachable()
+        async with asyncio.TaskGroup() as group:
+            for batch in set(range(batches)) - done:
+                group.create_task(play(client, batch))
+        await client.close()
+
+    asyncio.run(run())
+
+
+async def _alive() -> None:
+    pass
+
+
+def read_journal(journal: Path) -> list[dict]:
+    """The batches that were written down."""
+    return [json.loads(line) for line in journal.read_text().splitlines()]

@@ -1,0 +1,152 @@
+"""Any process may die: runners, hub and algorithm are killed with SIGKILL while they play, and every game is
+read exactly once. Kills come after a seeded number of model calls, so each hits games that are under way."""
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+
+from fleet import RUN, Kept, SlowVllm, algorithm, read_journal, runner
+from hub_process import HubProcess, StockHub
+
+from algo.tasks import step_tasks
+from configs.schema import GameConfig
+from store.client import connect
+from store.spans import is_result
+
+BATCHES, SEED = 10, 5
+# The policy plays the wolf of five, whose calls take a moment each; the others are scripted and answer at once.
+GAME = GameConfig(
+    groups_per_step=5,
+    games_per_group=4,
+    train_sides=("wolf",),
+    opponent="scripted",
+    timeout_seconds=60,
+    unresponsive_seconds=4,
+    max_attempts=30,
+)
+GAMES = BATCHES * GAME.groups_per_step * GAME.games_per_group
+RUNNERS, GAMES_AT_ONCE = 3, 6
+LONGEST_CALL_SECONDS = 0.4
+KILLS = 32
+CALLS_BETWEEN_KILLS = (8, 48)
+STALLED_SECONDS = 100.0
+
+
+class Fleet:
+    """A hub, three runners and an algorithm, kept alive, and a policy that the test itself serves."""
+
+    def __init__(self, hub, folder, tiny_model, tiny_tokenizer, seed):
+        self.hub, self.folder = hub, folder
+        self.journal = folder / "journal.jsonl"
+        self.chance = random.Random(seed)
+        self.policy = SlowVllm(tiny_tokenizer, self.chance, LONGEST_CALL_SECONDS)
+        self.killed = Counter()
+        self._seed = seed
+        self._model = tiny_model
+
+    async def __aenter__(self):
+        await self.hub.start()
+        endpoint = await self.policy.start()
+        arguments = ["--store", self.hub.url, "--n", str(GAMES_AT_ONCE), "--tokenizer", str(self._model)]
+        self.runners = [
+            Kept(f"runner-{n}", lambda n=n: runner(self.folder / f"runner-{n}.log", *arguments)) for n in range(RUNNERS)
+        ]
+        starts = itertools.count()
+        self.algorithm = Kept(
+            "algorithm",
+            lambda: algorithm(
+                self.folder / "algorithm.log",
+                self.journal,
+                self.hub.url,
+                endpoint,
+                GAME,
+                BATCHES,
+                0.1,
+                self._seed,
+                next(starts),
+            ),
+        )
+        return self
+
+    async def __aexit__(self, *_):
+        for kept in (*self.runners, self.algorithm):
+            kept.kill()
+        self.hub.kill()
+        await self.policy.stop()
+
+    async def play(self, victims):
+        """All games, while processes of these kinds are killed."""
+        async with asyncio.TaskGroup() as group:
+            keeping = [group.create_task(kept.keep()) for kept in self.runners]
+            training = group.create_task(self.algorithm.keep())
+            for number in range(KILLS):
+                await self._calls(self.chance.randint(*CALLS_BETWEEN_KILLS), training)
+                await self._kill(number, self.chance.choice(victims))
+            async with asyncio.timeout(STALLED_SECONDS):
+                await asyncio.shield(training)
+            for kept in self.runners:
+                kept.interrupt()
+            await asyncio.wait(keeping)
+
+    async def _calls(self, count, training):
+        for _ in range(count):
+            assert not training.done(), f"the games were over after {self.killed.total()} kills"
+            async with asyncio.timeout(STALLED_SECONDS):
+                await self.policy.calls.acquire()
+
+    async def _kill(self, number, kind):
+        if kind == "hub":
+            self.hub.kill()
+            await self.hub.start()
+            name = kind
+        else:
+            victim = self.algorithm if kind == "algorithm" else self.chance.choice(self.runners)
+            victim.kill()
+            name = victim.name
+        self.killed[kind] += 1
+        written = len(read_journal(self.journal)) if self.journal.exists() else 0
+        print(f"kill {number + 1}: {name}, {written} of {BATCHES} batches read")
+
+
+async def check(fleet):
+    """Every game has ended once, and the algorithm has read it once, as it ended."""
+    tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(GAME, RUN, fleet._seed, batch)}
+    client = connect(fleet.hub.url)
+    rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
+    games = {rollout.metadata["game_id"]: rollout for rollout in rollouts.values() if rollout.status != "cancelled"}
+    assert len(tasks) == GAMES and games.keys() == tasks
+    assert Counter(rollout.status for rollout in rollouts.values())["succeeded"] == GAMES
+    assert {rollout.status for rollout in rollouts.values()} <= {"succeeded", "cancelled"}
+    for rollout in games.values():
+        spans = await client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)
+        assert sum(map(is_result, spans)) == 1
+    assert await client.dequeue_many_rollouts(limit=1, worker_id="late") == []
+
+    journal = read_journal(fleet.journal)
+    assert sorted(entry["batch"] for entry in journal) == list(range(BATCHES))
+    assert not any(entry["failures"] for entry in journal)
+    read = [tuple(game) for entry in journal for game in entry["games"]]
+    assert sorted(read) == sorted((name, r.rollout_id, r.attempt.attempt_id) for name, r in games.items())
+    await client.close()
+
+    attempts = sum(rollout.attempt.sequence_id for rollout in games.values())
+    print(
+        f"{GAMES} games in {attempts} attempts; killed: {dict(fleet.killed)}, and the algorithm's own deaths: "
+        f"{fleet.algorithm.deaths - fleet.killed['algorithm']}"
+    )
+    assert attempts > GAMES + KILLS / 4, "kills hit nothing that was under way"
+    assert fleet.killed.total() >= 30
+    return len(rollouts)
+
+
+async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):
+    async with Fleet(HubProcess(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
+        await fleet.play(["runner"] * 5 + ["algorithm"] * 2 + ["hub"] * 3)
+        assert await check(fleet) == GAMES
+
+
+async def test_runners_and_the_algorithm_may_die_at_the_stock_hub(tmp_path, tiny_model, tiny_tokenizer):
+    async with Fleet(StockHub(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
+        await fleet.play(["runner"] * 7 + ["algorithm"] * 3)
+        await check(fleet)
