@@ -6,6 +6,7 @@ Both are encoded and decoded here and nowhere else.
 """
 
 import math
+import re
 from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ SCRIPTED_PLAYER = "scripted"
 RANDOM_PLAYER = "random"
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
+FROZEN_RESOURCE_PREFIX = "frozen_"
 JUDGE_RESOURCE = "judge"
 VERSION_SEPARATOR = ".policy-"
 """Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
@@ -61,8 +63,8 @@ class SeatingRule(BaseModel):
 
     side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
     players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, ``SCRIPTED_PLAYER``,
-        ``RANDOM_PLAYER`` or one of ``PolicyResources.players``. The draw follows from the task's ``seed``, so
-        that all games of a group seat the same players.
+        ``RANDOM_PLAYER``, or one of ``PolicyResources.players`` or ``PolicyResources.frozen``. The draw follows from
+        the task's ``seed``, so that all games of a group seat the same players.
     together: one draw for all the seats that the rule matches, instead of one for each.
     """
 
@@ -90,7 +92,8 @@ class GameTask(BaseModel):
     """One game to be played: the ``input`` of a rollout.
 
     game_id: unique within the run.
-    group_id: games with the same id share deal and policy version; baselines are taken over them.
+    group_id: games with the same id share the deal, and were enqueued for the same policy version; baselines are taken
+        over them.
     seed: deals the roles and breaks ties; the same for every game of a group.
     sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
         group, so that they differ while each can be replayed.
@@ -210,15 +213,31 @@ class ChatEndpoint(BaseModel):
         return cls(endpoint=resource.endpoint, model=resource.model, **resource.sampling_parameters)
 
 
+class FrozenPolicy(BaseModel):
+    """A policy whose weights stay as they are: played token by token like the trained one, and never trained on.
+
+    endpoint: base URL of the vLLM that serves it, ending in ``/v1``. model: its name there.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: str = Field(min_length=1)
+    model: str = Field(min_length=1)
+
+
 class PolicyResources(BaseModel):
     """Everything a runner needs in order to play one version of the trained policy.
 
     run_name: the run that published it; keeps two runs on one hub apart.
-    version: number of updates applied to the weights; 0 is the initial model.
-    endpoint: base URL of an OpenAI-compatible server, ending in ``/v1``.
-    model: name under which that server serves the policy.
+    version: number of updates applied to the weights; 0 is the initial model. A server that says which version
+        sampled a reply knows better: games may outlast a version.
+    endpoints: base URLs of OpenAI-compatible servers, each ending in ``/v1``; all serve the same weights. Each seat of
+        a game stays with one of them.
+    model: name under which those servers serve the policy.
+    sampling: of the trained policy and of the frozen ones.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
     players: models that may sit at the table beside the policy, by the name that ``GameTask.seating`` uses.
+    frozen: policies with frozen weights that may sit there, likewise by name.
     judge: the model that judges what trained seats say; None for no judge.
     """
 
@@ -226,12 +245,20 @@ class PolicyResources(BaseModel):
 
     run_name: str = Field(min_length=1)
     version: int = Field(ge=0)
-    endpoint: str
+    endpoints: tuple[str, ...] = Field(min_length=1)
     model: str
     sampling: Sampling = Sampling()
     prompt_templates: dict[str, str] = Field(default_factory=dict)
     players: dict[str, ChatEndpoint] = Field(default_factory=dict)
+    frozen: dict[str, FrozenPolicy] = Field(default_factory=dict)
     judge: ChatEndpoint | None = None
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Self:
+        taken = {TRAINED_POLICY, SCRIPTED_PLAYER, RANDOM_PLAYER}
+        if twice := sorted((set(self.frozen) & (taken | set(self.players))) | (set(self.players) & taken)):
+            raise ValueError(f"more than one player is named {', '.join(twice)}")
+        return self
 
     @property
     def resources_id(self) -> str:
@@ -239,12 +266,21 @@ class PolicyResources(BaseModel):
         return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
 
     def encode(self) -> NamedResources:
-        """As agentlightning resources: one ``LLM`` and any number of ``PromptTemplate``."""
+        """As agentlightning resources: an ``LLM`` for each server and player, a ``PromptTemplate`` for each prompt.
+
+        The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order.
+        """
+        sampling = self.sampling.model_dump()
         resources: NamedResources = {
-            TRAINED_POLICY: LLM(
-                endpoint=self.endpoint, model=self.model, sampling_parameters=self.sampling.model_dump()
+            TRAINED_POLICY if number == 1 else f"{TRAINED_POLICY}_{number}": LLM(
+                endpoint=endpoint, model=self.model, sampling_parameters=sampling
             )
+            for number, endpoint in enumerate(self.endpoints, start=1)
         }
+        for name, frozen in self.frozen.items():
+            resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
+                endpoint=frozen.endpoint, model=frozen.model, sampling_parameters=sampling
+            )
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
         for name, player in self.players.items():
@@ -262,15 +298,13 @@ class PolicyResources(BaseModel):
                 f"resources {update.resources_id!r} were not published by algo.werewolf_verl "
                 f"(expected an id like 'run{VERSION_SEPARATOR}000001')"
             )
-        llm = update.resources.get(TRAINED_POLICY)
-        if not isinstance(llm, LLM):
-            raise ValueError(f"resources {update.resources_id!r} hold no LLM named {TRAINED_POLICY!r}")
+        servers = _servers_of_the_policy(update)
         return cls(
             run_name=run_name,
             version=int(version),
-            endpoint=llm.endpoint,
-            model=llm.model,
-            sampling=Sampling.model_validate(llm.sampling_parameters),
+            endpoints=tuple(server.endpoint for server in servers),
+            model=servers[0].model,
+            sampling=Sampling.model_validate(servers[0].sampling_parameters),
             prompt_templates={
                 name.removeprefix(PROMPT_RESOURCE_PREFIX): resource.template
                 for name, resource in update.resources.items()
@@ -281,7 +315,33 @@ class PolicyResources(BaseModel):
                 for name, resource in update.resources.items()
                 if name.startswith(PLAYER_RESOURCE_PREFIX) and isinstance(resource, LLM)
             },
+            frozen={
+                name.removeprefix(FROZEN_RESOURCE_PREFIX): FrozenPolicy(
+                    endpoint=resource.endpoint, model=resource.model
+                )
+                for name, resource in update.resources.items()
+                if name.startswith(FROZEN_RESOURCE_PREFIX) and isinstance(resource, LLM)
+            },
             judge=ChatEndpoint.decode(judge)
             if isinstance(judge := update.resources.get(JUDGE_RESOURCE), LLM)
             else None,
         )
+
+
+_FURTHER_SERVER = re.compile(rf"{TRAINED_POLICY}_([1-9]\d*)")
+
+
+def _servers_of_the_policy(update: ResourcesUpdate) -> list[LLM]:
+    """The trained policy's servers in their order. ValueError for none, and for such as cannot be the same policy's."""
+    first = update.resources.get(TRAINED_POLICY)
+    if not isinstance(first, LLM):
+        raise ValueError(f"resources {update.resources_id!r} hold no LLM named {TRAINED_POLICY!r}")
+    further = {
+        int(found[1]): resource
+        for name, resource in update.resources.items()
+        if (found := _FURTHER_SERVER.fullmatch(name)) and isinstance(resource, LLM)
+    }
+    servers = [first, *(further[number] for number in sorted(further))]
+    if any((one.model, one.sampling_parameters) != (first.model, first.sampling_parameters) for one in servers):
+        raise ValueError(f"resources {update.resources_id!r} name servers of different policies as {TRAINED_POLICY!r}")
+    return servers

@@ -55,7 +55,7 @@ def _served_at(options: argparse.Namespace) -> PolicyResources:
     return PolicyResources(
         run_name=_NAME,
         version=0,
-        endpoint=endpoint if endpoint.endswith("/v1") else f"{endpoint}/v1",
+        endpoints=(endpoint if endpoint.endswith("/v1") else f"{endpoint}/v1",),
         model=options.model,
         sampling=Sampling(
             temperature=1.0 if options.temperature is None else options.temperature, thinking=bool(options.thinking)

@@ -5,7 +5,7 @@ reported. This one plays a game at a time wherever agentlightning plays its agen
 
     from agentlightning import Baseline, OtelTracer, Trainer
 
-    policy = PolicyResources(run_name="dev", version=0, endpoint="http://127.0.0.1:8000/v1", model="policy")
+    policy = PolicyResources(run_name="dev", version=0, endpoints=("http://127.0.0.1:8000/v1",), model="policy")
     trainer = Trainer(algorithm=Baseline(), tracer=OtelTracer(), initial_resources=policy.encode(), n_runners=1)
     trainer.dev(WerewolfLitAgent(), train_dataset=[task.encode() for task in game_tasks])
 

@@ -31,7 +31,7 @@ class Policies:
         # By run, since another run may serve another model at the same address under the same name.
         key = (
             resources.run_name,
-            resources.endpoint,
+            resources.endpoints[0],
             resources.model,
             sampling.temperature,
             sampling.thinking,
@@ -43,7 +43,7 @@ class Policies:
         return self._policies[key]
 
     async def _connect(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
-        server = PolicyServer(resources.endpoint, resources.model, resources.sampling.temperature)
+        server = PolicyServer(resources.endpoints[0], resources.model, resources.sampling.temperature)
         try:
             tokens = await self._tokens_of(server, resources.sampling.thinking)
         except BaseException:

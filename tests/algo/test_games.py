@@ -23,7 +23,7 @@ from runners.worker import Worker
 from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, GameTask, PolicyResources, SeatingRule
 from store.spans import context_digest
 
-RESOURCES = PolicyResources(run_name="run", version=0, endpoint="http://127.0.0.1:1/v1", model="policy")
+RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
 
 
@@ -274,7 +274,7 @@ async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
     """A step of the real game: the policy plays the wolf, ``opponent`` the others, two attempts a game."""
     vllm = FakeVllm(tiny_tokenizer, lambda prompt: "决定：1号", str(tiny_model))
     resources = RESOURCES.model_copy(
-        update={"endpoint": await vllm.start(), "players": {"strong": opponent.endpoint(tries=1)}}
+        update={"endpoints": (await vllm.start(),), "players": {"strong": opponent.endpoint(tries=1)}}
     )
     config = GameConfig(
         groups_per_step=1, games_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2

@@ -296,7 +296,7 @@ async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokeniz
     resources = PolicyResources(
         run_name="run",
         version=3,
-        endpoint=await vllm.start(),
+        endpoints=(await vllm.start(),),
         model="policy",
         players={"strong": api.endpoint(model="big"), "cloud": api.endpoint("dashscope", model="qwen-max")},
         judge=api.endpoint(model="wise"),

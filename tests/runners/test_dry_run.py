@@ -87,7 +87,7 @@ async def test_players_that_need_no_model_are_shown_by_what_they_decide(vllm):
 
 
 def resources_at(endpoint, run_name):
-    return PolicyResources(run_name=run_name, version=2, endpoint=endpoint, model="policy")
+    return PolicyResources(run_name=run_name, version=2, endpoints=(endpoint,), model="policy")
 
 
 async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, client, vllm):

@@ -30,7 +30,7 @@ def answer(prompt):
 async def game(client, tiny_tokenizer, tiny_model):
     """The spans of a game that a worker has played with whole turns, and the requests in which they were uploaded."""
     vllm = FakeVllm(tiny_tokenizer, answer, str(tiny_model))
-    policy = PolicyResources(run_name="run", version=3, endpoint=await vllm.start(), model="policy")
+    policy = PolicyResources(run_name="run", version=3, endpoints=(await vllm.start(),), model="policy")
     await client.update_resources(policy.resources_id, policy.encode())
     task = GameTask(
         game_id="g",

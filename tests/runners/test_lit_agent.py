@@ -45,7 +45,7 @@ def make_task(**changes):
 async def policy(tiny_tokenizer, tiny_model):
     # The answer follows from the prompt alone, so that two runners get the same game.
     fake = FakeVllm(tiny_tokenizer, lambda prompt: f"决定：{len(prompt) % 5 + 1}号", str(tiny_model))
-    yield PolicyResources(run_name="run", version=3, endpoint=await fake.start(), model="policy")
+    yield PolicyResources(run_name="run", version=3, endpoints=(await fake.start(),), model="policy")
     await fake.stop()
 
 

@@ -16,7 +16,7 @@ async def vllm(tiny_tokenizer, tiny_model):
 
 
 def resources(vllm, run_name, version=0):
-    return PolicyResources(run_name=run_name, version=version, endpoint=vllm.endpoint, model="policy")
+    return PolicyResources(run_name=run_name, version=version, endpoints=(vllm.endpoint,), model="policy")
 
 
 async def test_versions_of_a_run_share_a_tokenizer_and_another_run_at_the_same_address_has_its_own(vllm):

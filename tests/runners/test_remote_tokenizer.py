@@ -115,7 +115,7 @@ async def test_a_server_that_is_gone_is_no_tokenizer_problem(vllm):
 
 def resources(vllm, **sampling):
     return PolicyResources(
-        run_name="run", version=0, endpoint=vllm.endpoint, model="policy", sampling=Sampling(**sampling)
+        run_name="run", version=0, endpoints=(vllm.endpoint,), model="policy", sampling=Sampling(**sampling)
     )
 
 

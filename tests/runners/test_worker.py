@@ -273,7 +273,7 @@ def werewolf_task(**changes):
 async def policy(tiny_tokenizer, tiny_model):
     fake = FakeVllm(tiny_tokenizer, lambda prompt: random.choice(["决定：1号", "过"]), str(tiny_model))
     endpoint = await fake.start()
-    yield PolicyResources(run_name="run", version=3, endpoint=endpoint, model="policy")
+    yield PolicyResources(run_name="run", version=3, endpoints=(endpoint,), model="policy")
     await fake.stop()
 
 
@@ -346,7 +346,7 @@ async def test_resources_are_fetched_once_for_all_games_of_a_version(client, pol
 
 async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     """The algorithm was started again, and published the same version with another server."""
-    gone = policy.model_copy(update={"endpoint": f"http://127.0.0.1:{free_port()}/v1"})
+    gone = policy.model_copy(update={"endpoints": (f"http://127.0.0.1:{free_port()}/v1",)})
     await client.update_resources(policy.resources_id, gone.encode())
     rollout = await client.enqueue_rollout(werewolf_task(), resources_id=policy.resources_id, config=RETRY)
     werewolf = WerewolfPlay(client)

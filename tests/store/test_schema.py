@@ -2,7 +2,7 @@ import pytest
 from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
-from store.schema import ChatEndpoint, GameTask, PolicyResources, Sampling, SeatingRule
+from store.schema import ChatEndpoint, FrozenPolicy, GameTask, PolicyResources, Sampling, SeatingRule
 
 
 def make_task(**changes):
@@ -49,7 +49,7 @@ def make_resources():
     return PolicyResources(
         run_name="my-run.policy-9",
         version=12,
-        endpoint="http://127.0.0.1:8000/v1",
+        endpoints=("http://127.0.0.1:8000/v1",),
         model="policy",
         sampling=Sampling(temperature=0.7),
         prompt_templates={"seer": "你是预言家。{literal}"},
@@ -70,11 +70,46 @@ def test_resources_come_back_as_published():
     [
         ("rs-1234", make_resources().encode(), "not published by"),
         ("run.policy-000001", {"other": LLM(endpoint="e", model="m")}, "no LLM named 'policy'"),
+        (
+            "run.policy-000001",
+            {"policy": LLM(endpoint="e", model="m"), "policy_2": LLM(endpoint="f", model="another")},
+            "servers of different policies",
+        ),
     ],
 )
 def test_foreign_resources_are_refused(resources_id, resources, message):
     with pytest.raises(ValueError, match=message):
         PolicyResources.decode(as_update(resources, resources_id))
+
+
+def test_servers_keep_their_order_and_frozen_policies_their_names():
+    frozen = {"initial": FrozenPolicy(endpoint="http://h:9000/v1", model="base")}
+    endpoints = tuple(f"http://127.0.0.1:{8000 + number}/v1" for number in range(11))
+    resources = make_resources().model_copy(update={"endpoints": endpoints, "frozen": frozen})
+    encoded = resources.encode()
+    assert {name for name, resource in encoded.items() if isinstance(resource, LLM)} == {
+        "policy", *(f"policy_{number}" for number in range(2, 12)), "frozen_initial",
+    }  # fmt: skip
+    assert encoded["frozen_initial"].sampling_parameters == encoded["policy"].sampling_parameters
+    # A hub may give them back in any order, and policy_10 comes before policy_2 by name.
+    shuffled = dict(sorted(encoded.items()))
+    assert PolicyResources.decode(as_update(shuffled, resources.resources_id)) == resources
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"endpoints": ()}, "endpoints"),
+        ({"frozen": {"policy": {"endpoint": "e", "model": "m"}}}, "more than one player is named policy"),
+        (
+            {"frozen": {"old": {"endpoint": "e", "model": "m"}}, "players": {"old": {"model": "m"}}},
+            "more than one player is named old",
+        ),
+    ],
+)
+def test_resources_without_a_server_or_with_a_name_twice_are_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        PolicyResources.model_validate({**make_resources().model_dump(), **changes})
 
 
 def test_seating_by_side_is_short_for_rules():
