@@ -120,7 +120,7 @@ def _algorithm(
     seed: int,
     start: int,
 ) -> None:
-    """Have the batches played, three at a time, and write each down durably before it counts as done.
+    """Have the batches played, five at a time, and write each down durably before it counts as done.
 
     suicidal: how likely it is to die at each of the moments at which a death is most likely to do harm: after the games
         are enqueued, before they are written down, and after. start: how often it was started before.
@@ -132,7 +132,7 @@ def _algorithm(
     file = os.open(journal, os.O_WRONLY | os.O_APPEND)
     done = {entry["batch"] for entry in read_journal(journal)}
     chance = random.Random(f"{seed}/{start}")
-    at_once = asyncio.Semaphore(3)
+    at_once = asyncio.Semaphore(5)
 
     def perhaps_die(moment: str) -> None:
         if chance.random() < suicidal:

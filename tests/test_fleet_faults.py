@@ -22,14 +22,17 @@ GAME = GameConfig(
     train_sides=("wolf",),
     opponent="scripted",
     timeout_seconds=60,
-    unresponsive_seconds=4,
+    unresponsive_seconds=3,
     max_attempts=30,
 )
 GAMES = BATCHES * GAME.groups_per_step * GAME.games_per_group
 RUNNERS, GAMES_AT_ONCE = 3, 6
-LONGEST_CALL_SECONDS = 0.4
+LONGEST_CALL_SECONDS = 0.3
 KILLS = 32
+ANY_PROCESS = ["runner"] * 5 + ["algorithm"] * 2 + ["hub"] * 3
+ALL_BUT_THE_HUB = ["runner"] * 7 + ["algorithm"] * 3
 CALLS_BETWEEN_KILLS = (8, 48)
+OWN_DEATHS = 0.1
 STALLED_SECONDS = 100.0
 
 
@@ -42,7 +45,7 @@ class Fleet:
         self.chance = random.Random(seed)
         self.policy = SlowVllm(tiny_tokenizer, self.chance, LONGEST_CALL_SECONDS)
         self.killed = Counter()
-        self._seed = seed
+        self.seed = seed
         self._model = tiny_model
 
     async def __aenter__(self):
@@ -62,8 +65,8 @@ class Fleet:
                 endpoint,
                 GAME,
                 BATCHES,
-                0.1,
-                self._seed,
+                OWN_DEATHS,
+                self.seed,
                 next(starts),
             ),
         )
@@ -111,7 +114,7 @@ class Fleet:
 
 async def check(fleet):
     """Every game has ended once, and the algorithm has read it once, as it ended."""
-    tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(GAME, RUN, fleet._seed, batch)}
+    tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(GAME, RUN, fleet.seed, batch)}
     client = connect(fleet.hub.url)
     rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
     games = {rollout.metadata["game_id"]: rollout for rollout in rollouts.values() if rollout.status != "cancelled"}
@@ -142,11 +145,21 @@ async def check(fleet):
 
 async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):
     async with Fleet(HubProcess(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
-        await fleet.play(["runner"] * 5 + ["algorithm"] * 2 + ["hub"] * 3)
+        await fleet.play(ANY_PROCESS)
         assert await check(fleet) == GAMES
 
 
 async def test_runners_and_the_algorithm_may_die_at_the_stock_hub(tmp_path, tiny_model, tiny_tokenizer):
     async with Fleet(StockHub(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
-        await fleet.play(["runner"] * 7 + ["algorithm"] * 3)
+        await fleet.play(ALL_BUT_THE_HUB)
+        await check(fleet)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("hub", "victims"), [(HubProcess, ANY_PROCESS), (StockHub, ALL_BUT_THE_HUB)])
+async def test_other_seeds(tmp_path, tiny_model, tiny_tokenizer, seed, hub, victims):
+    async with Fleet(hub(tmp_path), tmp_path, tiny_model, tiny_tokenizer, seed) as fleet:
+        await fleet.play(victims)
         await check(fleet)
