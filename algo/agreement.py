@@ -29,11 +29,11 @@ def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
         role=trajectory.role,
         side=trajectory.side,
         segment=0,
-        policy_version=trajectory.policy_version,
         token_ids=token_ids,
         loss_mask=(0, *([1] * (len(token_ids) - 1))),
         logprobs=(0.0,) * len(token_ids),
         turn_ends=(len(token_ids),),
+        turn_versions=(trajectory.newest_version,),
         reward=0.0,
     )
 

@@ -24,13 +24,14 @@ class SeatTrajectory:
     side: the side that the role plays for; baselines never mix sides.
     segment: number of the seat's growing sequence within the game, from 0; a new one begins with a
         recap when the context budget is spent.
-    policy_version: version of the weights that sampled the tokens.
     token_ids: the whole sequence, from the first prompt token to the last token of the segment.
     loss_mask: 1 where the policy sampled the token, 0 where it was given; aligned with ``token_ids``.
         The first token is always given.
     logprobs: natural log-probs that vLLM returned for the sampled tokens, at the sampling
         temperature; aligned with ``token_ids``, 0.0 where ``loss_mask`` is 0.
     turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
+    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a game that is
+        under way when new weights are served goes on with them.
     reward: of the seat in the whole game; all segments of a seat carry the same one.
     turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
     dimensions: the seat's reward dimensions (``algo.rewards.SeatReward``), the same for all its segments.
@@ -42,11 +43,11 @@ class SeatTrajectory:
     role: str
     side: str
     segment: int
-    policy_version: int
     token_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     logprobs: tuple[float, ...]
     turn_ends: tuple[int, ...]
+    turn_versions: tuple[int, ...]
     reward: float
     turn_rewards: tuple[float, ...] = ()
     dimensions: Mapping[str, float] = field(default_factory=dict)
@@ -70,8 +71,20 @@ class SeatTrajectory:
         ends = self.turn_ends
         if any(not 0 < end <= length or not self.loss_mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
             raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
+        if len(self.turn_versions) != len(ends):
+            raise ValueError(f"{where}: {len(self.turn_versions)} policy versions for {len(ends)} turns")
         if self.turn_rewards and len(self.turn_rewards) != len(ends):
             raise ValueError(f"{where}: {len(self.turn_rewards)} turn rewards for {len(ends)} turns")
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest policy version that sampled one of the turns."""
+        return min(self.turn_versions)
+
+    @property
+    def newest_version(self) -> int:
+        """The newest policy version that sampled one of the turns."""
+        return max(self.turn_versions)
 
 
 NOT_TRAINABLE = "not_trainable"
@@ -153,6 +166,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
     loss_mask: list[int] = []
     logprobs: list[float] = []
     turn_ends: list[int] = []
+    turn_versions: list[int] = []
     turn_rewards: list[float] = []
     for triplet in chain:
         new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
@@ -162,6 +176,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
         logprobs += [0.0] * len(new_prompt) + list(triplet.response["logprobs"])
         if sampled:
             turn_ends.append(len(token_ids))
+            turn_versions.append(triplet.metadata["policy_version"])
             turn_rewards.append(reward.turns[triplet.metadata["turn"]])
     facts = chain[0].metadata
     return SeatTrajectory(
@@ -171,11 +186,11 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
         role=facts["role"],
         side=facts["side"],
         segment=number,
-        policy_version=facts["policy_version"],
         token_ids=tuple(token_ids),
         loss_mask=tuple(loss_mask),
         logprobs=tuple(logprobs),
         turn_ends=tuple(turn_ends),
+        turn_versions=tuple(turn_versions),
         reward=reward.total,
         turn_rewards=tuple(turn_rewards),
         dimensions=reward.dimensions,

@@ -243,7 +243,7 @@ def test_spans_carry_the_version_that_played_them(run, stored):
             assert TurnSpan.decode(span).policy_version == step - 1
             versions[step - 1] += 1
     assert set(versions) == set(range(STEPS))
-    assert {row["policy_version"] for row in run.batches[1]} == {1}
+    assert {version for row in run.batches[1] for version in row["turn_versions"]} == {1}
 
 
 def test_no_span_is_lost(run, stored):

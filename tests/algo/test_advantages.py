@@ -15,9 +15,11 @@ NEEDS_MORE = {"gae", "remax", "optimal_token_baseline", "tir_optimal_token_basel
 
 
 def seat(game, reward, *, number=1, side="good", group="deal", segment=0, mask=(0, 1, 0, 1)):
-    streams = dict(token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=())
+    streams = dict(
+        token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=(), turn_versions=()
+    )
     identity = dict(game_id=game, group_id=group, seat=number, role="seer", side=side, segment=segment)
-    return SeatTrajectory(**identity, **streams, policy_version=0, reward=reward)
+    return SeatTrajectory(**identity, **streams, reward=reward)
 
 
 def values(result):

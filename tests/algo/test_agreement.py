@@ -17,11 +17,11 @@ def trajectory(token_ids, loss_mask, logprobs):
         role="wolf",
         side="wolf",
         segment=0,
-        policy_version=0,
         token_ids=token_ids,
         loss_mask=loss_mask,
         logprobs=logprobs,
         turn_ends=(len(token_ids),),
+        turn_versions=(0,),
         reward=0.0,
     )
 

@@ -24,8 +24,8 @@ def trajectory(mask, seat=1, first_token=2):
     ends = tuple(i + 1 for i, sampled in enumerate(mask) if sampled and not (*mask, 0)[i + 1])
     logprobs = tuple(-0.1 * (position + 1) if sampled else 0.0 for position, sampled in enumerate(mask))
     streams = dict(token_ids=tokens, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=ends)
-    identity = dict(game_id="g", group_id="d", seat=seat, role="seer", side="good", segment=0, policy_version=0)
-    return SeatTrajectory(**identity, **streams, reward=1.0)
+    identity = dict(game_id="g", group_id="d", seat=seat, role="seer", side="good", segment=0)
+    return SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0)
 
 
 def uneven(count):

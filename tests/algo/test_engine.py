@@ -62,7 +62,7 @@ def make_trajectories(count, seed=0):
         logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
         streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
         identity = dict(game_id=f"game-{number}", group_id="deal", seat=1, role="seer", side="good", segment=0)
-        trajectories.append(SeatTrajectory(**identity, **streams, policy_version=0, reward=1.0))
+        trajectories.append(SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
     return trajectories
 
 

@@ -18,11 +18,11 @@ def trajectory(game_id: str, reward: float) -> SeatTrajectory:
         role="seer",
         side="good",
         segment=0,
-        policy_version=0,
         token_ids=(1, 2),
         loss_mask=(0, 1),
         logprobs=(0.0, -1.0),
         turn_ends=(2,),
+        turn_versions=(0,),
         reward=reward,
     )
 

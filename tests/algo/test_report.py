@@ -17,7 +17,7 @@ from store.spans import Judgement
 
 def trajectory(seat, side, role, reward, dimensions, segment=0):
     streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
-    identity = dict(game_id="g", group_id="d", seat=seat, role=role, side=side, segment=segment, policy_version=0)
+    identity = dict(game_id="g", group_id="d", seat=seat, role=role, side=side, segment=segment, turn_versions=(0,))
     return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
 
 

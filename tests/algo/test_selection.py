@@ -12,9 +12,8 @@ def trajectory(game, seat, segment=0, turns=1):
     mask = (0, 1) * turns
     streams = dict(token_ids=(5,) * len(mask), loss_mask=mask, logprobs=(0.0,) * len(mask))
     identity = dict(game_id=game, group_id="deal", seat=seat, role="seer", side="good", segment=segment)
-    return SeatTrajectory(
-        **identity, **streams, turn_ends=tuple(range(2, len(mask) + 1, 2)), policy_version=0, reward=1.0
-    )
+    ends = tuple(range(2, len(mask) + 1, 2))
+    return SeatTrajectory(**identity, **streams, turn_ends=ends, turn_versions=(0,) * turns, reward=1.0)
 
 
 def select(trajectories, limit, seed=1, informative=None):

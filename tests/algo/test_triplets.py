@@ -88,7 +88,19 @@ def test_a_seats_game_is_one_sequence_with_everything_aligned():
     assert trajectory.turn_ends == (5, 8)
     assert trajectory.reward == pytest.approx(-1.25) and trajectory.turn_rewards == pytest.approx((-0.25, 0))
     assert (trajectory.dimensions["outcome"], trajectory.dimensions["invalid"]) == (-1, 0.5)
-    assert (trajectory.seat, trajectory.role, trajectory.side, trajectory.policy_version) == (2, "seer", "good", 5)
+    assert (trajectory.seat, trajectory.role, trajectory.side) == (2, "seer", "good")
+
+
+def test_each_turn_keeps_the_version_that_sampled_it():
+    turns = seat_turns(2, [*TWO_TURNS, ([9], [10])])
+    turns = [
+        turn.model_copy(update={"policy_version": version}) for turn, version in zip(turns, (4, 6, 5), strict=True)
+    ]
+    (trajectory,) = build(turns, [seat_result(2, turns=3)]).trajectories
+    assert trajectory.turn_versions == (4, 6, 5)
+    assert (trajectory.oldest_version, trajectory.newest_version) == (4, 6)
+    with pytest.raises(ValueError, match="game g, seat 2, segment 0: 2 policy versions for 3 turns"):
+        replace(trajectory, turn_versions=(4, 6))
 
 
 def test_each_segment_is_its_own_sequence():
