@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 
+import pytest
 from fleet import RUN, Kept, SlowVllm, algorithm, read_journal, runner
 from hub_process import HubProcess, StockHub
 
