@@ -19,7 +19,7 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
                 GameTask(
                     game_id=f"{group_id}-game{game:02d}",
                     group_id=group_id,
-                    seed=derived_seed("deal", run_seed, step, group),
+                    seed=training_deal(run_seed, step, group),
                     sampling_seed=derived_seed("sampling", run_seed, step, group, game),
                     preset=config.preset,
                     rules=config.rules.chosen(),
@@ -43,6 +43,16 @@ def seating_rules(config: GameConfig) -> tuple[SeatingRule, ...]:
 def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
     """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
     return ChatEndpoint(**config.model_dump())
+
+
+def training_deal(run_seed: int, step: int, group: int) -> int:
+    """The seed of a deal to train on: always even, so that it is never one of ``held_out_deal``."""
+    return derived_seed("deal", run_seed, step, group) & ~1
+
+
+def held_out_deal(seed: int, number: int) -> int:
+    """The seed of a deal that is never trained on: always odd."""
+    return derived_seed("held-out deal", seed, number) | 1
 
 
 def derived_seed(purpose: str, *numbers: int) -> int:
