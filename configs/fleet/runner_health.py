@@ -1,0 +1,65 @@
+"""Is a runner alive? Exits with 0 if the hub has heard of it lately, and with 1 if not.
+
+A runner has no port to knock at, but it tells the hub every ten seconds that it lives. A hub that does not answer says
+nothing about the runner, which waits for it and ends by itself when that takes too long: that counts as alive.
+
+Run by path, with nothing but the standard library, because a health check runs often:
+``python runner_health.py --store URL NAME``, where NAME is the runner's ``--worker-id``. The hub's token comes from
+``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
+"""
+
+import argparse
+import json
+import os
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+_REQUEST_SECONDS = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what was found; returns the exit status."""
+    options = parse_arguments(arguments)
+    url = f"{options.store.rstrip('/')}/v1/agl/workers/{urllib.parse.quote(options.worker_id, safe='')}"
+    token = _token()
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
+            worker = json.load(response)
+            now = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except urllib.error.HTTPError as error:
+        print(f"the hub refuses to tell of {options.worker_id}: {error.code} {error.reason}")
+        return 1 if error.code < 500 else 0
+    except OSError as error:  # also what urllib raises when nobody answers
+        print(f"no hub answers at {options.store}, so nothing is known of {options.worker_id}: {error}")
+        return 0
+    heard = (worker or {}).get("last_heartbeat_time")
+    if heard is None:
+        print(f"the hub has never heard of {options.worker_id}")
+        return 1
+    print(f"the hub heard of {options.worker_id} {max(now - heard, 0):.0f} s ago")
+    return 0 if now - heard <= options.within else 1
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser("runner_health.py", description="Whether the hub has heard of a runner lately.")
+    parser.add_argument("--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub")
+    parser.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="longest silence (%(default)g)")
+    parser.add_argument("worker_id", metavar="NAME", help="the runner's --worker-id")
+    return parser.parse_args(arguments)
+
+
+def _token() -> str:
+    token = os.environ.get("AGL_TOKEN", "").strip()
+    file = os.environ.get("AGL_TOKEN_FILE", "").strip()
+    return Path(file).read_text().strip() if file and not token else token
+
+
+if __name__ == "__main__":
+    sys.exit(main())
