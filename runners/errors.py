@@ -6,7 +6,7 @@ class CannotPlay(RuntimeError):
 
 
 class PolicyUnavailable(CannotPlay):
-    """The server of the trained policy does not answer, or not as vLLM would."""
+    """The server of a policy, trained or frozen, does not answer, or not as vLLM would."""
 
 
 class EndpointUnavailable(CannotPlay):

@@ -89,7 +89,9 @@ class TurnSpan(BaseModel):
     turn: number of this call within the seat's game, from 0, re-asks included.
     segment: number of the seat's growing sequence, from 0; a new one starts from a recap.
     is_reask: whether this call repeats a question because the previous reply could not be used.
-    policy: what plays the seat (``GameTask.seating``); policy_version: its weights' version.
+    policy: what plays the seat (``GameTask.seating``).
+    policy_version: of the weights that sampled this turn; those of another turn of the game may be newer. 0 for a
+        policy with frozen weights, unless its server says otherwise.
     valid: whether the reply gave a legal action.
     error: why not; None when valid.
     context_tokens: length of the segment before this turn; 0 for a segment's first turn.
@@ -203,6 +205,7 @@ class SeatResult(BaseModel):
 class ResultSpan(BaseModel):
     """The end of one finished game.
 
+    policy_version: of the trained policy that the game was enqueued for.
     result: "wolf", "good" or "draw". days: days played.
     turns: turn spans that this attempt wrote, so that a missing one shows.
     transcript: the whole game in Chinese, as someone who sees all cards would read it.

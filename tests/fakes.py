@@ -73,6 +73,7 @@ class FakeVllm:
     model_folder: what it says it serves; context_tokens: the longest call that it takes.
     fail_next: number of coming requests to answer with a server error.
     gate: while cleared, requests wait.
+    policy_version: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
     """
 
@@ -82,6 +83,7 @@ class FakeVllm:
         self.model_folder = model_folder
         self.context_tokens = 32_768
         self.tokenizer_info = True
+        self.policy_version: int | str | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
         self.gate = asyncio.Event()
@@ -171,5 +173,6 @@ class FakeVllm:
         }
         self.exchanges.append((body, choice))
         return web.json_response(
-            {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]}
+            {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]},
+            headers={} if self.policy_version is None else {"x-policy-version": str(self.policy_version)},
         )

@@ -10,13 +10,14 @@ from runners.play import TurnSink
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import BRAINS
-from runners.werewolf.game import Role, get_preset
+from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policies import Policies
 from runners.werewolf.policy_model import TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.resources import PublishedResources
+from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
@@ -45,19 +46,24 @@ class WerewolfGames:
             check_templates(resources.prompt_templates)
         except ValueError as error:
             raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
-        needs_policy = any(TRAINED_POLICY in rule.players for rule in task.seating)
-        server, tokens = await self._policies.serving(resources) if needs_policy else (None, None)
+        deal = new_game(preset, task.seed)
+        names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats})
+        served = {
+            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}")
+            for seat, name in names.items()
+            if name == TRAINED_POLICY or name in resources.frozen
+        }
 
         def seat_player(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
             if name in BRAINS:
                 return BrainPlayer(seat, BRAINS[name](random.Random(seed_of(key))))
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
-            if name == TRAINED_POLICY:
-                return PolicyPlayer(seat, TokenExactChatModel(server, tokens, task.limits, key), prompt)
+            if seat in served:
+                return PolicyPlayer(seat, TokenExactChatModel(*served[seat], task.limits, key), prompt)
             if name in resources.players:
                 return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
-            known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players))
+            known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players, *resources.frozen))
             raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)

@@ -121,20 +121,21 @@ async def _play(options: argparse.Namespace, resources: PolicyResources, show: S
 
 async def _tokens_and_limits(
     options: argparse.Namespace, resources: PolicyResources, policies: Policies, players: Mapping[Side, str]
-) -> tuple[ChatTokens | None, TokenLimits]:
-    """The policy's tokenizer, None where it does not play; limits that are not given are the server's."""
-    tokens, served = None, 2 * REPLY_TOKENS
-    if TRAINED_POLICY in players.values():
-        server, tokens = await policies.serving(resources)
-        served = await server.context_tokens()
-    context = options.context_tokens or served
+) -> tuple[dict[str, ChatTokens], TokenLimits]:
+    """The tokenizers of the policies that play, by name; limits that are not given are the servers'."""
+    tokens: dict[str, ChatTokens] = {}
+    served: list[int] = []
+    for name in sorted(set(players.values()) & {TRAINED_POLICY, *resources.frozen}):
+        server, tokens[name] = await policies.serving(resources, name)
+        served.append(await server.context_tokens())
+    context = options.context_tokens or min(served, default=2 * REPLY_TOKENS)
     return tokens, TokenLimits(
         context_tokens=context, reply_tokens=options.reply_tokens or min(REPLY_TOKENS, context // 4)
     )
 
 
 async def _show_game(
-    play: WerewolfPlay, task: GameTask, resources: PolicyResources, tokens: ChatTokens | None, show: Show
+    play: WerewolfPlay, task: GameTask, resources: PolicyResources, tokens: Mapping[str, ChatTokens], show: Show
 ) -> ResultSpan:
     attempt = Attempt(rollout_id=_NAME, attempt_id=_NAME, sequence_id=1, start_time=time.time())
     rollout = AttemptedRollout(
@@ -157,7 +158,8 @@ async def _show_game(
 
     async def show_calls() -> None:
         while (call := await calls.get()) is not None:
-            show(await _call_text(*call, tokens))
+            turn, action = call
+            show(await _call_text(turn, action, tokens[turn.policy]))
 
     Player.register_class_hook("post_reply", _NAME, note_decision)
     showing = asyncio.create_task(show_calls())

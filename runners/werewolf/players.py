@@ -1,4 +1,4 @@
-"""AgentScope agents that sit at the table: the trained policy, and players that need no model.
+"""AgentScope agents that sit at the table: policies played by token ids, and players that need no model.
 
 A player hears of events through ``observe`` and answers the referee's request through ``reply``. The
 answer travels as ``Decided`` in the message's metadata; what others hear of it is for the table to
@@ -29,7 +29,7 @@ _RECAP_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One call of the trained policy and what became of its reply.
+    """One call of a policy and what became of its reply.
 
     error: why the reply could not be used; None when it gave a legal action.
     """
@@ -47,7 +47,7 @@ class Decided:
 
     reasked: the question was put a second time. defaulted: no reply could be used then either, so the declared
         default action was taken.
-    turns: calls of the trained policy; none for other players.
+    turns: calls of a policy, trained or frozen; none for other players.
     """
 
     action: Action
@@ -100,7 +100,7 @@ class BrainPlayer(Player):
 
 
 class PolicyPlayer(Player):
-    """Plays by asking the trained policy once per decision, and once more if the reply cannot be used."""
+    """Plays by asking a policy once per decision, and once more if the reply cannot be used."""
 
     def __init__(self, seat: int, model: TokenExactChatModel, system_prompt: str):
         super().__init__(seat)

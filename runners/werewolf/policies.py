@@ -1,4 +1,7 @@
-"""The servers of the trained policy and the tokenizers that go with them, shared by all games of a process."""
+"""The servers that play policies token by token and the tokenizers that go with them, shared by all games of a process.
+
+A policy here is the trained one, at any number of servers, or one with frozen weights.
+"""
 
 import asyncio
 import logging
@@ -6,64 +9,85 @@ from pathlib import Path
 
 from runners.errors import UnusableTokenizer
 from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.policy_model import PolicyServer
+from runners.werewolf.policy_model import PolicyServer, seed_of
 from runners.werewolf.remote_tokenizer import remote_chat_tokens
-from store.schema import PolicyResources
+from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
 logger = logging.getLogger(__name__)
 
+Served = tuple[PolicyServer, ChatTokens]
+
 
 class Policies:
-    """One connection and one tokenizer for each policy, however many games and versions of it are played.
+    """One connection to each server, and one tokenizer for all servers of a policy, however many games are played.
 
-    tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
-        this machine, and else the tokenizer of the server itself.
+    tokenizer: folder of the trained policy's tokenizer; None takes the folder that the policy's server names, if it is
+        on this machine, and else the tokenizer of the server itself. A frozen policy's is always found that way.
     """
 
     def __init__(self, tokenizer: Path | None = None):
         self._tokenizer = tokenizer
-        self._policies: dict[tuple[str, str, str, float, bool], tuple[PolicyServer, ChatTokens]] = {}
+        self._connections: dict[tuple[str, str, str, Sampling], asyncio.Task[Served]] = {}
+        self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
 
-    async def serving(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
-        """The server and the tokenizer of a policy. Raises UnusableTokenizer and PolicyUnavailable."""
-        sampling = resources.sampling
-        # By run, since another run may serve another model at the same address under the same name.
-        key = (
-            resources.run_name,
-            resources.endpoints[0],
-            resources.model,
-            sampling.temperature,
-            sampling.thinking,
-        )
-        if key not in self._policies:  # looked up unlocked: a server that does not answer must not hold up the others
-            async with self._loading:  # many games start at once; connect and load only once
-                if key not in self._policies:
-                    self._policies[key] = await self._connect(resources)
-        return self._policies[key]
+    async def serving(self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "") -> Served:
+        """The server and the tokenizer with which a seat plays the policy ``name``.
 
-    async def _connect(self, resources: PolicyResources) -> tuple[PolicyServer, ChatTokens]:
-        server = PolicyServer(resources.endpoints[0], resources.model, resources.sampling.temperature)
+        name: ``TRAINED_POLICY`` or one of ``resources.frozen``. seat: which seat of which game; of the trained policy's
+        servers a seat always gets the same one, whose prefix cache knows what it was told so far.
+        Raises UnusableTokenizer and PolicyUnavailable.
+        """
+        tokenizer = None
+        if name == TRAINED_POLICY:
+            endpoint, model = resources.endpoints[seed_of(seat) % len(resources.endpoints)], resources.model
+            tokenizer = self._tokenizer
+        else:
+            endpoint, model = resources.frozen[name].endpoint, resources.frozen[name].model
+        # By run, since another run may serve another model at the same address under the same name.
+        key = (resources.run_name, endpoint, model, resources.sampling)
+        connection = self._connections.get(key)
+        if connection is None or _has_failed(connection):  # many games start at once, and share one attempt
+            connection = self._connections[key] = asyncio.create_task(self._connect(*key, tokenizer))
+        return await asyncio.shield(connection)  # a game that is cancelled must not take it from the others
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.cancel()
+        for outcome in await asyncio.gather(*self._connections.values(), return_exceptions=True):
+            if not isinstance(outcome, BaseException):
+                await outcome[0].close()
+
+    async def _connect(
+        self, run_name: str, endpoint: str, model: str, sampling: Sampling, tokenizer: Path | None
+    ) -> Served:
+        server = PolicyServer(endpoint, model, sampling.temperature)
         try:
-            tokens = await self._tokens_of(server, resources.sampling.thinking)
+            tokens = await self._tokens_of(server, run_name, tokenizer, sampling.thinking)
         except BaseException:
             await server.close()
             raise
         server.stop_token_ids = (tokens.end_of_turn,)
         return server, tokens
 
-    async def close(self) -> None:
-        """Close the connections."""
-        for server, _ in self._policies.values():
-            await server.close()
-
-    async def _tokens_of(self, server: PolicyServer, thinking: bool) -> ChatTokens:
-        folder = self._tokenizer or Path(await server.model_folder())
-        if self._tokenizer is None and not folder.is_dir():
-            logger.info("%s is not on this machine: asking the policy's server for every token", folder)
+    async def _tokens_of(
+        self, server: PolicyServer, run_name: str, tokenizer: Path | None, thinking: bool
+    ) -> ChatTokens:
+        folder = tokenizer or Path(await server.model_folder())
+        if tokenizer is None and not folder.is_dir():
+            logger.info("%s is not on this machine: asking %s for every token", folder, server.endpoint)
             return await remote_chat_tokens(server, thinking)
-        logger.info("tokenizer from %s", folder)
-        return await asyncio.to_thread(load_chat_tokens, folder, thinking)
+        key = (run_name, folder, thinking)
+        async with self._loading:  # all servers of a policy name the same folder
+            if key not in self._tokenizers:
+                logger.info("tokenizer from %s", folder)
+                self._tokenizers[key] = await asyncio.to_thread(load_chat_tokens, folder, thinking)
+        return self._tokenizers[key]
+
+
+def _has_failed(connection: asyncio.Task[Served]) -> bool:
+    return connection.done() and (connection.cancelled() or connection.exception() is not None)
 
 
 def load_chat_tokens(folder: Path, thinking: bool = False) -> ChatTokens:

@@ -1,4 +1,4 @@
-"""The trained policy as an AgentScope chat model: called with token ids, answering with token ids.
+"""A policy, trained or frozen, as an AgentScope chat model: called with token ids, answering with token ids.
 
 One instance is one seat of one game. It holds the seat's growing sequence of token ids, sends it
 whole to vLLM's completions endpoint (whose prefix cache has seen nearly all of it before), and keeps
@@ -22,6 +22,9 @@ from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
 from store.schema import TokenLimits
 from store.spans import context_digest
 
+POLICY_VERSION_HEADER = "x-policy-version"
+"""Response header by which a server says which version of the weights sampled a completion."""
+
 _REQUEST_TIMEOUT_SECONDS = 300.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
@@ -33,7 +36,10 @@ class ContextFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """One call in tokens; the fields mean what they mean in ``store.spans.TurnSpan``."""
+    """One call in tokens; the fields mean what they mean in ``store.spans.TurnSpan``.
+
+    policy_version: None where the server does not say.
+    """
 
     segment: int
     context_tokens: int
@@ -42,17 +48,22 @@ class SampledTurn:
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: str
+    policy_version: int | None
     started: float
     ended: float
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the server sampled: ids, one log-prob for each (natural logarithm), and why it stopped."""
+    """What the server sampled: ids, one log-prob for each (natural logarithm), and why it stopped.
+
+    policy_version: of the weights that sampled it; None where the server does not say (``POLICY_VERSION_HEADER``).
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: str
+    policy_version: int | None = None
 
 
 class PolicyServer:
@@ -82,7 +93,7 @@ class PolicyServer:
     async def complete(self, prompt_ids: Sequence[int], max_tokens: int, seed: int) -> Completion:
         """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries."""
         try:
-            response = await self._client.completions.create(
+            response = await self._client.completions.with_raw_response.create(
                 model=self.model,
                 prompt=list(prompt_ids),
                 max_tokens=max_tokens,
@@ -107,10 +118,15 @@ class PolicyServer:
         except APIStatusError as error:
             raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
         try:
-            choice = response.choices[0].model_dump()
-        except (AttributeError, LookupError, TypeError) as error:  # the package does not check what it is given
+            choice = response.parse().choices[0].model_dump()
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # the package does not check what it is given
             raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
-        return self._read(choice, prompt_ids)
+        return self._read(choice, prompt_ids, response.headers.get(POLICY_VERSION_HEADER))
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""
@@ -161,7 +177,7 @@ class PolicyServer:
         """Close the connections."""
         await self._client.close()
 
-    def _read(self, choice: dict[str, Any], prompt_ids: Sequence[int]) -> Completion:
+    def _read(self, choice: dict[str, Any], prompt_ids: Sequence[int], version: str | None = None) -> Completion:
         token_ids, returned_prompt = choice.get("token_ids"), choice.get("prompt_token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         if token_ids is None or returned_prompt is None or logprobs is None:
@@ -180,7 +196,11 @@ class PolicyServer:
                 f"the server at {self.endpoint} broke off a reply (finish reason {finish_reason!r}, {len(token_ids)} "
                 f"tokens); was it paused or stopped?"
             )
-        return Completion(tuple(token_ids), tuple(logprobs), finish_reason)
+        if version is not None and not version.isdecimal():
+            raise PolicyUnavailable(
+                f"the server at {self.endpoint} gives its policy's version as {version!r}, which is no number"
+            )
+        return Completion(tuple(token_ids), tuple(logprobs), finish_reason, None if version is None else int(version))
 
 
 class TokenExactChatModel(ChatModelBase):
@@ -232,6 +252,7 @@ class TokenExactChatModel(ChatModelBase):
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
             finish_reason=completion.finish_reason,
+            policy_version=completion.policy_version,
             started=started,
             ended=ended,
         )

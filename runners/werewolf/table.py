@@ -32,6 +32,7 @@ from runners.werewolf.game import (
 from runners.werewolf.identity_leak import prompt_runs
 from runners.werewolf.judge import Judge, JudgedGame
 from runners.werewolf.players import Decided, ModelTurn, Player
+from runners.werewolf.policy_model import SampledTurn
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
@@ -56,6 +57,8 @@ async def play_game(
 ) -> ResultSpan:
     """Play one game to its end.
 
+    policy_version: version of the trained policy that the game was enqueued for; a turn is of the version that its
+        server names, where it names one.
     on_turn: called for every model turn as soon as its decision is made.
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
@@ -182,7 +185,7 @@ class _Table:
             segment=sampled.segment,
             is_reask=turn.is_reask,
             policy=self._names[seat],
-            policy_version=self._policy_version,
+            policy_version=self._version_of(seat, sampled),
             trainable=self._is_trainable(seat),
             valid=turn.error is None,
             error=turn.error,
@@ -203,6 +206,11 @@ class _Table:
         self._facts[seat].append(facts)
         self._segments[seat] = sampled.segment + 1
         self._on_turn(span, sampled.started, sampled.ended)
+
+    def _version_of(self, seat: int, sampled: SampledTurn) -> int:
+        if sampled.policy_version is not None:
+            return sampled.policy_version
+        return self._policy_version if self._names[seat] == TRAINED_POLICY else 0  # frozen weights have one version
 
     def _is_trainable(self, seat: int) -> bool:
         return self._names[seat] == TRAINED_POLICY and self._roles[seat].side.value in self._task.trainable
