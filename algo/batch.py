@@ -14,6 +14,7 @@ So a padding row whose mask is all zero changes neither sum nor divisor: loss an
 of the real rows, whatever the ranks and the micro-batch size.
 """
 
+import heapq
 import math
 import random
 from collections.abc import Sequence
@@ -38,9 +39,9 @@ class MiniBatch:
     """The rows of one optimizer step (or one forward pass), arranged for the ranks.
 
     data: rows in the order in which verl deals them out: an equal, contiguous share for each rank,
-        each share an equal number of micro-batches. Padding rows included.
+        each share an equal number of micro-batches of an equal number of rows. Padding rows included.
     rows: for each row of ``data`` its row in the batch; None for a padding row.
-    micro_batch_size: rows of each forward pass on each rank; at most what was asked for.
+    micro_batch_size: rows of each forward pass on each rank.
     """
 
     data: TensorDict
@@ -59,18 +60,26 @@ def build_batch(
     *,
     temperature: float,
     old_log_probs: PerToken | None = None,
+    reference_log_probs: PerToken | None = None,
+    importance_weights: PerToken | None = None,
+    values: PerToken | None = None,
+    returns: PerToken | None = None,
 ) -> TensorDict:
     """Turn trajectories into a verl batch, one row per trajectory, in their order.
 
-    advantages and old_log_probs have one row per trajectory, aligned with its ``token_ids``; entries
-    at tokens that were not sampled do not matter. Without advantages the batch serves
-    ``Engine.log_probs`` only. Without old_log_probs the ratio's denominator is what vLLM returned
-    (``rollout_log_probs``).
+    All that is given by token has one row per trajectory, aligned with its ``token_ids``; entries
+    at tokens that were not sampled do not matter. Without advantages the batch serves to ask the
+    engine for log-probs and values only. Without old_log_probs the ratio's denominator is what vLLM
+    returned (``rollout_log_probs``).
     temperature: the sampling temperature; logits are divided by it before the softmax.
+    reference_log_probs: of the reference policy, for a KL in the loss.
+    importance_weights: factors of the policy's loss, from rollout correction.
+    values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
-    whole sequence; ``prompts``; ``responses``, ``response_mask``, ``rollout_log_probs``,
-    ``old_log_probs`` and, if given, ``advantages`` over the response.
+    whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
+    ``old_log_probs`` and, if given, ``advantages``, ``ref_log_prob``, ``rollout_is_weights``, ``values``
+    and ``returns``.
 
     Raises ValueError, naming the game and seat, when a row's length does not match.
     """
@@ -81,7 +90,14 @@ def build_batch(
     def add(name: str, values: torch.Tensor) -> None:
         columns.setdefault(name, []).append(values)
 
-    given = {"advantages": advantages, "old_log_probs": old_log_probs}
+    given = {
+        "advantages": advantages,
+        "old_log_probs": old_log_probs,
+        "ref_log_prob": reference_log_probs,
+        "rollout_is_weights": importance_weights,
+        "values": values,
+        "returns": returns,
+    }
     for name, rows in given.items():
         if rows is not None and len(rows) != len(trajectories):
             raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
@@ -118,20 +134,33 @@ def build_batch(
 
 
 def mini_batches(
-    batch: TensorDict, *, mini_batch_size: int, micro_batch_size: int, ranks: int, seed: int | None
+    batch: TensorDict,
+    *,
+    mini_batch_size: int,
+    micro_batch_size: int,
+    ranks: int,
+    seed: int | None,
+    max_tokens: int | None = None,
+    packed: bool = False,
 ) -> list[MiniBatch]:
     """Split a batch into mini-batches and arrange each for the ranks.
 
     mini_batch_size: rows of one optimizer step over all ranks, at most. Sizes differ by one row at
         most, so that no step is left to a handful of games.
-    micro_batch_size: rows of one forward pass on one rank, at most.
+    micro_batch_size: rows of one forward pass on one rank, at most; not read where max_tokens is given.
+    ranks: ranks that share out the rows; those that share each sequence (Ulysses) count as one.
     seed: order of the rows over the mini-batches; None keeps the batch's order.
+    max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone.
+    packed: whether the rows of a forward pass lie end to end. If not, each takes the room of the longest, so
+        max_tokens allows the same number of rows everywhere, which the mini-batch's longest row decides.
 
     Within a mini-batch, rows of similar length share a micro-batch and the ranks' n-th micro-batches
-    are of similar length, since the longest row sets the cost. Where the numbers do not divide,
-    micro-batches are filled up with at most one padding row each: two tokens, mask and advantage
-    zero, which adds nothing to loss or gradient (see the module's docstring). A micro-batch holds
-    nothing but padding only when a mini-batch has fewer rows than there are ranks.
+    are of similar length, since the longest row sets the cost. (Packed and by tokens, micro-batches are
+    filled evenly instead, long rows with few, short ones with many.) Where the numbers do not divide,
+    micro-batches are filled up with padding rows: two tokens, mask and advantage zero, which adds
+    nothing to loss or gradient (see the module's docstring). Without max_tokens that is at most one
+    row each, and a micro-batch holds nothing but padding only when a mini-batch has fewer rows than
+    there are ranks. The tokens of padding rows are not counted in max_tokens.
 
     The same arguments give the same result.
     """
@@ -140,20 +169,47 @@ def mini_batches(
         random.Random(seed).shuffle(order)
     lengths = batch["input_ids"].offsets().diff().tolist()
     count = math.ceil(len(order) / mini_batch_size)
-    return [_arrange(batch, _share(order, count, number), lengths, micro_batch_size, ranks) for number in range(count)]
+    arranged = []
+    for number in range(count):
+        rows = sorted(_share(order, count, number), key=lambda row: (-lengths[row], row))
+        if max_tokens is None:
+            filled = _fill_by_rows(rows, micro_batch_size, ranks)
+        elif packed:
+            filled = _fill_by_tokens(rows, lengths, max_tokens, ranks)
+        else:
+            filled = _fill_by_rows(rows, max(1, max_tokens // lengths[rows[0]]), ranks)
+        arranged.append(_arrange(batch, filled, ranks))
+    return arranged
 
 
-def _arrange(batch: TensorDict, rows: list[int], lengths: list[int], micro_batch_size: int, ranks: int) -> MiniBatch:
-    micro_batches_per_rank = math.ceil(len(rows) / (ranks * micro_batch_size))
-    slots = ranks * micro_batches_per_rank
-    size = math.ceil(len(rows) / slots)
-    longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
-    filled: list[list[int | None]] = []
-    for slot in range(slots):
-        share: list[int | None] = [*_share(longest_first, slots, slot)]
-        filled.append(share + [None] * (size - len(share)))
+def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -> list[list[int]]:
+    """Micro-batches of rows of similar length, a multiple of ``ranks``, that differ by one row at most."""
+    slots = ranks * math.ceil(len(longest_first) / (ranks * micro_batch_size))
+    return [_share(longest_first, slots, slot) for slot in range(slots)]
+
+
+def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: int, ranks: int) -> list[list[int]]:
+    """Micro-batches of at most ``max_tokens``, the fewest that longest-first filling finds, a multiple of ``ranks``."""
+    slots = ranks * math.ceil(sum(lengths[row] for row in longest_first) / (ranks * max_tokens))
+    while True:
+        filled: list[list[int]] = [[] for _ in range(slots)]
+        emptiest = [(0, slot) for slot in range(slots)]
+        for row in longest_first:
+            tokens, slot = emptiest[0]
+            if tokens and tokens + lengths[row] > max_tokens:
+                break
+            filled[slot].append(row)
+            heapq.heapreplace(emptiest, (tokens + lengths[row], slot))
+        else:
+            return sorted(filled, key=lambda rows: -sum(lengths[row] for row in rows))
+        slots += ranks
+
+
+def _arrange(batch: TensorDict, filled: list[list[int]], ranks: int) -> MiniBatch:
+    size = max(len(rows) for rows in filled)
+    slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
     # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
-    arranged = tuple(row for rank in range(ranks) for slot in filled[rank::ranks] for row in slot)
+    arranged = tuple(row for rank in range(ranks) for slot in slots[rank::ranks] for row in slot)
     return MiniBatch(data=_select(batch, arranged), rows=arranged, micro_batch_size=size)
 
 

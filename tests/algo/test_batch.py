@@ -12,8 +12,8 @@ from verl.utils import tensordict_utils
 from verl.workers.utils.losses import ppo_loss
 
 from algo.batch import build_batch, mini_batches
-from algo.engine import LOSS_AGG_MODES, actor_config
 from algo.trajectories import SeatTrajectory
+from algo.verl_configs import LOSS_AGG_MODES, actor_config
 from configs.training import TrainingConfig
 
 VOCABULARY = 20

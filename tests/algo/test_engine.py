@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from algo.batch import build_batch
-from algo.engine import Engine, actor_config, check_model_folder
+from algo.engine import Engine
 from algo.trajectories import SeatTrajectory
+from algo.verl_configs import actor_config, check_model_folder
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -201,7 +202,7 @@ def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     engine, _ = fresh
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         engine.load(tmp_path)
-    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "updates": 1}')
+    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "lora_rank": 0, "critic": false}')
     with pytest.raises(ConfigError, match=r"training\.ranks=16"):
         engine.load(tmp_path)
 

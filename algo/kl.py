@@ -1,0 +1,27 @@
+"""The KL against the reference policy, taken from the reward token by token (``reference.kl=reward``).
+
+With ``reference.kl=loss`` it is a term of verl's ``ppo_loss`` instead, and nothing here is used.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from verl.trainer.ppo.core_algos import kl_penalty
+
+from configs.training import ReferenceConfig
+
+
+def kl_in_reward(
+    log_probs: Sequence[torch.Tensor], reference_log_probs: Sequence[torch.Tensor], reference: ReferenceConfig
+) -> list[torch.Tensor]:
+    """What each token's reward loses: ``reference.coef`` times verl's estimate of the KL by ``reference.penalty``.
+
+    log_probs and reference_log_probs have one row per trajectory, aligned with its ``token_ids``, in nats; so has the
+    result, in units of reward. Only entries at sampled tokens mean anything. Raises ValueError when rows do not match.
+    """
+    penalties = []
+    for row, reference_row in zip(log_probs, reference_log_probs, strict=True):
+        if row.shape != reference_row.shape:
+            raise ValueError(f"log-probs of {len(row)} tokens and {len(reference_row)} of the reference do not match")
+        penalties.append(reference.coef * kl_penalty(row, reference_row, reference.penalty))
+    return penalties

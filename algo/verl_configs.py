@@ -1,0 +1,247 @@
+"""Our configuration in verl's terms: what its workers, its losses and its optimizer are told.
+
+Also which parts a run has: the policy always, a reference where a KL is asked for, a critic where the
+advantage estimator wants values.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+from verl.trainer.config import CheckpointConfig
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
+from verl.workers.config import (
+    CriticConfig,
+    FSDPActorConfig,
+    FSDPEngineConfig,
+    FSDPOptimizerConfig,
+    HFModelConfig,
+    PolicyLossConfig,
+    TrainingWorkerConfig,
+)
+
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.training import ModelConfig, ReferenceConfig, TrainingConfig
+
+# verl keeps these in branches of agg_loss and lists them nowhere.
+LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "token-sum")
+
+# Losses that verl registers and that would not train what the configuration says.
+_UNUSABLE_LOSSES = {
+    "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update would hang on their size",
+    "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
+}
+
+
+@dataclass(frozen=True)
+class PartConfigs:
+    """The models of a training rank, each as verl's TrainingWorker is told of it.
+
+    reference: None without a KL, and with LoRA where the reference is the policy without its adapters.
+    critic: None where the estimator wants no values.
+    """
+
+    policy: TrainingWorkerConfig
+    reference: TrainingWorkerConfig | None
+    critic: TrainingWorkerConfig | None
+
+
+def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -> PartConfigs:
+    """What each part's TrainingWorker is constructed with.
+
+    optimizer: of the policy, in place of the AdamW that the configuration describes.
+    """
+    model, training = config.model, config.training
+    reference = critic = None
+    if config.reference.kl != "none" and not reference_without_adapters(config):
+        path = config.reference.path or model.path
+        reference = TrainingWorkerConfig(
+            model_type="language_model",
+            model_config=_model_config(path, model, training, lora=False),
+            # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
+            # cannot do. Nor need it: an optimizer that never steps holds no state.
+            engine_config=_engine_config(config, forward_only=training.device != "cpu"),
+            optimizer_config=_optimizer_config(training, training.learning_rate, config.run.steps),
+            checkpoint_config=CheckpointConfig(),
+        )
+    critic_only = 0
+    if needs_critic(config):
+        critic_only = config.critic.warmup_steps
+        critic = TrainingWorkerConfig(
+            model_type="value_model",
+            model_config=_model_config(config.critic.path or model.path, model, training, lora=False),
+            engine_config=_engine_config(config),
+            optimizer_config=_optimizer_config(training, config.critic.learning_rate, config.run.steps),
+            checkpoint_config=CheckpointConfig(),
+        )
+    steps = max(1, config.run.steps - critic_only)
+    policy = TrainingWorkerConfig(
+        model_type="language_model",
+        model_config=_model_config(model.path, model, training, lora=True),
+        engine_config=_engine_config(config),
+        optimizer_config=optimizer or _optimizer_config(training, training.learning_rate, steps),
+        # The base weights are those of model.path, always.
+        checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
+    )
+    return PartConfigs(policy=policy, reference=reference, critic=critic)
+
+
+def needs_critic(config: Config) -> bool:
+    """Whether the advantage estimator asks for values (gae)."""
+    estimator = ADV_ESTIMATOR_REGISTRY.get(config.advantage.estimator)
+    found = inspect.signature(estimator).parameters.get("values") if estimator else None
+    return found is not None and found.default is inspect.Parameter.empty
+
+
+def reference_without_adapters(config: Config) -> bool:
+    """Whether the reference is the trained model with its LoRA adapters switched off, so no second model is needed."""
+    return config.model.lora_rank > 0 and config.reference.path in (None, config.model.path)
+
+
+def check_engine(config: Config) -> None:
+    """Refuse what can be refused before Ray starts. Raises ConfigError, naming the setting and the remedy."""
+    check_model_folder(config.model.path)
+    for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
+        if path is not None:
+            check_model_folder(path, name)
+    actor_config(config.training, config.reference)
+    parallel = config.training.sequence_parallel
+    if parallel > 1:
+        if not packs_sequences(config.model):
+            raise ConfigError(
+                f"training.sequence_parallel={parallel} needs model.attn_implementation=flash_attention_2 "
+                f"(got {config.model.attn_implementation!r})"
+            )
+        heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
+        if heads % parallel:
+            raise ConfigError(
+                f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
+            )
+
+
+def check_model_folder(path: Path, setting: str = "model.path") -> None:
+    """Raise ConfigError, naming the path and the remedy, if it is no Hugging Face model folder."""
+    needed: dict[str, Sequence[str]] = {
+        "config.json": ("config.json",),
+        "weights (*.safetensors)": ("*.safetensors",),
+        "tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json"),
+    }
+    missing = [what for what, patterns in needed.items() if not any(any(path.glob(each)) for each in patterns)]
+    if missing:
+        problem = f"lacks {', '.join(missing)}" if path.is_dir() else "does not exist"
+        raise ConfigError(
+            f"{setting} {path} {problem}: make a tiny model there with `python -m algo.tiny_model {path}` "
+            f"(`make model` makes the default one), or set {setting} to a Hugging Face model folder"
+        )
+
+
+def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = None) -> FSDPActorConfig:
+    """What verl's ``ppo_loss`` reads. Raises ConfigError for a name that verl does not know."""
+    for key, value, known in (
+        ("policy_loss", training.policy_loss, sorted(POLICY_LOSS_REGISTRY)),
+        ("loss_agg_mode", training.loss_agg_mode, LOSS_AGG_MODES),
+    ):
+        if value not in known:
+            raise ConfigError(f"training.{key} {value!r} is not one of verl's: {', '.join(known)}")
+    if reason := _UNUSABLE_LOSSES.get(training.policy_loss):
+        raise ConfigError(f"training.policy_loss {training.policy_loss!r} cannot be used: {reason}")
+    if training.policy_loss == "sapo" and training.loss_agg_mode != "seq-mean-token-mean":
+        raise ConfigError(
+            "training.policy_loss 'sapo' always aggregates by seq-mean-token-mean; set training.loss_agg_mode to that"
+        )
+    reference = reference or ReferenceConfig()
+    return FSDPActorConfig(
+        strategy="fsdp2",
+        # Read by verl's own trainer only, but its configuration refuses to be without.
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=training.micro_batch_size,
+        clip_ratio=training.clip_ratio_low,
+        clip_ratio_low=training.clip_ratio_low,
+        clip_ratio_high=training.clip_ratio_high,
+        clip_ratio_c=training.clip_ratio_c,
+        entropy_coeff=training.entropy_coeff,
+        use_kl_loss=reference.kl == "loss",
+        kl_loss_coef=reference.coef,
+        kl_loss_type=reference.penalty,
+        loss_agg_mode=training.loss_agg_mode,
+        loss_scale_factor=_loss_scale_factor(training),
+        policy_loss=PolicyLossConfig(loss_mode=training.policy_loss),
+    )
+
+
+def critic_config(config: Config) -> CriticConfig:
+    """What verl's ``value_loss`` reads; aggregated as the policy's loss is, as in verl's own defaults."""
+    return CriticConfig(
+        strategy="fsdp2",
+        ppo_micro_batch_size_per_gpu=config.training.micro_batch_size,
+        cliprange_value=config.critic.clip_range_value,
+        loss_agg_mode=config.training.loss_agg_mode,
+        loss_scale_factor=_loss_scale_factor(config.training),
+    )
+
+
+def packs_sequences(model: ModelConfig) -> bool:
+    """Whether a micro-batch is laid end to end instead of padded: only flash attention keeps such rows apart."""
+    return model.attn_implementation.startswith("flash_attention")
+
+
+def _loss_scale_factor(training: TrainingConfig) -> int | None:
+    # Only seq-mean-token-sum-norm divides by it; left open, verl would divide by the length of the
+    # longest response of each micro-batch, so that the loss hung on the arrangement.
+    return training.max_sequence_tokens if training.loss_agg_mode == "seq-mean-token-sum-norm" else None
+
+
+def _model_config(path: Path, model: ModelConfig, training: TrainingConfig, *, lora: bool) -> HFModelConfig:
+    checkpointing = training.gradient_checkpointing
+    adapters: dict[str, Any] = {}
+    if lora and model.lora_rank:
+        modules = model.lora_modules if isinstance(model.lora_modules, str) else list(model.lora_modules)
+        adapters = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": modules}
+    return HFModelConfig(
+        path=str(path.absolute()),
+        use_remove_padding=packs_sequences(model),
+        # Recomputing activations buys memory with time; a CPU run is small enough without.
+        enable_gradient_checkpointing=training.device != "cpu" if checkpointing is None else checkpointing,
+        override_config={"attn_implementation": model.attn_implementation},
+        **adapters,
+    )
+
+
+def _engine_config(config: Config, *, forward_only: bool = False) -> FSDPEngineConfig:
+    training = config.training
+    return FSDPEngineConfig(
+        strategy="fsdp2",
+        forward_only=forward_only,
+        use_dynamic_bsz=False,
+        use_torch_compile=False,
+        micro_batch_size_per_gpu=training.micro_batch_size,
+        infer_micro_batch_size_per_gpu=training.micro_batch_size,
+        ulysses_sequence_parallel_size=training.sequence_parallel,
+        param_offload=training.param_offload,
+        optimizer_offload=training.optimizer_offload,
+        seed=config.run.seed,
+        # Weights, gradients and optimizer stay in float32; this is the forward pass. Without it
+        # verl computes in bfloat16, whatever the field ``dtype`` of this configuration says.
+        model_dtype="float32",
+        mixed_precision={
+            "param_dtype": config.model.dtype,
+            "reduce_dtype": "float32",
+            "buffer_dtype": "float32",
+        },
+    )
+
+
+def _optimizer_config(training: TrainingConfig, learning_rate: float, steps: int) -> FSDPOptimizerConfig:
+    return FSDPOptimizerConfig(
+        lr=learning_rate,
+        weight_decay=training.weight_decay,
+        clip_grad=training.grad_clip,
+        lr_scheduler_type=training.lr_schedule,
+        lr_warmup_steps=training.lr_warmup_steps,
+        lr_warmup_steps_ratio=0.0,
+        total_training_steps=steps,
+    )
