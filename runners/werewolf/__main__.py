@@ -3,18 +3,25 @@
 ``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub and without a model.
 
 Needs no GPU and no torch. Start as many as you like, on any number of machines, before or after the
-hub and the algorithm. Ctrl-C finishes the games under way; a second Ctrl-C hands them back at once.
+hub and the algorithm. Ctrl-C (or SIGTERM) finishes the games under way; a second one hands them back at once, and so
+does SIGHUP. ``--processes`` starts several on this machine, for more cores.
+
+Exit status: 0; 2 for a command line that cannot be used; 69 (``EX_UNAVAILABLE``) when the hub stayed away or refused
+us; 130 when stopped before the hub had answered.
 """
 
 import argparse
 import asyncio
 import logging
 import os
+import re
+import secrets
 import signal
 import socket
 import sys
 from pathlib import Path
 
+from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
 
@@ -35,15 +42,32 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--n", type=_positive, default=8, metavar="GAMES", help="games played at once (default: %(default)s)"
     )
     parser.add_argument(
+        "--processes",
+        type=_positive,
+        default=1,
+        metavar="P",
+        help="processes, each playing --n games at once on a core of its own (default: %(default)s)",
+    )
+    parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="DIR",
         help="folder of the policy's tokenizer; by default the folder that the policy's server names, if it is on this "
         "machine, and else the server's own tokenizer",
     )
-    parser.add_argument("--worker-id", metavar="NAME", help="name of this runner; by default host and process id")
-    parser.add_argument("--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games")
-    parser.add_argument("--idle-exit", type=float, metavar="SECONDS", help="leave after this long without a game")
+    parser.add_argument(
+        "--worker-id",
+        type=_worker_name,
+        metavar="NAME",
+        help="name of this runner, different from all others'; by default host, process id and some random letters. "
+        "Several --processes are told apart by a number behind it",
+    )
+    parser.add_argument(
+        "--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games (each process)"
+    )
+    parser.add_argument(
+        "--idle-exit", type=float, metavar="SECONDS", help="leave after this long without a game (each process)"
+    )
     parser.add_argument(
         "--patience",
         type=float,
@@ -62,6 +86,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="verbosity (default: %(default)s)",
     )
+    parser.add_argument("--process-number", type=_positive, help=argparse.SUPPRESS)  # set by the supervisor
     _add_dry_run(parser)
     add_play_command(parser.add_subparsers(title="commands", metavar="play"))
     options = parser.parse_args(arguments)
@@ -104,8 +129,22 @@ def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace)
     if misplaced:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(misplaced))
         parser.error(f"{flags}: only with {'--endpoint' if options.dry_run else '--dry-run'}")
+    if options.dry_run and options.processes > 1:
+        parser.error("--processes: not with --dry-run, which plays one game")
     if options.endpoint and not options.model:
         parser.error("--endpoint needs --model: the name under which the server serves the model")
+
+
+def _worker_name(text: str) -> str:
+    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of addresses
+        raise argparse.ArgumentTypeError(f"must be made of letters, digits and ._:@- alone, got {text!r}")
+    return text
+
+
+def unique_worker_name() -> str:
+    """A name that no other runner has: containers may share both their host name and their process ids."""
+    host = re.sub(r"[^\w.-]", "-", socket.gethostname())
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _positive(text: str) -> int:
@@ -126,42 +165,55 @@ async def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         logger.error("%s", error)
         return 2
+    name = options.worker_id or unique_worker_name()
     play = WerewolfPlay(client, options.tokenizer)
     worker = Worker(
         client,
         play,
-        worker_id=options.worker_id or f"{socket.gethostname()}-{os.getpid()}",
+        worker_id=name if options.process_number is None else f"{name}-{options.process_number}",
         games_at_once=options.n,
         max_games=options.max_games,
         idle_exit_seconds=options.idle_exit,
         full_token_spans=options.full_token_spans,
     )
     running = asyncio.create_task(worker.run())
-    interrupts = 0
+
+    def drain() -> None:
+        if worker.playing:
+            logger.warning("finishing %d games; stop again to hand them back now", worker.playing)
+        worker.drain()
+        if not worker.ready:  # still waiting for a hub that is not there
+            running.cancel()
+
+    def hand_back() -> None:
+        logger.warning("handing back %d games", worker.playing)
+        worker.hand_back()
+        if not worker.ready:
+            running.cancel()
+
+    interrupted = False
 
     def interrupt() -> None:
-        nonlocal interrupts
-        interrupts += 1
-        if interrupts > 1:
-            logger.warning("handing back %d games", worker.playing)
-            worker.hand_back()
+        nonlocal interrupted
+        if interrupted:
+            hand_back()
         else:
-            if worker.playing:
-                logger.warning("finishing %d games; press Ctrl-C again to hand them back now", worker.playing)
-            worker.drain()
-            if not worker.ready:  # still waiting for a hub that is not there
-                running.cancel()
+            drain()
+        interrupted = True
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupt)
+    loop.add_signal_handler(DRAIN, drain)
+    if signal.getsignal(HAND_BACK) is not signal.SIG_IGN:  # nohup
+        loop.add_signal_handler(HAND_BACK, hand_back)
     try:
         stats = await running
     except asyncio.CancelledError:
-        return 130
+        return EXIT_INTERRUPTED
     except StoreUnreachable as error:
         logger.error("%s", error)
-        return 1
+        return os.EX_UNAVAILABLE
     finally:
         await play.close()
         await client.close()
@@ -180,17 +232,38 @@ def main() -> int:
     options = parse_arguments()
     if "run" in options:
         return options.run(options)
+    speaker = "" if options.process_number is None else f"[{options.process_number}] "
     logging.basicConfig(
-        level=options.log_level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", datefmt="%H:%M:%S"
+        level=options.log_level,
+        format=f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s",
+        datefmt="%H:%M:%S",
     )
     for noisy in ("httpx", "httpx2", "openai", "agentlightning"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    if options.processes > 1:
+        return _run_fleet(options)
     try:
         return asyncio.run(_dry_run(options) if options.dry_run else run(options))
     except KeyboardInterrupt:  # a runner: before the worker was ready to take it
         if options.dry_run:
             print("\nthe game was left", file=sys.stderr)
-        return 130
+        return EXIT_INTERRUPTED
+
+
+def _run_fleet(options: argparse.Namespace) -> int:
+    name = options.worker_id or unique_worker_name()
+    own_arguments = (
+        "--processes",
+        "1",
+        "--worker-id",
+        name,
+        "--process-number",
+    )  # of options given twice the last counts
+
+    def command(number: int) -> list[str]:
+        return [sys.executable, "-m", "runners.werewolf", *sys.argv[1:], *own_arguments, str(number)]
+
+    return Fleet(command, options.processes).run()
 
 
 async def _dry_run(options: argparse.Namespace) -> int:
