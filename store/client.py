@@ -161,7 +161,7 @@ class PatientStoreClient(LightningStoreClient):
             try:
                 async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
                     self._check_admission(response)
-                    if response.status == 404:  # our own hub's answer, where the stock one answers 500
+                    if response.status in (400, 404):  # our own hub's answers, where the stock one answers 500
                         return False
                     if 400 <= response.status < 500:
                         raise StoreUnreachable(

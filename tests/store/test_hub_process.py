@@ -112,6 +112,21 @@ class Traffic:
             self.acknowledged.release()
 
 
+@pytest.mark.parametrize("options", [(), ("--backend", "memory")])
+async def test_a_game_that_the_hub_does_not_know_costs_only_itself(tmp_path, options):
+    hub = HubProcess(tmp_path, *options)
+    await hub.start()
+    client = connect(hub.url, patience_seconds=60)
+    await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=0)])
+    known = await client.dequeue_rollout(worker_id="w")
+    forgotten = known.model_copy(update={"rollout_id": "ro-gone"})
+    refused = await client.upload_spans([*spans_of(forgotten, range(2)), *spans_of(known, range(2))])
+    assert refused == {("ro-gone", known.attempt.attempt_id)}
+    assert len(await client.query_spans(known.rollout_id)) == 2
+    await client.close()
+    hub.kill()
+
+
 async def test_kill_9_in_the_middle_of_everything_loses_and_doubles_nothing(tmp_path):
     await play_with_kills(tmp_path, random.Random(7), kills=6)
 
