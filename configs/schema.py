@@ -58,6 +58,15 @@ class EvaluationConfig(Section):
     seed: int = Field(1, ge=0, description="the deals follow from it; other deals than any of training")
     temperature: float | None = Field(None, gt=0, description="sampling temperature; null: game.temperature")
 
+    @field_validator("opponents")
+    @classmethod
+    def _are_different_players(cls, opponents: tuple[str, ...]) -> tuple[str, ...]:
+        if "policy" in opponents:
+            raise ValueError("the policy cannot be its own opponent; initial is the policy as the run started")
+        if len(set(opponents)) < len(opponents):
+            raise ValueError("an opponent is named twice")
+        return opponents
+
 
 class CheckpointConfig(Section):
     """What is kept on disk."""
