@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.tiny_model import build_tiny_model
-from bench import prefix_cache, through_hub, training_tokens, waiting_time, whole_games
+from bench import fleet, prefix_cache, through_hub, training_tokens, waiting_time, whole_games
 
 PARTS: Mapping[str, Callable[[Path], Table]] = {
     "games": lambda model: whole_games.measure(),
     "tokens": training_tokens.measure,
     "hub": through_hub.measure,
+    "fleet": fleet.measure,
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,
 }

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -51,6 +52,12 @@ class ScriptedPolicyPlayer(PolicyPlayer):
         return await super().decide(observation)
 
 
+@cache
+def _tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
+    """One for all games, as in a runner."""
+    return AutoTokenizer.from_pretrained(model_folder)
+
+
 async def record_game(
     preset_name: str, seed: int, model_folder: Path, wait: Callable[[], Awaitable[None]] | None = None
 ) -> tuple[ResultSpan, list[TurnSpan]]:
@@ -58,7 +65,7 @@ async def record_game(
 
     wait: awaited at every model call, as a model would take its time.
     """
-    preset, tokenizer = get_preset(preset_name), AutoTokenizer.from_pretrained(model_folder)
+    preset, tokenizer = get_preset(preset_name), _tokenizer(model_folder)
     tokens = ChatTokens(tokenizer)
     task = GameTask(
         game_id=f"{preset_name}-{seed}",
