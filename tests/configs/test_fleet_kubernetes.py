@@ -1,0 +1,123 @@
+"""The Kubernetes recipe: its objects fit each other, and its pods are watched, bounded and confined."""
+
+import re
+import shutil
+import subprocess
+
+import fleet_recipes as recipes
+import pytest
+import yaml
+from fleet_recipes import FLEET, HUB_PORT, POLICY_PORT, longest_game
+
+from store.auth import TOKEN_VARIABLE
+
+PROGRAMS = recipes.every_program()
+
+
+def named(kind):
+    return {item["metadata"]["name"]: item for item in recipes.kubernetes() if item["kind"] == kind}
+
+
+def test_kubernetes_objects_fit_each_other():
+    generated = recipes.kustomization()
+    configs, secrets = generated["configMapGenerator"], generated["secretGenerator"]
+    assert generated["resources"] == ["kubernetes.yaml"] and generated["generatorOptions"] == {
+        "disableNameSuffixHash": True
+    }
+    assert all((FLEET / file).is_file() for config in configs for file in config["files"])
+    assert [secret["files"] for secret in secrets] == [["token=hub_token"]] and not named("Secret")
+    claims, config_names = named("PersistentVolumeClaim"), {config["name"] for config in configs}
+    used_claims = set()
+    for name, pod in recipes.pods().items():
+        spec = pod["spec"]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert len(volumes) == len(spec["volumes"]), name
+        mounted = {mount["name"] for container in recipes.containers(pod) for mount in container["volumeMounts"]}
+        assert mounted == set(volumes), f"{name}: a mount without a volume, or a volume without a mount"
+        for volume in volumes.values():
+            if "persistentVolumeClaim" in volume:
+                used_claims.add(volume["persistentVolumeClaim"]["claimName"])
+            elif "configMap" in volume:
+                assert volume["configMap"]["name"] in config_names
+        for container in recipes.containers(pod):
+            for entry in container.get("env", []):
+                if entry["name"] == TOKEN_VARIABLE:
+                    assert entry["valueFrom"] == {"secretKeyRef": {"name": secrets[0]["name"], "key": "token"}}
+    assert used_claims == set(claims)
+    assert {image["name"] for image in generated["images"]} == {
+        container["image"]
+        for pod in recipes.pods().values()
+        for container in recipes.containers(pod)
+        if "/" not in container["image"]
+    }
+    assert {scaled["name"] for scaled in generated["replicas"]} == {"werewolf-runner"}
+
+
+def test_kubernetes_selectors_and_ports():
+    labels = {name: pod["metadata"]["labels"] for name, pod in recipes.pods().items()}
+    for name, deployment in named("Deployment").items():
+        assert deployment["spec"]["selector"]["matchLabels"] == labels[name]
+    ports = {
+        name: {
+            key: port["containerPort"]
+            for container in recipes.containers(pod)
+            for port in container.get("ports", [])
+            for key in (port["name"], port["containerPort"])
+        }
+        for name, pod in recipes.pods().items()
+    }
+    for name, service in named("Service").items():
+        (selected,) = [pod for pod, its in labels.items() if its == service["spec"]["selector"]]
+        (port,) = service["spec"]["ports"]
+        assert ports[selected][port["targetPort"]] == port["port"], name
+    assert {service["spec"]["ports"][0]["port"] for service in named("Service").values()} == {HUB_PORT, POLICY_PORT}
+    hosts = set(named("Service"))
+    for program in PROGRAMS:
+        if program.recipe == "kubernetes":
+            for words in program.words():
+                for host in re.findall(r"http://([\w.-]+):\d+", " ".join(words)):
+                    assert host in hosts | {"127.0.0.1"}, host
+    for policy in named("NetworkPolicy").values():
+        assert policy["spec"]["podSelector"]["matchLabels"] in labels.values()
+        (rule,) = policy["spec"]["ingress"]
+        assert all(peer["podSelector"]["matchLabels"] in labels.values() for peer in rule["from"])
+        assert rule["ports"] == [{"port": POLICY_PORT}]
+
+
+def test_kubernetes_pods_are_watched_bounded_and_confined():
+    for pod in recipes.pods().values():
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        for container in recipes.containers(pod):
+            name = container["name"]
+            expected = (
+                {"readinessProbe"} if name == "algorithm" else {"startupProbe", "readinessProbe", "livenessProbe"}
+            )
+            assert set(recipes.probes(container)) == expected, name
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+            assert "memory" in container["resources"]["limits"], name
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False, name
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+    hub = named("Deployment")["werewolf-hub"]["spec"]
+    assert hub["replicas"] == 1 and hub["strategy"] == {"type": "Recreate"}
+    algorithm = named("Job")["werewolf-algorithm"]["spec"]
+    containers = {container["name"] for container in algorithm["template"]["spec"]["containers"]}
+    assert algorithm["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] in containers
+    assert algorithm["template"]["spec"]["initContainers"][0]["restartPolicy"] == "Always", "else it is no sidecar"
+    assert algorithm["template"]["spec"]["restartPolicy"] == "Never", "which a podFailurePolicy wants"
+    assert "nvidia.com/gpu" in algorithm["template"]["spec"]["containers"][0]["resources"]["limits"]
+    runner = recipes.pods()["werewolf-runner"]["spec"]
+    drain = re.search(r"timeout (\d+)", runner["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][2])
+    assert longest_game() <= int(drain[1]) < runner["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+def test_kustomize_builds_the_manifest_only_with_a_token(tmp_path):
+    for name in ("kustomization.yaml", "kubernetes.yaml", "run.yaml", "policy_proxy.conf"):
+        shutil.copy(FLEET / name, tmp_path)
+    build = ["kubectl", "kustomize", str(tmp_path)]
+    without = subprocess.run(build, capture_output=True, text=True, timeout=60, check=False)
+    assert without.returncode != 0 and "hub_token" in without.stderr
+    (tmp_path / "hub_token").write_text("long-and-secret\n")
+    built = subprocess.run(build, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert len(list(yaml.safe_load_all(built))) == len(recipes.kubernetes()) + 2

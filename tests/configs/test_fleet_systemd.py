@@ -1,0 +1,67 @@
+"""The systemd recipe: its units restart and end as our processes do, and systemd takes them."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import fleet_recipes as recipes
+import pytest
+from fleet_recipes import FLEET, longest_game
+
+
+def test_systemd_units_restart_and_end_as_our_processes_do():
+    units = recipes.units()
+    services = {name: unit["Service"] for name, unit in units.items() if "Service" in unit}
+    for name, service in services.items():
+        if service.get("Type") == ["oneshot"]:
+            continue
+        assert service["User"] == ["werewolf"] and service["ProtectSystem"] == ["strict"], name
+        assert service["NoNewPrivileges"] == ["yes"] and service["CapabilityBoundingSet"] == [""], name
+        assert service["Restart"] in (["always"], ["on-failure"]), name
+        assert units[name]["Install"]["WantedBy"] == ["multi-user.target"], name
+        assert {"TimeoutStopSec", "LimitNOFILE"} <= set(service), name
+    assert services["werewolf-hub.service"]["Restart"] == ["always"]
+    for name in ("werewolf-algorithm.service", "werewolf-runner@.service"):
+        service = services[name]
+        assert service["Restart"] == ["on-failure"] and service["SuccessExitStatus"] == ["130"], name
+        assert service["RestartPreventExitStatus"] == ["2"], name
+        assert service["KillMode"] == ["mixed"], f"{name}: its children would be told to end before it"
+    stop = services["werewolf-runner@.service"]
+    drain = int(re.search(r"timeout (\d+)", stop["ExecStop"][0])[1])
+    assert longest_game() <= drain < int(stop["TimeoutStopSec"][0])
+    for name, state in (("werewolf-hub.service", "--db "), ("werewolf-algorithm.service", "run.dir=")):
+        assert f"{state}/var/lib/{services[name]['StateDirectory'][0]}" in services[name]["ExecStart"][0], name
+
+
+def test_systemd_units_name_units_that_are_there():
+    units = recipes.units()
+    for name, unit in units.items():
+        text = (FLEET / "systemd" / name).read_text()
+        for other in re.findall(r"werewolf-[\w@%-]+\.(?:service|timer)", text):
+            assert re.sub(r"@\w*%?i?\.", "@.", other) in units, f"{name} names {other}"
+        if name.endswith(".timer"):
+            assert name.replace(".timer", ".service") in units
+            (watched,) = unit["Unit"]["PartOf"]
+            assert unit["Install"]["WantedBy"] == [watched]
+            assert units[watched.replace("%i", "")]["Install"]["Also"] == [name.replace("@", "@%i")]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_systemd_takes_the_units(tmp_path):
+    for path in (FLEET / "systemd").glob("werewolf-*"):
+        text = path.read_text().replace("/opt/werewolf/.venv/bin/python", sys.executable)
+        for program in ("/usr/sbin/nginx", "/usr/bin/curl"):  # which this machine need not have
+            text = text.replace(program, "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    for path in sorted(tmp_path.iterdir()):
+        # A template is checked as one of its instances.
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(path).replace("@.", "@1.")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        ours = [line for line in verified.stderr.splitlines() if "werewolf" in line]
+        assert verified.returncode == 0 and not ours, "\n".join(ours) or verified.stderr
