@@ -19,34 +19,34 @@ class WeightsNotServed(RuntimeError):
     """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
 
 
-def probe_of(trajectory: SeatTrajectory) -> SeatTrajectory:
+def probe_of(token_ids: Sequence[int]) -> SeatTrajectory:
     """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
-    token_ids = trajectory.token_ids[:PROBE_TOKENS]
+    token_ids = tuple(token_ids[:PROBE_TOKENS])
     return SeatTrajectory(
         game_id="probe",
         group_id="probe",
-        seat=trajectory.seat,
-        role=trajectory.role,
-        side=trajectory.side,
+        seat=0,
+        role="none",
+        side="none",
         segment=0,
         token_ids=token_ids,
         loss_mask=(0, *([1] * (len(token_ids) - 1))),
         logprobs=(0.0,) * len(token_ids),
         turn_ends=(len(token_ids),),
-        turn_versions=(trajectory.newest_version,),
+        turn_versions=(0,),
         reward=0.0,
     )
 
 
 async def score_probe(
-    config: Config, serving: Serving, probe: SeatTrajectory, trainer_logprobs: torch.Tensor
+    config: Config, serving: Serving, probe: Sequence[int], trainer_logprobs: torch.Tensor
 ) -> tuple[list[float], float]:
     """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
 
-    trainer_logprobs: the trainer's log-probs of the probe at temperature 1, aligned with its ``token_ids``.
+    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
     Raises WeightsNotServed beyond ``serving.logprob_tolerance``.
     """
-    served = await serving.score(probe.token_ids)
+    served = await serving.score(probe)
     difference = (torch.tensor(served) - trainer_logprobs[1:]).abs().max().item()
     check_agreement(config, difference, "log-probs of a probe sequence")
     return served, difference
@@ -63,16 +63,33 @@ def check_agreement(config: Config, difference: float, what: str) -> None:
 
 
 def logprob_agreement(
-    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor]
+    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor], policy_version: int
 ) -> dict[str, float]:
-    """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats."""
+    """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats.
+
+    policy_version: the trainer's. Turns sampled by older weights say nothing about agreement and are not compared; with
+    no other turns nothing is returned.
+    """
     differences = torch.cat(
         [
-            (torch.tensor(trajectory.logprobs) - recomputed)[torch.tensor(trajectory.loss_mask, dtype=torch.bool)].abs()
+            (torch.tensor(trajectory.logprobs) - recomputed)[_sampled_by(trajectory, policy_version)].abs()
             for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True)
         ]
     )
+    if not len(differences):
+        return {}
     return {
         "logprobs/rollout_difference_max": differences.max().item(),
         "logprobs/rollout_difference_mean": differences.mean().item(),
     }
+
+
+def _sampled_by(trajectory: SeatTrajectory, version: int) -> torch.Tensor:
+    """Which tokens were sampled by these weights: bool, aligned with ``token_ids``."""
+    chosen = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
+    start = 0
+    for end, played_by in zip(trajectory.turn_ends, trajectory.turn_versions, strict=True):
+        if played_by != version:
+            chosen[start:end] = False
+        start = end
+    return chosen

@@ -4,7 +4,6 @@ The same start, task, runner, spans, triplets, trajectories and batch as a real 
 log-probs of what was sampled, so a disagreement between vLLM and verl shows here, before a day of training.
 """
 
-import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -17,50 +16,52 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from algo.advantages import needs_groups, seat_advantages
 from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
-from algo.games import Games
 from algo.report import game_metrics, game_progress, trajectory_metrics
-from algo.startup import as_yaml, cancel_on_signals, policy_resources, read_prompts, start_policy
+from algo.role_baselines import RoleBaselines
+from algo.running import start
+from algo.startup import OpenedRun, as_yaml, cancel_on_signals
 from algo.tasks import step_tasks
 from algo.trajectories import SeatTrajectory, build_trajectories
-from configs.schema import Config
-from store.client import connect
+from algo.update import assess
 
 
-async def dry_run(config: Config, console: Console) -> None:
+async def dry_run(opened: OpenedRun, console: Console) -> None:
     """Play one game of the configuration's first deal and print it, from the task to the batch.
 
     Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError.
     """
-    prompts = read_prompts(config)
+    config = opened.config
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
-        stack.push_async_callback(client.close)
-        await client.wait_until_reachable()
-        serving, engine, trainer = await start_policy(config, stack)
+        run = await start(opened, [], stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place
-        games = Games(client, config.game)
-        stack.push_async_callback(games.cancel_open)
-        resources = policy_resources(config, serving, f"{config.run.name}-{secrets.token_hex(4)}", 0, prompts)
+        resources = run.resources()
         task = step_tasks(config.game, config.run.name, config.run.seed, step=1)[0]
         _show(console, "Configuration", as_yaml(config))
         _show(console, "Task (the rollout's input)", task.model_dump_json(indent=2))
         _show(console, "Resources", resources.model_dump_json(indent=2))
-        with game_progress(1, 1, 1) as on_progress:
-            played = await games.play([task], resources, serving.check_alive, on_progress)
+        with game_progress("the game", 1) as on_progress:
+            played = await run.games.play([task], resources, run.keep_serving, on_progress)
         game = played.finished[0]
         for number, triplet in enumerate(game.triplets):
             _show_turn(console, tokenizer, number, triplet)
         _show(console, "Transcript", game.result.transcript)
         found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
-        advantages = seat_advantages(found.trajectories, config.advantage)
+        assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
+        advantages = seat_advantages(
+            found.trajectories,
+            config.advantage,
+            role_baselines=RoleBaselines(config.advantage.role_baseline_decay),
+            kl_penalties=assessed.kl_penalties,
+            values=assessed.values,
+        )
         console.print(_trajectory_table(found.trajectories, advantages.per_token))
         metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
         if found.trajectories:
             batch = build_batch(found.trajectories, temperature=config.game.temperature)
-            logprobs = await trainer.run(engine.log_probs, batch)
-            metrics |= logprob_agreement(found.trajectories, logprobs)
+            logprobs = await run.trainer.run(run.engine.log_probs, batch)
+            metrics |= logprob_agreement(found.trajectories, logprobs, policy_version=0)
         left_out = played.left_out + found.left_out
         _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
         if found.trajectories:

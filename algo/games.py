@@ -63,6 +63,11 @@ class PlayedGames:
     turns_stored: int
     left_out: Counter[str]
 
+    @property
+    def calls(self) -> list[tuple[float, float]]:
+        """Start and end of every model call of the finished games, in seconds by the runners' clocks."""
+        return [call for game in self.finished for call in game.calls]
+
     def failure_metrics(self) -> dict[str, float]:
         """How many games failed and how many attempts had to be repeated, in all and by kind of reason, for the log."""
         metrics = {"games/failed": float(self.failures.total()), "games/retried": float(self.retried.total())}

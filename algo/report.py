@@ -5,22 +5,25 @@ import logging
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from algo.games import PlayedGames, Progress
-from algo.trajectories import SeatTrajectory
+from algo.trajectories import SeatTrajectory, TrajectorySet
 from algo.triplets import FinishedGame
+from configs.schema import Config
 from store.schema import TRAINED_POLICY
+
+if TYPE_CHECKING:
+    from algo.update import Update  # brings verl along
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +45,24 @@ class Stopwatch:
         finally:
             self.seconds[name] += time.monotonic() - started
 
+    def begin_step(self) -> Callable[[], dict[str, float]]:
+        """Returns a function that tells the seconds since now: those of the step, and by stage."""
+        started, before = time.monotonic(), dict(self.seconds)
+
+        def since() -> dict[str, float]:
+            stages = {name: seconds - before.get(name, 0.0) for name, seconds in self.seconds.items()}
+            shown = {f"seconds/{name}": seconds for name, seconds in stages.items() if name != "start"}
+            return {"seconds/step": time.monotonic() - started, **shown}
+
+        return since
+
 
 @contextmanager
-def game_progress(step: int, steps: int, games: int) -> Iterator[Any]:
-    """Shows a step's games: a bar on a terminal, a line now and then elsewhere. Yields a callback for ``Progress``."""
-    title = f"step {step}/{steps}: games"
+def game_progress(title: str, games: int) -> Iterator[Any]:
+    """Shows how far a number of games are: a bar on a terminal, a line now and then elsewhere.
+
+    Yields a callback for ``algo.games.Progress``.
+    """
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -114,46 +130,119 @@ def trajectory_metrics(trajectories: Sequence[SeatTrajectory]) -> dict[str, floa
     return metrics | {name: fmean(found) for name, found in sorted(values.items())}
 
 
-def write_transcripts(folder: Path, games: Sequence[FinishedGame], count: int) -> None:
-    """Write the first ``count`` games as readable Chinese text."""
+def batch_metrics(update: "Update | None", found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
+    """What reached the update and what did not; ``update`` is None where there was none."""
+    trained = () if update is None else update.trained
+    return {
+        "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),
+        "turns/left_out": float(left_out.total()),
+        **{f"turns/left_out/{reason}": float(count) for reason, count in left_out.items()},
+        "turns/context_breaks": float(found.breaks),
+        "tokens/trained_sequences": float(len(trained)),
+        "tokens/trained": float(sum(len(trajectory.token_ids) for trajectory in trained)),
+        "tokens/sampled_and_trained": float(sum(sum(trajectory.loss_mask) for trajectory in trained)),
+    }
+
+
+def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]], trainer: float) -> dict[str, float]:
+    """Where a step's time went: ``seconds`` (``Stopwatch.begin_step``), and the share that neither vLLM nor verl had.
+
+    calls: start and end of every model call of the step's games, by the runners' clocks; vLLM has the time in which at
+        least one is under way, but not more than the step waited for its games.
+    trainer: seconds of the step that verl's calls took. Pushing weights is the business of both.
+    """
+    played = seconds.get("seconds/play", 0.0)
+    in_calls = min(_union(calls), played)
+    of_both = seconds.get("seconds/push", 0.0) + seconds.get("seconds/checkpoint", 0.0)
+    learning = sum(seconds.get(f"seconds/{stage}", 0.0) for stage in ("assess", "update"))
+    step = played + learning + of_both
+    rest = seconds["seconds/step"] - seconds.get("seconds/evaluate", 0.0) - step
+    outside = (played - in_calls) + max(learning - trainer, 0.0) + rest
+    whole = step + rest
+    return seconds | {"seconds/play_in_vllm": in_calls, "time/share_outside_vllm_and_verl": outside / whole}
+
+
+def _union(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of what the intervals cover together."""
+    covered, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        if end > reached:
+            covered += end - max(start, reached)
+            reached = end
+    return covered
+
+
+def log_step(step: int, steps: int, metrics: dict[str, float]) -> None:
+    """One readable line about a finished step."""
+    logger.info(
+        "step %d/%d done: %d games, %.0f%% valid replies, mean reward wolf %+.3f good %+.3f, %d tokens trained, "
+        "policy version %d",
+        step,
+        steps,
+        metrics["games/finished"],
+        100 * metrics["turns/valid_share"],
+        metrics.get("reward/wolf", float("nan")),
+        metrics.get("reward/good", float("nan")),
+        metrics["tokens/trained"],
+        metrics["policy_version"],
+    )
+
+
+def write_transcripts(config: Config, step: int, games: Sequence[FinishedGame]) -> None:
+    """Write the first games of a step as readable Chinese text."""
+    folder = config.run_dir / "transcripts" / f"step-{step:04d}"
     folder.mkdir(parents=True, exist_ok=True)
-    for game in games[:count]:
+    for game in games[: config.log.transcripts_per_step]:
         (folder / f"{game.result.game_id}.txt").write_text(game.result.transcript, encoding="utf-8")
 
 
-def write_batch(
-    path: Path,
-    trajectories: Sequence[SeatTrajectory],
-    advantages: Sequence[torch.Tensor],
-    trainer_logprobs: Sequence[torch.Tensor],
-) -> None:
+def write_batch(path: Path, update: "Update") -> None:
     """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        for trajectory, advantage, logprobs in zip(trajectories, advantages, trainer_logprobs, strict=True):
+        for trajectory, advantage, logprobs in zip(update.trained, update.advantages, update.log_probs, strict=True):
             row = vars(trajectory) | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
             file.write(json.dumps(row) + "\n")
 
 
 class RunSummary:
-    """Adds up the steps of a run; written as JSON and shown as tables at its end."""
+    """Adds up the steps of a run; written as JSON and shown as tables at its end.
 
-    def __init__(self, run_dir: Path):
+    steps: the metrics of each step made.
+    """
+
+    def __init__(self, run_dir: Path, state: Mapping[str, Any] | None = None):
+        """state: of an earlier process of the run (``state``)."""
         self.run_dir = run_dir
-        self._steps: list[dict[str, float]] = []
-        self._left_out: Counter[str] = Counter()
+        state = state or {}
+        self.steps: list[dict[str, float]] = list(state.get("steps", []))
+        self._left_out: Counter[str] = Counter(state.get("left_out", {}))
+        self._seconds: dict[str, float] = dict(state.get("seconds", {}))
+
+    def state(self, stopwatch: Stopwatch) -> dict[str, Any]:
+        """What a resumed run goes on with."""
+        return {"steps": self.steps, "left_out": dict(self._left_out), "seconds": self._all_seconds(stopwatch)}
 
     def add_step(self, metrics: dict[str, float], left_out: Counter[str]) -> None:
         """Take a finished step's metrics and its left-out turns by reason."""
-        self._steps.append(metrics)
+        self.steps.append(metrics)
         self._left_out += left_out
+
+    def write(self, stopwatch: Stopwatch, policy_version: int) -> None:
+        """Write ``summary.json`` as it stands."""
+        text = json.dumps(self.as_dict(stopwatch, policy_version), indent=2) + "\n"
+        (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
+
+    def _all_seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
+        names = [*self._seconds, *(name for name in stopwatch.seconds if name not in self._seconds)]
+        return {name: self._seconds.get(name, 0.0) + stopwatch.seconds.get(name, 0.0) for name in names}
 
     def as_dict(self, stopwatch: Stopwatch, policy_version: int) -> dict[str, Any]:
         """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
         games, turns = self._total("games/finished"), self._total("turns/played")
-        valid = sum(step["turns/valid_share"] * step["turns/played"] for step in self._steps)
+        valid = sum(step["turns/valid_share"] * step["turns/played"] for step in self.steps)
         return {
-            "steps": len(self._steps),
+            "steps": len(self.steps),
             "policy_version": policy_version,
             "games": {"finished": int(games), "failed": int(self._total("games/failed"))},
             "turns": {
@@ -164,14 +253,14 @@ class RunSummary:
                 "left_out": dict(self._left_out),
                 "valid_share": valid / turns if turns else None,
             },
-            "reward_by_side": {side: [step.get(f"reward/{side}") for step in self._steps] for side in ("wolf", "good")},
+            "reward_by_side": {side: [step.get(f"reward/{side}") for step in self.steps] for side in ("wolf", "good")},
             "tokens": {
                 "trained_sequences": int(self._total("tokens/trained_sequences")),
                 "trained": int(self._total("tokens/trained")),
                 "sampled_and_trained": int(self._total("tokens/sampled_and_trained")),
             },
-            "seconds_by_stage": {name: round(seconds, 1) for name, seconds in stopwatch.seconds.items()},
-            "step_metrics": self._steps,
+            "seconds_by_stage": {name: round(seconds, 1) for name, seconds in self._all_seconds(stopwatch).items()},
+            "step_metrics": self.steps,
             "files": {
                 "logs": str(self.run_dir / "logs"),
                 "metrics": str(self.run_dir / "metrics.jsonl"),
@@ -182,7 +271,7 @@ class RunSummary:
         }
 
     def _total(self, name: str) -> float:
-        return sum(step.get(name, 0.0) for step in self._steps)
+        return sum(step.get(name, 0.0) for step in self.steps)
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:

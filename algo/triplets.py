@@ -30,6 +30,7 @@ class FinishedGame:
     facts: (seat, turn) -> all facts (``store.spans.TURN_FACTS``) of every turn, also of one that gave no triplet: what
         a seat earns does not depend on which of its turns can be trained on.
     left_out: stored turn spans that gave no triplet, counted by reason.
+    calls: start and end of each model call, in seconds by the runner's clock.
     """
 
     rollout_id: str
@@ -38,6 +39,7 @@ class FinishedGame:
     triplets: tuple[Triplet, ...]
     facts: Mapping[tuple[int, int], Mapping[str, float]]
     left_out: Counter[str]
+    calls: tuple[tuple[float, float], ...] = ()
 
 
 class TurnTriplets(TraceAdapter[list[Triplet]]):
@@ -101,7 +103,8 @@ def read_game(rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Finish
     duplicates = sum(map(is_turn, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     facts = {(turn.seat, turn.turn): {**NEUTRAL_FACTS, **turn.facts} for turn in turns}
-    return FinishedGame(rollout_id, attempt_id, result, triplets, facts, +left_out)
+    calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in distinct if is_turn(span))
+    return FinishedGame(rollout_id, attempt_id, result, triplets, facts, +left_out, calls)
 
 
 __all__ = [

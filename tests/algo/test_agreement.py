@@ -1,5 +1,7 @@
 """vLLM against the trainer: what counts as the same policy."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -31,14 +33,22 @@ PLAYED = trajectory((5, 6, 7, 8), (0, 0, 1, 1), (0.0, 0.0, -1.0, -3.0))
 
 def test_only_sampled_tokens_are_compared():
     recomputed = torch.tensor([9.0, 9.0, -1.0, -3.5])
-    found = logprob_agreement([PLAYED], [recomputed])
+    found = logprob_agreement([PLAYED], [recomputed], 0)
     assert found["logprobs/rollout_difference_max"] == pytest.approx(0.5)
     assert found["logprobs/rollout_difference_mean"] == pytest.approx(0.25)
 
 
+def test_what_older_weights_sampled_is_not_compared():
+    both = replace(PLAYED, turn_ends=(3, 4), turn_versions=(1, 2))
+    recomputed = torch.tensor([0.0, 0.0, -1.25, -3.5])
+    assert logprob_agreement([both], [recomputed], 2)["logprobs/rollout_difference_max"] == pytest.approx(0.5)
+    assert logprob_agreement([both], [recomputed], 1)["logprobs/rollout_difference_max"] == pytest.approx(0.25)
+    assert logprob_agreement([both], [recomputed], 3) == {}
+
+
 def test_log_probs_out_of_line_by_one_token_end_the_run():
     shifted = torch.tensor([0.0, -1.0, -3.0, 0.0])
-    difference = logprob_agreement([PLAYED], [shifted])["logprobs/rollout_difference_max"]
+    difference = logprob_agreement([PLAYED], [shifted], 0)["logprobs/rollout_difference_max"]
     with pytest.raises(WeightsNotServed, match=r"serving\.logprob_tolerance"):
         check_agreement(Config(), difference, "log-probs")
 
@@ -63,8 +73,7 @@ def test_what_is_allowed_follows_the_precision(override, difference, agrees):
 
 
 def test_a_probe_is_bounded_and_counts_every_token_but_the_first():
-    long = trajectory(tuple(range(1000)), (0, *[1] * 999), (0.0, *[-1.0] * 999))
-    probe = probe_of(long)
+    probe = probe_of(range(1000))
     assert len(probe.token_ids) == PROBE_TOKENS and sum(probe.loss_mask) == PROBE_TOKENS - 1
 
 
@@ -73,7 +82,7 @@ async def test_a_server_with_other_weights_is_noticed():
         async def score(self, token_ids):
             return [-1.0, -2.0, -3.0]
 
-    probe = probe_of(PLAYED)
+    probe = PLAYED.token_ids
     served, difference = await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
     assert (served, difference) == ([-1.0, -2.0, -3.0], 0.0)
     with pytest.raises(WeightsNotServed, match="probe"):

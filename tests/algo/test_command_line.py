@@ -3,6 +3,8 @@
 import pytest
 
 from algo import werewolf_verl
+from algo.startup import open_run
+from configs.section import ConfigError
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -41,5 +43,28 @@ def test_an_earlier_run_is_never_overwritten(tmp_path):
     from configs.loading import load_config
 
     config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
-    names = [werewolf_verl.new_run_folder(config).run.name for _ in range(3)]
-    assert names == ["mine", "mine-2", "mine-3"]
+    runs = [open_run(config, resume=False) for _ in range(3)]
+    assert [run.config.run.name for run in runs] == ["mine", "mine-2", "mine-3"]
+    assert len({run.state.run_id for run in runs}) == 3 and not any(run.began_before for run in runs)
+
+
+def test_a_run_is_taken_up_where_it_stands(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    begun = open_run(config, resume=True)
+    with pytest.raises(ConfigError, match="another process is training"):
+        open_run(config, resume=True)
+    begun.lock.close()
+    again = open_run(config, resume=True)
+    assert (again.config.run.name, again.state, again.began_before) == ("mine", begun.state, True)
+    again.lock.close()
+    checkpoint = config.run_dir / "checkpoints" / "step-000004"
+    checkpoint.mkdir(parents=True)
+    state = begun.state.model_copy(update={"step": 4, "policy_version": 3})
+    (checkpoint / "state.json").write_text(state.model_dump_json())
+    resumed = open_run(config, resume=True)
+    assert (resumed.checkpoint, resumed.state) == (checkpoint, state)
+    resumed.lock.close()
+    with pytest.raises(ConfigError, match=r"run\.seed"):
+        open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)

@@ -9,9 +9,10 @@ import torch
 from fakes import make_result
 
 from algo.games import PlayedGames
-from algo.report import game_metrics, trajectory_metrics, write_batch
+from algo.report import RunSummary, Stopwatch, game_metrics, time_metrics, trajectory_metrics, write_batch
 from algo.trajectories import SeatTrajectory
 from algo.triplets import FinishedGame
+from algo.update import Update
 from store.spans import Judgement
 
 
@@ -74,6 +75,39 @@ def test_without_model_turns_or_a_judge_there_is_nothing_to_say_of_them():
 
 def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
     one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
-    write_batch(tmp_path / "batch.jsonl", [one], [torch.zeros(3)], [torch.zeros(3)])
+    update = Update((one,), [torch.zeros(3)], [torch.zeros(3)], Counter(), {})
+    write_batch(tmp_path / "batch.jsonl", update)
     row = json.loads((tmp_path / "batch.jsonl").read_text())
     assert (row["turn_rewards"], row["dimensions"], row["reward"]) == ([0.0], {"outcome": 1.0}, 1.0)
+
+
+def test_the_time_that_neither_vllm_nor_verl_had():
+    seconds = {"seconds/step": 100.0, "seconds/play": 60.0, "seconds/update": 20.0, "seconds/push": 10.0}
+    calls = [(1000.0, 1030.0), (1010.0, 1040.0), (1050.0, 1055.0)]  # 45 s in which at least one was under way
+    found = time_metrics(seconds, calls, trainer=18.0)
+    assert found["seconds/play_in_vllm"] == 45.0
+    assert found["time/share_outside_vllm_and_verl"] == pytest.approx((15 + 2 + 10) / 100)
+    # An evaluation is no part of a step's work; games that were played ahead have calls from before the wait.
+    evaluated = time_metrics(seconds | {"seconds/step": 150.0, "seconds/evaluate": 50.0}, calls, trainer=18.0)
+    assert evaluated["time/share_outside_vllm_and_verl"] == pytest.approx(0.27)
+    assert time_metrics(seconds, [(0.0, 500.0)], trainer=18.0)["seconds/play_in_vllm"] == 60.0
+
+
+def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
+    def step(games):
+        names = ("games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained_sequences")
+        others = ("tokens/trained", "tokens/sampled_and_trained", "turns/valid_share")
+        return {"games/finished": games, **dict.fromkeys((*names, *others), 1.0)}
+
+    stopwatch = Stopwatch()
+    stopwatch.seconds["play"] = 3.0
+    first = RunSummary(tmp_path)
+    first.add_step(step(4.0), Counter({"stale": 2}))
+    state = json.loads(json.dumps(first.state(stopwatch)))
+    second = RunSummary(tmp_path, state)
+    second.add_step(step(6.0), Counter({"stale": 1}))
+    later = Stopwatch()
+    later.seconds["play"] = 2.0
+    summary = second.as_dict(later, 2)
+    assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
+    assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
