@@ -1,0 +1,233 @@
+"""Games on several servers of a policy: who is asked where, what happens when one is gone or gets new weights."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from conftest import free_port
+from fakes import FakeVllm
+from test_table import legal_answer, make_task, whole_prompts
+from transformers import AutoTokenizer
+
+from algo.trajectories import build_trajectories
+from algo.triplets import read_game
+from configs.rewards import RewardConfig
+from runners.errors import PolicyUnavailable
+from runners.werewolf import policy_model
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.policies import Policies
+from runners.werewolf.policy_model import seed_of
+from store.schema import FrozenPolicy, PolicyResources
+from store.spans import to_span
+
+
+@pytest.fixture
+async def vllms(tiny_tokenizer, tiny_model):
+    """Two servers that answer in form."""
+    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
+    for fake in fakes:
+        fake.endpoint = await fake.start()
+    yield fakes
+    for fake in fakes:
+        await fake.stop()
+
+
+@pytest.fixture
+async def games():
+    games = WerewolfGames()
+    yield games
+    await games.close()
+
+
+def resources(*endpoints, **changes):
+    return PolicyResources(**{"run_name": "run", "version": 3, "endpoints": endpoints, "model": "policy", **changes})
+
+
+async def play(games, task, resources):
+    turns = []
+    result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
+    return result, turns
+
+
+def calls(vllm):
+    """(whole prompt, reply) of everything that the server was asked."""
+    return Counter((tuple(body["prompt"]), tuple(choice["token_ids"])) for body, choice in vllm.exchanges)
+
+
+async def test_each_seat_stays_with_one_server_and_all_servers_are_used(vllms, games):
+    at, there = Counter(), resources(*(vllm.endpoint for vllm in vllms))
+    for game in range(3):
+        before = [calls(vllm) for vllm in vllms]
+        task = make_task(f"game-{game}")
+        _, turns = await play(games, task, there)
+        prompts = whole_prompts(turns)
+        for number, vllm in enumerate(vllms):
+            seats = {seat for seat in range(1, 6) if seed_of(f"{task.game_id}/{seat}") % 2 == number}
+            expected = Counter(
+                (prompts[turn.seat, turn.turn], turn.response_ids) for turn in turns if turn.seat in seats
+            )
+            assert calls(vllm) - before[number] == expected
+            at[number] += len(seats)
+    assert set(at) == {0, 1}
+
+
+async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_there(vllms, games, monkeypatch):
+    monkeypatch.setattr(policy_model, "_RETRIES", 0)
+    alive, gone = vllms
+    there = resources(alive.endpoint, gone.endpoint)
+    by_seats = {
+        frozenset(seed_of(f"game-{game}/{seat}") % 2 for seat in range(1, 6)): f"game-{game}" for game in range(200)
+    }
+    await gone.stop()
+    with pytest.raises(PolicyUnavailable, match=rf"{gone.endpoint}"):
+        await play(games, make_task(by_seats[frozenset({0, 1})]), there)
+    asked = len(alive.exchanges)
+    _, turns = await play(games, make_task(by_seats[frozenset({0})]), there)
+    assert len(turns) == len(alive.exchanges) - asked > 0
+
+
+async def test_a_server_that_dies_in_mid_game_ends_it_and_is_named(vllms, games, monkeypatch):
+    monkeypatch.setattr(policy_model, "_RETRIES", 0)
+    first, second = vllms
+    answer = second.answer
+
+    def answer_a_few(prompt):
+        if len(second.exchanges) == 3:
+            second.fail_next = 10**6  # from the next request on
+        return answer(prompt)
+
+    second.answer = answer_a_few
+    turns = []
+    with pytest.raises(PolicyUnavailable, match=rf"{second.endpoint}"):
+        await games.play(
+            make_task("game-1"), resources(first.endpoint, second.endpoint), lambda turn, *times: turns.append(turn)
+        )
+    assert len(second.exchanges) == 4 and first.exchanges
+
+
+async def test_servers_of_a_policy_share_a_tokenizer(vllms, monkeypatch):
+    loaded, load = [], policy_model.ChatTokens.load.__func__
+
+    def counted(cls, folder, thinking=False):
+        loaded.append(folder)
+        return load(cls, folder, thinking)
+
+    monkeypatch.setattr(policy_model.ChatTokens, "load", classmethod(counted))
+    policies = Policies()
+    there = resources(*(vllm.endpoint for vllm in vllms))
+    served = {await policies.serving(there, seat=f"g/{seat}") for seat in range(20)}
+    assert {server.endpoint for server, _ in served} == set(there.endpoints)
+    assert len(served) == 2 and len({id(tokens) for _, tokens in served}) == len(loaded) == 1
+    await policies.close()
+
+
+async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
+    connected = asyncio.Event()
+
+    async def say_nothing(reader, writer):
+        connected.set()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    endpoint = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/v1"
+    policies = Policies()
+    waiting = asyncio.create_task(policies.serving(resources(endpoint)))
+    await connected.wait()
+    async with asyncio.timeout(30):
+        await policies.serving(resources(vllms[0].endpoint))
+    assert not waiting.done()
+    await policies.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    silent.close()
+
+
+async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, games):
+    """From the server's header to the trajectory."""
+    vllm = vllms[0]
+    answer = vllm.answer
+
+    def answer_with_newer_weights(prompt):
+        vllm.policy_version = 4 + len(vllm.exchanges) // 8
+        return answer(prompt)
+
+    vllm.answer = answer_with_newer_weights
+    result, turns = await play(games, make_task(trainable=["wolf", "good"]), resources(vllm.endpoint))
+    prompts = whole_prompts(turns)
+    told = {(prompts[turn.seat, turn.turn], turn.response_ids): turn.policy_version for turn in turns}
+    sampled = {
+        (tuple(body["prompt"]), tuple(choice["token_ids"])): 4 + number // 8
+        for number, (body, choice) in enumerate(vllm.exchanges)
+    }
+    assert told == sampled and len(set(told.values())) > 2
+    assert result.policy_version == 3  # what the game was enqueued for
+    spans = [
+        to_span(record, rollout_id="ro", attempt_id="at", sequence_id=number, start_time=0, end_time=1)
+        for number, record in enumerate([*turns, result])
+    ]
+    trajectories = build_trajectories([read_game("ro", "at", spans)], RewardConfig(), 10_000).trajectories
+    for one in trajectories:
+        versions = [turn.policy_version for turn in turns if (turn.seat, turn.segment) == (one.seat, one.segment)]
+        assert list(one.turn_versions) == versions
+    assert any(one.oldest_version < one.newest_version for one in trajectories)
+
+
+async def test_a_server_that_does_not_say_its_version_serves_that_of_the_resources(vllms, games):
+    _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
+    assert {turn.policy_version for turn in turns} == {3}
+
+
+async def test_a_version_that_is_no_number_is_refused(vllms, games):
+    vllms[0].policy_version = "seven"
+    with pytest.raises(PolicyUnavailable, match="'seven', which is no number"):
+        await play(games, make_task(), resources(vllms[0].endpoint))
+
+
+@pytest.mark.parametrize("folder_is_here", [True, False])
+async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms, tiny_model, tmp_path, folder_is_here):
+    trained, frozen = vllms
+    trained.policy_version = 7
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model, local_files_only=True)
+    assert tokenizer.add_tokens(["你在玩狼人杀"]) == 1  # so that the same text has other ids
+    tokenizer.save_pretrained(tmp_path)
+    frozen.tokenizer = tokenizer
+    frozen.model_folder = str(tmp_path) if folder_is_here else "/not/on/this/machine"
+    there = resources(trained.endpoint, frozen={"old": FrozenPolicy(endpoint=frozen.endpoint, model="policy")})
+    games = WerewolfGames(tokenizer=tiny_model)  # the trained policy's, wherever that is served
+    result, turns = await play(games, make_task(seating={"wolf": "policy", "good": "old"}), there)
+    await games.close()
+    assert {(turn.side, turn.policy, turn.trainable, turn.policy_version) for turn in turns} == {
+        ("wolf", "policy", True, 7), ("good", "old", False, 0),
+    }  # fmt: skip
+    assert {(seat.side, seat.policy, seat.trainable) for seat in result.seats} == {
+        ("wolf", "policy", True), ("good", "old", False),
+    }  # fmt: skip
+    assert all(turn.valid for turn in turns), "each was told in its own tokens, and answered in form"
+    prompts = whole_prompts(turns)
+    for vllm, name in ((trained, "policy"), (frozen, "old")):
+        recorded = [(prompts[turn.seat, turn.turn], turn.response_ids) for turn in turns if turn.policy == name]
+        assert Counter(recorded) == calls(vllm) and recorded
+    new_token = tokenizer.convert_tokens_to_ids("你在玩狼人杀")
+    assert all(new_token in body["prompt"] for body, _ in frozen.exchanges)
+    assert not any(new_token in body["prompt"] for body, _ in trained.exchanges)
+    sampling = [{key: body[key] for key in ("temperature", "top_p", "top_k", "min_p")} for body, _ in frozen.exchanges]
+    assert all(each == sampling[0] for each in sampling) and sampling[0]["temperature"] == there.sampling.temperature
+
+
+async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, games, monkeypatch):
+    """Shares are drawn for each deal; who sits elsewhere may be down."""
+    monkeypatch.setattr(policy_model, "_RETRIES", 0)
+    gone = FrozenPolicy(endpoint=f"http://127.0.0.1:{free_port()}/v1", model="policy")
+    there = resources(vllms[0].endpoint, frozen={"old": gone})
+    rule = {"side": "good", "players": {"old": 1, "scripted": 1}, "together": True}
+    ends = Counter()
+    for seed in range(6):
+        try:
+            result, _ = await play(games, make_task(seed=seed, seating=[rule, {"players": {"policy": 1}}]), there)
+        except PolicyUnavailable as error:
+            assert gone.endpoint in str(error)
+            ends["failed"] += 1
+        else:
+            assert {seat.policy for seat in result.seats if seat.side == "good"} == {"scripted"}
+            ends["played"] += 1
+    assert set(ends) == {"failed", "played"}
