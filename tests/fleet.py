@@ -150,7 +150,7 @@ def _algorithm(
                     perhaps_die("enqueued")
 
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
-            played = await Games(client, config).play(tasks, resources, _alive, on_progress, resumed=resumed)
+            played = await Games(client, config).play(tasks, resources, alive, on_progress, resumed=resumed)
             perhaps_die("read")
             games = [(game.result.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
             entry = {"batch": batch, "games": games, "failures": played.failures}
@@ -169,7 +169,8 @@ def _algorithm(
     asyncio.run(run())
 
 
-async def _alive() -> None:
+async def alive() -> None:
+    """Nothing to look after."""
     pass
 
 

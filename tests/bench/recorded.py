@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from runners.play import TurnSink
 from runners.werewolf.brains import Brain, ScriptedBrain
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, Side, get_preset
@@ -65,8 +66,6 @@ async def record_game(
 
     wait: awaited at every model call, as a model would take its time.
     """
-    preset, tokenizer = get_preset(preset_name), _tokenizer(model_folder)
-    tokens = ChatTokens(tokenizer)
     task = GameTask(
         game_id=f"{preset_name}-{seed}",
         group_id=f"{preset_name}-{seed}",
@@ -77,13 +76,23 @@ async def record_game(
         trainable=frozenset(Side),
         limits=LIMITS,
     )
+    turns: list[TurnSpan] = []
+    result = await play_scripted(task, model_folder, lambda turn, *times: turns.append(turn), wait)
+    return result, turns
+
+
+async def play_scripted(
+    task: GameTask, model_folder: Path, on_turn: TurnSink, wait: Callable[[], Awaitable[None]] | None = None
+) -> ResultSpan:
+    """Play a task as ``record_game`` does, all of its seats by scripted players in a policy's tokens."""
+    preset, tokenizer = get_preset(task.preset), _tokenizer(model_folder)
+    tokens = ChatTokens(tokenizer)
 
     def seat_player(seat: int, role: Role, name: str) -> ScriptedPolicyPlayer:
+        key = f"{task.sampling_seed}/{seat}"
         server = ScriptedServer(tokenizer, wait)
-        model = TokenExactChatModel(server, tokens, task.limits, f"{seed}/{seat}")
-        brain = ScriptedBrain(random.Random(f"{seed}/{seat}"))
+        model = TokenExactChatModel(server, tokens, task.limits, key)
+        brain = ScriptedBrain(random.Random(key))
         return ScriptedPolicyPlayer(seat, model, server, system_prompt(preset, seat, role), brain)
 
-    turns: list[TurnSpan] = []
-    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
-    return result, turns
+    return await play_game(task, 0, seat_player, on_turn)

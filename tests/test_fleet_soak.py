@@ -1,0 +1,161 @@
+"""20,000 games through a hub that archives (`pytest -m soak -s`, about half an hour): memory and file stay bounded."""
+
+import asyncio
+import gzip
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import hub_process
+import psutil
+import pytest
+from bench.recorded import play_scripted
+from fleet import RUN, alive
+
+from algo.games import Games
+from algo.tasks import step_tasks
+from configs.schema import GameConfig
+from runners.worker import Worker
+from store.client import connect
+from store.hub import HubSettings, run
+from store.retention import RetentionRule
+from store.schema import GameTask, PolicyResources
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+
+GAMES = 20_000
+GAME = GameConfig(groups_per_step=50, games_per_group=4)
+STEPS = GAMES // (GAME.groups_per_step * GAME.games_per_group)
+STEPS_AT_ONCE, RUNNERS, GAMES_AT_ONCE = 3, 2, 8
+RULE = RetentionRule(keep_games=1000, youngest_seconds=120)
+MB = 1e6
+
+
+class ArchivingHub(hub_process.HubProcess):
+    """A hub that archives finished games sooner than an hour after their end, as `--keep-games` would."""
+
+    def _fork(self):
+        settings = HubSettings(
+            host="127.0.0.1", port=self.port, backend="sqlite", database=self.database, retention=RULE
+        )
+        return hub_process.fork(_hub, self.log, settings)
+
+
+def _hub(log: Path, settings: HubSettings) -> None:
+    hub_process.say_to(log)
+    asyncio.run(run(settings))
+
+
+def _runner(log: Path, url: str, model_folder: Path, name: str) -> None:
+    """The real worker and table; scripted players decide, in the tokens of a policy."""
+    hub_process.say_to(log)
+
+    async def play(rollout, on_turn):
+        return await play_scripted(GameTask.decode(rollout.input), model_folder, on_turn)
+
+    async def work() -> None:
+        await Worker(connect(url), play, name, games_at_once=GAMES_AT_ONCE).run()
+
+    asyncio.run(work())
+
+
+@dataclass
+class Watched:
+    """A process whose memory and CPU time are looked at. resident: bytes at each look."""
+
+    name: str
+    process: psutil.Process
+    resident: list[int]
+    cpu_before: float = 0.0
+
+    @classmethod
+    def of(cls, name: str, pid: int | None = None) -> "Watched":
+        watched = cls(name, psutil.Process(pid), [])
+        watched.cpu_before = watched.cpu_seconds()
+        return watched
+
+    def cpu_seconds(self) -> float:
+        return sum(self.process.cpu_times()[:2]) - self.cpu_before
+
+    def look(self) -> None:
+        self.resident.append(self.process.memory_info().rss)
+
+
+async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path, tiny_model):
+    hub = ArchivingHub(tmp_path)
+    await hub.start()
+    runners = [
+        hub_process.fork(_runner, tmp_path / f"runner-{n}.log", hub.url, tiny_model, f"runner-{n}")
+        for n in range(RUNNERS)
+    ]
+    try:
+        watched = [
+            Watched.of("hub", hub.process.pid),
+            *(Watched.of(f"runner {n}", runner.pid) for n, runner in enumerate(runners)),
+            Watched.of("algorithm"),
+        ]
+        file_bytes = await play_all(hub, watched)
+        await check_all_are_there_once(hub, tmp_path)
+    finally:
+        for runner in runners:
+            runner.kill()
+        hub.kill()
+    for what, sizes in (*((each.name, each.resident) for each in watched), ("database", file_bytes)):
+        # The first fifth fills the database up to what stays, and every cache.
+        settled, later = max(sizes[STEPS // 5 : STEPS // 2]), max(sizes[STEPS // 2 :])
+        assert later < 1.1 * settled + 20 * MB, f"{what} grows: {[round(size / MB) for size in sizes]}"
+
+
+async def play_all(hub: ArchivingHub, watched: list[Watched]) -> list[int]:
+    """The database's bytes after each step. Every step's games are read and checked as the algorithm does."""
+    client = connect(hub.url)
+    at_once, started, file_bytes = asyncio.Semaphore(STEPS_AT_ONCE), time.monotonic(), []
+
+    async def play(step: int) -> None:
+        async with at_once:
+            tasks = step_tasks(GAME, RUN, 1, step)
+            resources = PolicyResources(
+                run_name=RUN, version=step, endpoints=("http://127.0.0.1:1/v1",), model="policy"
+            )
+            played = await Games(client, GAME).play(tasks, resources, alive, lambda progress: None)
+            assert len(played.finished) == len(tasks) and not played.left_out
+        for each in watched:
+            each.look()
+        file_bytes.append(sum(path.stat().st_size for path in hub.database.parent.glob(f"{hub.database.name}*")))
+        games = len(file_bytes) * len(tasks)
+        seconds = time.monotonic() - started
+        resident = ", ".join(f"{each.name} {each.resident[-1] / MB:.0f}" for each in watched)
+        costs = ", ".join(f"{each.name} {each.cpu_seconds() / games * 1000:.1f}" for each in watched)
+        print(
+            f"{games} games, {games / seconds:.1f}/s; resident MB: {resident}; database MB: {file_bytes[-1] / MB:.0f}; "
+            f"CPU ms a game: {costs}",
+            flush=True,
+        )
+
+    async with asyncio.TaskGroup() as group:
+        for step in range(STEPS):
+            group.create_task(play(step))
+    await client.close()
+    return file_bytes
+
+
+async def check_all_are_there_once(hub: ArchivingHub, folder: Path) -> None:
+    """Each game is in the hub or in an archive, finished."""
+    client = connect(hub.url)
+    kept = list(await client.query_rollouts())
+    await client.close()
+    assert {rollout.status for rollout in kept} == {"succeeded"}
+    games = Counter(rollout.metadata["game_id"] for rollout in kept)
+    # Looked at after the hub, so that a game that is being archived meanwhile is in one place at least.
+    archived = set()
+    for file in (folder / "hub.archive").glob("*.jsonl.gz"):
+        with gzip.open(file, "rt") as lines:
+            for line in lines:
+                rollout = json.loads(line)["rollout"]
+                assert rollout["status"] == "succeeded"
+                archived.add(rollout["metadata"]["game_id"])
+    expected = {task.game_id for step in range(STEPS) for task in step_tasks(GAME, RUN, 1, step)}
+    assert len(expected) == GAMES and games.keys() | archived == expected
+    assert max(games.values()) == 1 and archived
