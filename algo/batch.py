@@ -190,7 +190,8 @@ def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -
 
 def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: int, ranks: int) -> list[list[int]]:
     """Micro-batches of at most ``max_tokens``, the fewest that longest-first filling finds, a multiple of ``ranks``."""
-    slots = ranks * math.ceil(sum(lengths[row] for row in longest_first) / (ranks * max_tokens))
+    rounds = min(sum(lengths[row] for row in longest_first) / max_tokens, len(longest_first)) / ranks
+    slots = ranks * math.ceil(rounds)
     while True:
         filled: list[list[int]] = [[] for _ in range(slots)]
         emptiest = [(0, slot) for slot in range(slots)]

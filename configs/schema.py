@@ -181,6 +181,8 @@ class Config(Section):
                 ("serving.share_gpus", self.serving.share_gpus, False),
                 ("serving.tensor_parallel", self.serving.tensor_parallel, 1),
                 ("training.sequence_parallel", self.training.sequence_parallel, 1),
+                ("training.param_offload", self.training.param_offload, False),
+                ("training.optimizer_offload", self.training.optimizer_offload, False),
             ):
                 if value != only:
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")

@@ -61,7 +61,18 @@ class ReferenceConfig(Section):
     penalty: Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "kl", "mse", "low_var_kl"] = Field(
         "low_var_kl", description="verl's estimator of the KL"
     )
-    path: Path | None = Field(None, description="folder of the reference model; null: model.path")
+    path: Path | None = Field(
+        None, description="folder of the reference model; null: model.path, which with LoRA costs no second model"
+    )
+
+    @model_validator(mode="after")
+    def _reward_has_no_gradient(self) -> "ReferenceConfig":
+        if self.kl == "reward" and self.penalty.endswith("+"):
+            raise ValueError(
+                f"penalty {self.penalty} differs from {self.penalty[:-1]} in its gradient only, and a reward has none: "
+                f"set penalty to {self.penalty[:-1]}, or kl to loss"
+            )
+        return self
 
 
 class CriticConfig(Section):
@@ -118,7 +129,12 @@ class TrainingConfig(Section):
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.01, ge=0)
     lr_schedule: Literal["constant", "cosine"] = Field("constant", description="after the warm-up")
-    lr_warmup_steps: int = Field(0, ge=0, description="optimizer steps over which the learning rate rises")
+    lr_warmup_steps: int = Field(
+        0,
+        ge=0,
+        description="steps of the run over which the learning rate rises, from zero at the first; as in verl, the "
+        "schedule moves on once for each update, however many optimizer steps it makes",
+    )
     grad_clip: float = Field(1.0, gt=0)
     mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
     micro_batch_size: int = Field(4, ge=1, description="sequences per forward pass, on each rank")
@@ -126,7 +142,8 @@ class TrainingConfig(Section):
         None,
         ge=1,
         description="fill forward passes by tokens instead: as many sequences as have this many tokens on each rank; "
-        "null: micro_batch_size sequences",
+        "without flash attention a sequence counts as long as the longest of its mini-batch. null: micro_batch_size "
+        "sequences",
     )
     epochs: int = Field(1, ge=1, description="passes over a step's batch")
     policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
@@ -151,4 +168,15 @@ class TrainingConfig(Section):
         for name, divisor in (("nodes", self.nodes), ("sequence_parallel", self.sequence_parallel)):
             if self.ranks % divisor:
                 raise ValueError(f"ranks ({self.ranks}) must be a multiple of {name} ({divisor})")
+        return self
+
+    @model_validator(mode="after")
+    def _every_sequence_fits(self) -> "TrainingConfig":
+        room = (self.max_tokens_per_micro_batch or self.max_sequence_tokens) * self.sequence_parallel
+        if room < self.max_sequence_tokens:
+            raise ValueError(
+                f"max_tokens_per_micro_batch ({self.max_tokens_per_micro_batch}) times sequence_parallel "
+                f"({self.sequence_parallel}) must not be below max_sequence_tokens ({self.max_sequence_tokens}): the "
+                f"longest sequence is computed in one piece"
+            )
         return self

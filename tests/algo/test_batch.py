@@ -1,20 +1,22 @@
 """The batch that verl gets: which token lands where, and that its arrangement does not change the loss.
 
-Locks: prompts, responses and masks of interleaved sequences; padding rows, micro-batches and ranks
-leave verl's own loss and gradient alone, for every way of aggregating it.
+Locks: prompts, responses and masks of interleaved sequences; padding rows, micro-batches (by rows or by
+tokens) and ranks leave verl's own losses and gradients alone, for every way of aggregating them.
 """
 
 import random
+from functools import partial
 
 import pytest
 import torch
 from verl.utils import tensordict_utils
-from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo.batch import build_batch, mini_batches
 from algo.trajectories import SeatTrajectory
-from algo.verl_configs import LOSS_AGG_MODES, actor_config
-from configs.training import TrainingConfig
+from algo.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
+from configs.schema import Config
+from configs.training import ReferenceConfig, TrainingConfig
 
 VOCABULARY = 20
 
@@ -67,6 +69,15 @@ def test_recomputed_log_probs_replace_those_of_the_rollout():
     assert "advantages" not in batch
 
 
+def test_every_column_lies_over_the_response_and_is_cleared_at_given_tokens():
+    names = ["advantages", "old_log_probs", "reference_log_probs", "importance_weights", "values", "returns"]
+    given = {name: [[9, 10 * number, 9, 10 * number + 1]] for number, name in enumerate(names, start=1)}
+    batch = build_batch([trajectory([0, 1, 0, 1])], temperature=1.0, **given)
+    verls_names = ["advantages", "old_log_probs", "ref_log_prob", "rollout_is_weights", "values", "returns"]
+    for number, name in enumerate(verls_names, start=1):
+        assert rows(batch, name) == [[10 * number, 0, 10 * number + 1]], name
+
+
 def test_rows_that_do_not_match_are_refused():
     with pytest.raises(ValueError, match=r"game g, seat 3, segment 0: advantages of shape \(2,\) for 3 tokens"):
         build_batch([trajectory([0, 1, 1], seat=3)], [[1.0, 1.0]], temperature=1.0)
@@ -97,6 +108,38 @@ def test_every_row_is_dealt_once_and_every_rank_gets_as_many(count, ranks, micro
             assert ids == ([0, 0] if row is None else rows(batch, "input_ids")[row])
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 33])
+@pytest.mark.parametrize(("ranks", "max_tokens"), [(1, 14), (2, 20), (3, 60), (2, 1000), (2, 3)])
+@pytest.mark.parametrize("packed", [True, False])
+def test_forward_passes_are_filled_by_tokens(count, ranks, max_tokens, packed):
+    batch = build_batch(uneven(count), temperature=1.0)
+    lengths = [len(row) for row in rows(batch, "input_ids")]
+    arranged = mini_batches(
+        batch, mini_batch_size=16, micro_batch_size=1, ranks=ranks, seed=4, max_tokens=max_tokens, packed=packed
+    )
+    assert sorted(row for each in arranged for row in each.rows if row is not None) == list(range(count))
+    for each in arranged:
+        size = each.micro_batch_size
+        filled = [each.rows[start : start + size] for start in range(0, len(each.rows), size)]
+        assert len(filled) % ranks == 0
+        real = [[lengths[row] for row in together if row is not None] for together in filled]
+        for together in real:
+            room = sum(together) if packed else size * max(together, default=0)
+            assert room <= max_tokens or len(together) == 1
+        if packed:
+            # No emptier filling wastes a whole round of the ranks.
+            assert len(filled) <= ranks * (2 * sum(map(sum, real)) // max_tokens + 1) or max_tokens < max(lengths)
+            assert all(real) or len(filled) - ranks < each.real_rows
+
+
+def test_short_rows_share_a_forward_pass_and_a_long_one_has_its_own():
+    batch = build_batch([trajectory([0] * 11 + [1])] + [trajectory([0, 1], seat=2)] * 6, temperature=1.0)
+    (whole,) = mini_batches(
+        batch, mini_batch_size=8, micro_batch_size=1, ranks=1, seed=None, max_tokens=12, packed=True
+    )
+    assert whole.rows == (0, *[None] * 5, 1, 2, 3, 4, 5, 6)
+
+
 def test_the_order_follows_from_the_seed():
     batch = build_batch(uneven(20), temperature=1.0)
 
@@ -106,12 +149,11 @@ def test_the_order_follows_from_the_seed():
     assert order(1) == order(1) != order(2)
 
 
-def verl_gradient(arranged, ranks, training, theta):
+def verl_gradient(arranged, ranks, theta, loss_function):
     """Loss and gradient as verl's engine adds them up: micro-batches summed, ranks averaged.
 
-    The "model" gives token t the log-prob theta[t], wherever it stands.
+    The "model" gives token t the log-prob theta[t], wherever it stands, and a value alike.
     """
-    config = actor_config(training)
     data = arranged.data
     tensordict_utils.assign_non_tensor(
         data,
@@ -125,31 +167,44 @@ def verl_gradient(arranged, ranks, training, theta):
         ids = micro_batch["input_ids"]
         # Entry i of verl's model output speaks of token i + 1.
         log_probs = torch.nested.nested_tensor_from_jagged(theta[ids.values().roll(-1)], ids.offsets())
-        loss, _ = ppo_loss(config, {"log_probs": log_probs, "entropy": log_probs**2}, micro_batch)
+        output = {"log_probs": log_probs, "entropy": log_probs**2, "values": log_probs}
+        loss, _ = loss_function(model_output=output, data=micro_batch)
         total = total + loss / ranks
     total.backward()
     return total.item(), theta.grad
 
 
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)
-@pytest.mark.parametrize("policy_loss", ["vanilla", "gspo"])
-def test_the_arrangement_changes_neither_loss_nor_gradient(mode, policy_loss):
+@pytest.mark.parametrize("loss", ["vanilla", "gspo", "value"])
+def test_the_arrangement_changes_neither_loss_nor_gradient(mode, loss):
     torch.manual_seed(0)
     trajectories = uneven(5)
-    advantages = [torch.randn(len(row.token_ids)) for row in trajectories]
-    batch = build_batch(trajectories, advantages, temperature=1.0)
+    columns = {
+        name: [torch.randn(len(row.token_ids)) for row in trajectories]
+        for name in ("advantages", "reference_log_probs", "importance_weights", "values", "returns")
+    }
+    columns["importance_weights"] = [row.exp() for row in columns["importance_weights"]]
+    batch = build_batch(trajectories, temperature=1.0, **columns)
     theta = -0.5 * torch.rand(VOCABULARY)
-    training = TrainingConfig(loss_agg_mode=mode, policy_loss=policy_loss, entropy_coeff=0.1, max_sequence_tokens=16)
+    training = {"loss_agg_mode": mode, "entropy_coeff": 0.1, "max_sequence_tokens": 16}
+    if loss == "value":
+        config = Config.model_validate({"training": training, "game": {"context_tokens": 16, "reply_tokens": 8}})
+        loss_function = partial(value_loss, config=critic_config(config))
+    else:
+        training = TrainingConfig(policy_loss=loss, **training)
+        loss_function = partial(ppo_loss, config=actor_config(training, ReferenceConfig(kl="loss", coef=0.3)))
 
-    def gradient(ranks, micro):
-        (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=micro, ranks=ranks, seed=None)
-        return verl_gradient(whole, ranks, training, theta)
+    def gradient(ranks, micro, **by_tokens):
+        (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=micro, ranks=ranks, seed=None, **by_tokens)
+        return verl_gradient(whole, ranks, theta, loss_function)
 
-    loss, expected = gradient(ranks=1, micro=5)
+    expected_loss, expected = gradient(ranks=1, micro=5)
     assert expected.abs().max() > 1e-4
-    for ranks, micro in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 4), (4, 2), (8, 1)]:
-        found_loss, found = gradient(ranks, micro)
-        assert found_loss == pytest.approx(loss, rel=1e-5)
+    arrangements = [gradient(*each) for each in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 4), (4, 2), (8, 1)]]
+    for ranks, max_tokens in [(1, 14), (1, 30), (2, 16), (3, 20)]:
+        arrangements += [gradient(ranks, 1, max_tokens=max_tokens, packed=packed) for packed in (True, False)]
+    for found_loss, found in arrangements:
+        assert found_loss == pytest.approx(expected_loss, rel=1e-5)
         assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
@@ -161,7 +216,7 @@ def test_the_default_loss_weighs_sequences_alike_and_counts_sampled_tokens_only(
         [torch.zeros(4), torch.zeros(1)], layout=torch.jagged
     )  # Ratio 1, where the gradient of -A * ratio is -A.
     (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=4, ranks=1, seed=None)
-    loss, gradient = verl_gradient(whole, 1, TrainingConfig(), theta)
+    loss, gradient = verl_gradient(whole, 1, theta, partial(ppo_loss, config=actor_config(TrainingConfig())))
     expected = torch.zeros(VOCABULARY)
     expected[[3, 5, 6]] = -1 / 3 / 2
     expected[11] = -2 / 2
