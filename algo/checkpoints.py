@@ -14,13 +14,15 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.engine import Engine
 from configs.schema import Config
 from configs.section import ConfigError
+
+if TYPE_CHECKING:
+    from algo.engine import Engine  # brings verl along
 
 STATE_FILE = "state.json"
 RUN_FILE = "run.json"
@@ -105,7 +107,7 @@ def write_run_file(run_dir: Path, state: RunState) -> None:
     _write(run_dir / RUN_FILE, state)
 
 
-def save_checkpoint(config: Config, engine: Engine, state: RunState, exported: Path) -> Path:
+def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported: Path) -> Path:
     """Write a checkpoint, then drop those that are not to be kept; returns its folder.
 
     exported: folder of the present weights, if they were written for vLLM already; else they are gathered again.

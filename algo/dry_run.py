@@ -18,8 +18,8 @@ from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
 from algo.report import game_metrics, game_progress, trajectory_metrics
 from algo.role_baselines import RoleBaselines
+from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals
 from algo.running import start
-from algo.startup import OpenedRun, as_yaml, cancel_on_signals
 from algo.tasks import step_tasks
 from algo.trajectories import SeatTrajectory, build_trajectories
 from algo.update import assess

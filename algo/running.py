@@ -15,16 +15,9 @@ from algo.evaluation import EVALUATIONS_FOLDER
 from algo.evaluation_page import write_page
 from algo.games import Games
 from algo.report import game_progress
+from algo.run_folder import OpenedRun, policy_resources, read_prompts
 from algo.serving import Serving
-from algo.startup import (
-    OpenedRun,
-    TrainerThread,
-    open_tracking,
-    policy_resources,
-    read_prompts,
-    start_frozen,
-    start_policy,
-)
+from algo.startup import TrainerThread, open_tracking, start_frozen, start_policy
 from algo.trajectories import SeatTrajectory
 from algo.weight_transfer import push_policy
 from configs.schema import Config

@@ -37,10 +37,11 @@ from algo.report import (
     write_transcripts,
 )
 from algo.role_baselines import RoleBaselines
+from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals, open_run, set_up_logging
 from algo.running import start
 from algo.selection import select_sequences
 from algo.serving import ServingError
-from algo.startup import OpenedRun, as_yaml, cancel_on_signals, check_before_starting, open_run, set_up_logging
+from algo.startup import check_before_starting
 from algo.tasks import step_tasks
 from algo.trajectories import build_trajectories
 from algo.update import assess, update

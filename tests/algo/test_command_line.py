@@ -3,7 +3,7 @@
 import pytest
 
 from algo import werewolf_verl
-from algo.startup import open_run
+from algo.run_folder import open_run
 from configs.section import ConfigError
 
 
