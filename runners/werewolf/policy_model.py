@@ -48,9 +48,9 @@ class SampledTurn:
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: str
-    policy_version: int | None
     started: float
     ended: float
+    policy_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +252,9 @@ class TokenExactChatModel(ChatModelBase):
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
             finish_reason=completion.finish_reason,
-            policy_version=completion.policy_version,
             started=started,
             ended=ended,
+            policy_version=completion.policy_version,
         )
         text = await self._tokens.decode_reply(completion.token_ids)
         self._ids = [*context, *prompt_ids, *completion.token_ids]

@@ -15,7 +15,7 @@ from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
-from store.schema import PolicyResources
+from store.schema import FrozenPolicy, PolicyResources
 
 
 @pytest.fixture
@@ -98,6 +98,16 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
     assert status == 0 and '"run_name": "newer"' in shown[0] and len(vllm.exchanges) > 10
     assert list(await client.query_resources()) == before
     assert not list(await client.query_rollouts()) and not list(await client.query_workers())
+
+
+async def test_a_frozen_policy_that_the_hub_names_can_be_played_against(hub, client, vllm):
+    frozen = {"old": FrozenPolicy(endpoint=vllm.endpoint, model="policy")}
+    resources = resources_at(vllm.endpoint, "run").model_copy(update={"frozen": frozen})
+    await client.update_resources(resources.resources_id, resources.encode())
+    players = ("--players", "wolf=scripted,good=old")
+    status, (_, *calls, end) = await shown_by("--store", hub.url, "--reply-tokens", 30, *players)
+    assert status == 0 and sum("[reply]" in call for call in calls) == len(vllm.exchanges) > 5
+    assert "(old): " in end and "(scripted): 0 model calls" in end
 
 
 async def add_foreign_resources(client):
