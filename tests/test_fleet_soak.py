@@ -63,11 +63,11 @@ def _runner(log: Path, url: str, model_folder: Path, name: str) -> None:
 
 @dataclass
 class Watched:
-    """A process whose memory and CPU time are looked at. resident: bytes at each look."""
+    """A process whose memory and CPU time are looked at. private: bytes that it shares with no other, at each look."""
 
     name: str
     process: psutil.Process
-    resident: list[int]
+    private: list[int]
     cpu_before: float = 0.0
 
     @classmethod
@@ -80,7 +80,7 @@ class Watched:
         return sum(self.process.cpu_times()[:2]) - self.cpu_before
 
     def look(self) -> None:
-        self.resident.append(self.process.memory_info().rss)
+        self.private.append(self.process.memory_full_info().uss)
 
 
 async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path, tiny_model):
@@ -102,7 +102,7 @@ async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path, tiny_mod
         for runner in runners:
             runner.kill()
         hub.kill()
-    for what, sizes in (*((each.name, each.resident) for each in watched), ("database", file_bytes)):
+    for what, sizes in (*((each.name, each.private) for each in watched), ("database", file_bytes)):
         # The first fifth fills the database up to what stays, and every cache.
         settled, later = max(sizes[STEPS // 5 : STEPS // 2]), max(sizes[STEPS // 2 :])
         assert later < 1.1 * settled + 20 * MB, f"{what} grows: {[round(size / MB) for size in sizes]}"
@@ -126,10 +126,10 @@ async def play_all(hub: ArchivingHub, watched: list[Watched]) -> list[int]:
         file_bytes.append(sum(path.stat().st_size for path in hub.database.parent.glob(f"{hub.database.name}*")))
         games = len(file_bytes) * len(tasks)
         seconds = time.monotonic() - started
-        resident = ", ".join(f"{each.name} {each.resident[-1] / MB:.0f}" for each in watched)
+        private = ", ".join(f"{each.name} {each.private[-1] / MB:.0f}" for each in watched)
         costs = ", ".join(f"{each.name} {each.cpu_seconds() / games * 1000:.1f}" for each in watched)
         print(
-            f"{games} games, {games / seconds:.1f}/s; resident MB: {resident}; database MB: {file_bytes[-1] / MB:.0f}; "
+            f"{games} games, {games / seconds:.1f}/s; private MB: {private}; database MB: {file_bytes[-1] / MB:.0f}; "
             f"CPU ms a game: {costs}",
             flush=True,
         )
