@@ -22,6 +22,7 @@ from typing import Any, Self
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from algo.policy_version import SET_VERSION_PATH
 from algo.vllm_launch import launch_vllm
 from algo.weight_files import check_same_tensors
 from configs.schema import Config
@@ -37,7 +38,7 @@ _HEALTH_TIMEOUT_SECONDS = 30.0
 # Pausing waits for the replies under way; none is longer than the context.
 _PUSH_TIMEOUT_SECONDS = 600.0
 _SCORE_TIMEOUT_SECONDS = 120.0
-_PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", "/resume")
+_PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 
 
 class ServingError(RuntimeError):
@@ -125,18 +126,19 @@ class Serving:
         return serving
 
     @property
-    def endpoint(self) -> str:
-        """Base URL for OpenAI clients, ending in ``/v1``: what runners are told."""
-        return f"{(self._config.serving.public_urls or (self._base_url,))[0].rstrip('/')}/v1"
+    def endpoints(self) -> tuple[str, ...]:
+        """Base URLs for OpenAI clients, ending in ``/v1``: what runners are told."""
+        return (f"{(self._config.serving.public_urls or (self._base_url,))[0].rstrip('/')}/v1",)
 
     @property
     def model(self) -> str:
         """The model's name in requests."""
         return self._config.serving.served_model_name
 
-    async def push_weights(self, model_dir: Path | str) -> float:
+    async def push_weights(self, model_dir: Path | str, version: int) -> float:
         """Serve the weights in ``model_dir`` from now on; returns the seconds it took.
 
+        version: its number, told with every completion from now on.
         model_dir: a folder of safetensors that vLLM can read at the same path, with the tensors of
             ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word).
         Replies under way are finished first; requests that arrive meanwhile wait, and get the new weights.
@@ -164,6 +166,7 @@ class Serving:
             raise ServingError(
                 f"POST {self._base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
             )
+        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)}, timeout=_PUSH_TIMEOUT_SECONDS)
         await self._call("POST", "/resume", timeout=_PUSH_TIMEOUT_SECONDS)
         return time.monotonic() - started
 
@@ -183,8 +186,22 @@ class Serving:
             raise ServingError(f"{self._base_url}: vLLM gave log-probs that are not finite; its weights are broken")
         return logprobs
 
-    async def check_alive(self) -> None:
+    async def sleep(self) -> None:
+        """Leave the GPUs to the trainer, where both share them."""
+
+    async def wake(self) -> None:
+        """Take the GPUs again."""
+
+    async def metrics(self) -> dict[str, float]:
+        """Numbers for the log."""
+        return {}
+
+    async def check_alive(self) -> bool:
         """Raise ServingDied when the started process has ended, or when /health is not answered with 200."""
+        await self._check_alive()
+        return False
+
+    async def _check_alive(self) -> None:
         self._raise_if_exited()
         try:
             await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)

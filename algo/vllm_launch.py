@@ -6,6 +6,7 @@ import sys
 from typing import IO, Any
 
 from algo import child_guard
+from algo.policy_version import PolicyVersionHeader
 from configs.schema import Config
 
 GIB_BYTES = 2**30
@@ -45,6 +46,7 @@ def vllm_command(config: Config) -> list[str]:
         "--logprobs-mode": "processed_logprobs",
         # Sampling defaults in the model folder would change the distribution unasked.
         "--generation-config": "vllm",
+        "--middleware": f"{PolicyVersionHeader.__module__}.{PolicyVersionHeader.__qualname__}",
     }
     # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]

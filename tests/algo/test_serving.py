@@ -52,6 +52,9 @@ def configure(tmp_path, tiny_model):
     return build
 
 
+PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"]
+
+
 class FakeVllm:
     """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order."""
 
@@ -106,11 +109,11 @@ async def fake(configure):
 
 async def test_attach_tells_runners_the_public_address(fake, configure):
     async with await Serving.open(fake.config) as serving:
-        assert serving.endpoint == f"{fake.config.serving.urls[0].rstrip('/')}/v1"
+        assert serving.endpoints == (f"{fake.config.serving.urls[0].rstrip('/')}/v1",)
         await serving.check_alive()
     public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
     async with await Serving.attach(public) as serving:
-        assert serving.endpoint == "https://proxy.example/v1"
+        assert serving.endpoints == ("https://proxy.example/v1",)
 
 
 async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
@@ -162,8 +165,14 @@ async def test_an_attached_server_that_stops_answering_is_dead(fake):
 async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
     async with await Serving.attach(fake.config) as serving:
         fake.calls.clear()
-        assert await serving.push_weights(other_model) >= 0
-    assert fake.calls == ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/resume"]
+        assert await serving.push_weights(other_model, 7) >= 0
+    assert fake.calls == [
+        "/pause?mode=wait",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+        "/update_weight_version",
+        "/resume",
+    ]
     assert fake.reload_body == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
 
 
@@ -181,7 +190,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(f
     fake.reload_answer = answer
     async with await Serving.attach(fake.config) as serving:
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
-            await serving.push_weights(other_model)
+            await serving.push_weights(other_model, 7)
     assert fake.calls[-1] == "/collective_rpc"
 
 
@@ -189,7 +198,7 @@ async def test_a_cache_that_cannot_be_reset_fails_the_push(fake, other_model):
     fake.reset_answer = {"success": False}
     async with await Serving.attach(fake.config) as serving:
         with pytest.raises(ServingError, match=r"/reset_prefix_cache answered .*False"):
-            await serving.push_weights(other_model)
+            await serving.push_weights(other_model, 7)
 
 
 async def test_weights_of_another_model_are_refused_before_anything_is_touched(fake, other_model, tmp_path):
@@ -202,21 +211,21 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
     async with await Serving.attach(fake.config) as serving:
         fake.calls.clear()
         with pytest.raises(ValueError, match="holds no"):
-            await serving.push_weights(folder)
+            await serving.push_weights(folder, 7)
         folder.mkdir()
         changed(lambda weights: weights.pop("model.norm.weight"))
         with pytest.raises(ValueError, match=r"lacks 1 tensors, e.g. model\.norm\.weight"):
-            await serving.push_weights(folder)
+            await serving.push_weights(folder, 7)
         changed(lambda weights: weights.update({"bogus": torch.zeros(1)}))
         with pytest.raises(ValueError, match=r"adds 1 tensors, e\.g\. bogus"):
-            await serving.push_weights(folder)
+            await serving.push_weights(folder, 7)
         changed(lambda weights: weights.update({"model.norm.weight": torch.zeros(1)}))
         with pytest.raises(ValueError, match="another shape"):
-            await serving.push_weights(folder)
+            await serving.push_weights(folder, 7)
         shutil.copy(other_model / "model.safetensors", folder)
         os.truncate(folder / "model.safetensors", 100_000)
         with pytest.raises(ValueError, match="not a whole safetensors file"):
-            await serving.push_weights(folder)
+            await serving.push_weights(folder, 7)
         assert fake.calls == []
 
 
@@ -411,7 +420,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
 
         async def sample(**options):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
-            async with http.post(f"{serving.endpoint}/completions", json=body | options) as response:
+            async with http.post(f"{serving.endpoints[0]}/completions", json=body | options) as response:
                 assert response.status == 200, await response.text()
                 return json.loads(await response.text())["choices"][0]
 
@@ -437,7 +446,9 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert stopped["logprobs"]["token_logprobs"] == pytest.approx([0.0], abs=1e-5)
 
         # The same server passes the checks made of one that is attached to.
-        attached = config.serving.model_copy(update={"mode": "attach", "urls": (serving.endpoint.removesuffix("/v1"),)})
+        attached = config.serving.model_copy(
+            update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
+        )
         async with await Serving.open(config.model_copy(update={"serving": attached})) as second:
             assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
 
@@ -447,7 +458,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         # comes meanwhile waits for the new ones.
         under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=200, ignore_eos=True))
         await asyncio.sleep(0.3)
-        push = asyncio.create_task(serving.push_weights(other_model))
+        push = asyncio.create_task(serving.push_weights(other_model, 7))
         await asyncio.sleep(0.2)
         late = await sample(temperature=1.0)
         assert await push < 30
