@@ -35,10 +35,13 @@ async def evaluate(
     resumed: take up those of its games that an earlier process of the run enqueued.
     player: the name to rate the policy by; by default its version, as "policy@5".
 
-    Ratings rest on this evaluation and on those in the run's folder of earlier or equal versions. Raises ValueError for
-    a label that cannot name games, or an opponent that the resources do not have; otherwise what ``Games.play`` raises.
+    Ratings rest on this evaluation and on those in the run's folder of earlier or equal versions.
+    Raises ValueError for no deals, a label that cannot name games, or an opponent that the resources do not have, and
+    what ``Games.play`` raises.
     """
     settings = config.evaluation
+    if not settings.deals:
+        raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
     tasks = {opponent: _tasks_against(opponent, config, label) for opponent in _opponents(config, resources)}
     # By an id of their own: runners remember resources by id, and training's may name other players.
     resources = resources.model_copy(

@@ -1,0 +1,172 @@
+"""Evaluation through a real hub: real games with sides swapped, nothing to train on, resumed and failed games."""
+
+import ast
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from evaluations import make_evaluation
+from fakes import FakeVllm
+from fakes_api import FakeChatApi
+
+from algo import evaluate as evaluate_module
+from algo.evaluate import evaluate
+from algo.evaluation import EVALUATIONS_FOLDER
+from algo.games import Games
+from algo.matches import held_out_deals, match_tasks, record_games
+from algo.statistics_of_games import score_of_both_sides
+from algo.trajectories import build_trajectories
+from configs.rewards import RewardConfig
+from configs.schema import Config
+from runners.werewolf.agent import WerewolfPlay
+from runners.worker import Worker
+from store.schema import GameTask, PolicyResources
+
+RESOURCES = PolicyResources(run_name="run-1", version=5, endpoints=("http://127.0.0.1:1/v1",), model="policy")
+
+
+async def alive():
+    pass
+
+
+@asynccontextmanager
+async def runner_at(client):
+    """A runner in this process, and the algorithm's side of the hub."""
+    play = WerewolfPlay(client)
+    worker = Worker(client, play, "w")
+    working = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.hand_back()
+        await working
+        await play.close()
+
+
+@pytest.fixture
+async def policy(tiny_tokenizer, tiny_model):
+    """A served policy that always says the same; its resources."""
+    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是狼人。\n决定：1号", str(tiny_model))
+    yield RESOURCES.model_copy(update={"endpoints": (await vllm.start(),)})
+    await vllm.stop()
+
+
+def make_config(tmp_path, players=(), **evaluation):
+    return Config(
+        run={"dir": tmp_path, "name": "run"},
+        game={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
+        evaluation={"deals": 2, **evaluation},
+        players={name: {"model": "fake-model"} for name in players},
+    )
+
+
+async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_trained_on(client, policy, tmp_path):
+    config = make_config(tmp_path, temperature=0.5)
+    make_evaluation("step 0", 0).write(config.run_dir / EVALUATIONS_FOLDER / "step-000000.json")
+    make_evaluation("step 5", 5, games=[]).write(config.run_dir / EVALUATIONS_FOLDER / "step-000005.json")
+    make_evaluation("step 9", 9).write(config.run_dir / EVALUATIONS_FOLDER / "step-000009.json")
+    games, seen = Games(client, config.game), []
+    async with runner_at(client):
+        evaluation = await evaluate(config, games, policy, alive, seen.append, "step 5")
+        again = await evaluate(config, games, policy, alive, seen.append, "step 5", resumed=True)
+    assert again == evaluation  # not one game was played a second time
+    rollouts = await client.query_rollouts()
+    assert len(rollouts) == len(evaluation.games) == seen[-1].finished == 8
+    assert {rollout.mode for rollout in rollouts} == {"val"}
+    (resources,) = await client.query_resources()
+    assert resources.resources_id == "run-1-evaluation.policy-000005"
+    assert PolicyResources.decode(resources).sampling.temperature == 0.5
+
+    tasks = [GameTask.decode(rollout.input) for rollout in rollouts]
+    assert {task.trainable for task in tasks} == {frozenset()}
+    for opponent in ("scripted", "random"):
+        lineup = [(game.deal, game.sides_of("policy")) for game in evaluation.against(opponent)]
+        assert lineup == [(deal, [side]) for deal in held_out_deals(2, 1) for side in ("wolf", "good")]
+
+    statistics = evaluation.statistics()
+    assert (statistics.conduct.games, statistics.all_games.games) == (8, 8)
+    assert statistics.conduct_by_side["wolf"].leaks > 0 and statistics.conduct.turns > 8
+    assert (evaluation.label, evaluation.player, evaluation.temperature) == ("step 5", "policy@5", 0.5)
+    assert evaluation.opponents == {"scripted": 4, "random": 4}
+    assert len(evaluation.transcripts) == 4 and all("夜" in text for text in evaluation.transcripts.values())
+    # With what the run played before, but neither an earlier try of this evaluation nor what came of later weights.
+    assert set(evaluation.ratings) == {"policy@0", "policy@5", "scripted", "random"}
+    assert evaluation.ratings["scripted"].games == 8
+
+
+async def test_turns_of_a_match_give_no_trajectory(client, policy, tmp_path):
+    config = make_config(tmp_path)
+    tasks = match_tasks("policy", "random", held_out_deals(1, 1), config.game, "match")
+    async with runner_at(client):
+        played = await Games(client, config.game).play(tasks, policy, alive, lambda now: None, mode="val")
+    found = build_trajectories(played.finished, RewardConfig(), 100_000)
+    assert played.turns_stored > 0
+    assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})
+
+
+async def test_any_two_players_can_be_matched(client, tmp_path):
+    config = make_config(tmp_path)
+    tasks = match_tasks("scripted", "random", held_out_deals(4, 1), config.game, "match")
+    async with runner_at(client):
+        played = await Games(client, config.game).play(tasks, RESOURCES, alive, lambda now: None, mode="val")
+    records = record_games(tasks, played.finished)
+    scores = [score_of_both_sides(records, name, seed=1) for name in ("scripted", "random")]
+    assert [score.games for score in scores] == [8, 8] and scores[0].wins == scores[1].losses
+    assert {seat.turns for game in records for seat in game.seats} == {0}
+
+
+async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, policy, tmp_path):
+    away = FakeChatApi(lambda messages: "")
+    await away.start()
+    strong = away.endpoint(tries=1)
+    await away.stop()
+    policy = policy.model_copy(update={"players": {"strong": strong}})
+    config = make_config(tmp_path, players=["strong"], deals=1, opponents=["random", "strong"])
+    async with runner_at(client):
+        evaluation = await evaluate(config, Games(client, config.game), policy, alive, lambda now: None, "first")
+    assert len(evaluation.games) == 2 and evaluation.opponents == {"random": 2, "strong": 2}
+    (reason,) = evaluation.failures
+    assert evaluation.failures[reason] == 2 and "EndpointUnavailable" in reason
+    strong = evaluation.statistics().by_opponent["strong"]
+    assert (strong.not_finished, strong.both_sides.games, strong.both_sides.win_rate) == (2, 0, None)
+    metrics = evaluation.metrics()
+    assert metrics["evaluation/games/not_finished"] == 2 and "evaluation/win_rate/both/vs/strong" not in metrics
+
+
+async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(client, tmp_path):
+    games = Games(client, make_config(tmp_path).game)
+    for config, label, message in (
+        (make_config(tmp_path, opponents=["initial"]), "a", "'initial' is not served; there are random, scripted"),
+        (make_config(tmp_path), "a/b", "'a/b' cannot label"),
+        (make_config(tmp_path, deals=0), "a", "evaluation.deals"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            await evaluate(config, games, RESOURCES, alive, lambda now: None, label)
+    assert (await client.query_rollouts()).total == 0
+
+
+def imported_by(path):
+    """Modules that a file of ours imports when it is run; what only type checkers read does not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def test_evaluation_needs_neither_torch_nor_verl():
+    root = Path(evaluate_module.__file__).parent.parent
+    seen, coming = set(), ["algo.evaluate"]
+    while coming:
+        module = coming.pop()
+        path = root.joinpath(*module.split(".")).with_suffix(".py")
+        if module not in seen and path.is_file():
+            coming += imported_by(path)
+        seen.add(module)
+    assert "algo.games" in seen
+    assert not {"torch", "verl", "ray", "vllm", "transformers"} & {module.split(".")[0] for module in seen}
