@@ -17,8 +17,10 @@ from algo.run_folder import OpenedRun
 from algo.serving import Serving
 from algo.verl_configs import check_engine
 from algo.weighing import check_weighing
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
+from store.schema import FrozenPolicy
 
 logger = logging.getLogger("algo.werewolf_verl")
 
@@ -128,3 +130,17 @@ def open_tracking(config: Config, earlier_steps: Sequence[dict[str, float]]) -> 
     for number, metrics in enumerate(earlier_steps, start=1):
         tracking.log(metrics, step=number, backend=["file"])
     return tracking
+
+
+def frozen_names(config: Config) -> list[str]:
+    """The policies with frozen weights that the run's games or its evaluations seat."""
+    seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
+    if config.evaluation.deals:
+        seated |= set(config.evaluation.opponents)
+    return sorted(seated & {*config.frozen, INITIAL_POLICY})
+
+
+async def start_frozen(config: Config, stack: AsyncExitStack) -> dict[str, FrozenPolicy]:
+    """Start or attach to the servers of the frozen policies that the run needs; they are stopped with ``stack``."""
+    names = frozen_names(config)
+    return await stack.enter_async_context(open_frozen(config, names)) if names else {}
