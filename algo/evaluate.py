@@ -1,17 +1,36 @@
 """Evaluation: the policy against a panel of opponents that never learn, on deals that are never trained on.
 
-``python -m algo.evaluate`` plays one for a model folder; the training loop calls ``evaluate`` every few steps.
+``python -m algo.evaluate`` plays one with a model folder; the training loop calls ``evaluate`` every few steps.
 """
 
+import argparse
+import asyncio
+import logging
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 
-from algo.evaluation import Evaluation, read_evaluations, with_ratings
-from algo.games import Games, Progress
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+
+from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
+from algo.evaluation_page import estimate_text, write_page
+from algo.games import Games, NoGamesFinished, Progress
 from algo.matches import SIDES, held_out_deals, match_tasks, record_games
+from algo.report import game_progress
+from algo.run_folder import OpenedRun, cancel_on_signals, open_run, policy_resources, read_prompts, set_up_logging
+from algo.serving import Serving, ServingError
 from algo.triplets import FinishedGame
+from configs.loading import load_config
 from configs.schema import Config
+from configs.section import ConfigError
+from store.client import StoreUnreachable, connect
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
+
+logger = logging.getLogger("algo.evaluate")
 
 _LABEL = re.compile(r"\w[\w .+-]*")
 
@@ -42,6 +61,7 @@ async def evaluate(
     settings = config.evaluation
     if not settings.deals:
         raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
+    check_label(label)
     tasks = {opponent: _tasks_against(opponent, config, label) for opponent in _opponents(config, resources)}
     # By an id of their own: runners remember resources by id, and training's may name other players.
     resources = resources.model_copy(
@@ -73,6 +93,12 @@ async def evaluate(
     return with_ratings([*earlier, evaluation])[-1]
 
 
+def check_label(label: str) -> None:
+    """Raise ConfigError for a label that cannot name games and files."""
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
+
+
 def temperature_of(config: Config) -> float:
     """The sampling temperature of an evaluation."""
     return config.evaluation.temperature or config.game.temperature
@@ -87,8 +113,6 @@ def _opponents(config: Config, resources: PolicyResources) -> list[str]:
 
 
 def _tasks_against(opponent: str, config: Config, label: str) -> list[GameTask]:
-    if not _LABEL.fullmatch(label):
-        raise ValueError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
     settings = config.evaluation
     name = f"{config.run.name}-evaluation-{label.replace(' ', '-')}"
     deals = held_out_deals(settings.deals, settings.seed)
@@ -104,3 +128,176 @@ def _samples(matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedG
             found = [task.game_id for task in tasks[first :: len(SIDES)] if task.game_id in transcripts]
             samples |= {game_id: transcripts[game_id] for game_id in found[:1]}
     return samples
+
+
+async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path]:
+    """Serve a model folder, evaluate it through the hub and the runners, and write what was found.
+
+    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    Returns the evaluation and its file. Raises StoreUnreachable, ServingError, NoGamesFinished, ConfigError, and
+    ValueError as ``evaluate`` does.
+    """
+    config = opened.config
+    served = config
+    if model is not None and config.serving.mode == "start":
+        served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
+    prompts = read_prompts(config)
+    cancel_on_signals()
+    async with AsyncExitStack() as stack:
+        client = connect(config.store.url, config.store.patience_seconds)
+        stack.push_async_callback(client.close)
+        await client.wait_until_reachable()
+        serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
+        if model is not None and config.serving.mode == "attach":
+            await serving.push_weights(model, 0)
+        games = Games(client, config.game)
+        stack.push_async_callback(games.cancel_open)
+
+        async def keep_serving() -> None:
+            if await serving.check_alive():
+                await games.serve_at(serving.endpoints)
+
+        count = 2 * config.evaluation.deals * len(config.evaluation.opponents)
+        with game_progress(f"evaluation of {label}", count) as on_progress:
+            evaluation = await evaluate(
+                config,
+                games,
+                policy_resources(config, serving, {}, opened.state.run_id, 0, prompts),
+                keep_serving,
+                on_progress,
+                label,
+                resumed=opened.began_before,
+                player=f"{TRAINED_POLICY}@{label}",
+            )
+    path = file_of(config.run_dir, label)
+    evaluation.write(path)
+    return evaluation, path
+
+
+def show_evaluation(evaluation: Evaluation, console: Console) -> None:
+    """Print an evaluation as tables."""
+    found = evaluation.statistics()
+    rates = Table(title=f"Win rate of {evaluation.player}, with 95 % intervals", title_justify="left")
+    for column in ("against", "as the wolves", "as the good side", "both sides"):
+        rates.add_column(column, justify="left" if column == "against" else "right")
+    for column in ("games", "draws", "not finished", "rating"):
+        rates.add_column(column, justify="right")
+    for opponent, against in found.by_opponent.items():
+        both, rating = against.both_sides, evaluation.ratings.get(opponent)
+        rates.add_row(
+            opponent,
+            *(estimate_text(against.by_side[side].win_rate) for side in SIDES),
+            estimate_text(both.win_rate),
+            *map(str, (both.games, both.draws, against.not_finished)),
+            "-" if rating is None else f"{rating.mu:.1f} ± {rating.mu - rating.low:.1f}",
+        )
+    console.print(rates)
+    conduct, own = found.conduct, evaluation.ratings.get(evaluation.player)
+    overview = Table(show_header=False)
+    overview.add_row("rating", "-" if own is None else f"{own.mu:.1f} ± {own.mu - own.low:.1f}")
+    overview.add_row("replies that could not be used", estimate_text(conduct.invalid_replies))
+    overview.add_row("decisions taken by default", str(conduct.defaulted_decisions))
+    overview.add_row("games with an identity leak", estimate_text(conduct.games_with_leak))
+    overview.add_row("days a game", "-" if conduct.days is None else f"{conduct.days:.1f}")
+    overview.add_row("replies a game", "-" if conduct.turns_per_game is None else f"{conduct.turns_per_game:.1f}")
+    console.print(overview)
+    for reason, games in evaluation.failures.items():
+        console.print(f"{games} games failed: {reason}", style="red", markup=False, highlight=False)
+
+
+def file_of(run_dir: Path, label: str) -> Path:
+    """The file of the evaluation with this label; for a new one, a name that sorts behind all others."""
+    files = sorted((run_dir / EVALUATIONS_FOLDER).glob("*.json"))
+    for file in files:
+        if Evaluation.read(file).label == label:
+            return file
+    return run_dir / EVALUATIONS_FOLDER / f"{len(files):04d}-{label.replace(' ', '-')}.json"
+
+
+def default_label(model: Path) -> str:
+    """What to call a model: its folder's name, or that of the checkpoint that it lies in."""
+    model = model.resolve()
+    name = model.parent.name if model.name == "huggingface" else model.name
+    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.evaluate",
+        description="Evaluate a policy without training it: games on held-out deals through the hub and its runners, "
+        "each deal with sides swapped, against the opponents in evaluation.opponents.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="override one setting, e.g. --set evaluation.deals=50; may be repeated",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="what to evaluate, e.g. a checkpoint's huggingface folder (default: model.path, or with "
+        "serving.mode=attach what is served there)",
+    )
+    parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
+    parser.add_argument(
+        "--resume",
+        choices=["never", "auto"],
+        default="never",
+        help="auto: add to the evaluations of this run.name, and go on with the games of this label; never (default): "
+        "begin a folder, under a name with a number if the name is taken",
+    )
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Entry point; the exit status is 0 only for an evaluation of which at least one game finished."""
+    options = parse_arguments()
+    try:
+        config = load_config(options.config, options.overrides)
+        if not config.evaluation.deals:
+            raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
+        if options.model is not None and not options.model.is_dir():
+            raise ConfigError(f"--model {options.model} is no folder")
+        label = options.label or default_label(options.model or config.model.path)
+        check_label(label)
+        opened = open_run(config, options.resume == "auto", "-evaluation")
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
+        return 2
+    run_dir = opened.config.run_dir
+    set_up_logging(options.log_level, run_dir / "logs" / "evaluation.log")
+    try:
+        evaluation, path = asyncio.run(evaluate_model(opened, options.model, label))
+        page = write_page(run_dir)
+    except asyncio.CancelledError:
+        logger.warning("interrupted; finished games stay in the hub, and --resume auto goes on with them")
+        return 130
+    except (StoreUnreachable, ServingError, NoGamesFinished, ConfigError) as error:
+        logger.error("%s", error)
+        return 1
+    except (aiohttp.ClientError, TimeoutError) as error:
+        logger.error("the hub at %s refused a request or stopped answering: %r", config.store.url, error)
+        return 1
+    except Exception:  # a bug: say so here, where the log file gets it too
+        logger.exception("the evaluation ended with an unexpected error")
+        return 1
+    console = Console()
+    show_evaluation(evaluation, console)
+    console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,7 +52,7 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"estimate": _estimate, "number": _number}
+    environment.filters |= {"estimate": estimate_text, "number": _number}
     return environment.get_template("evaluation_page.html").render(
         title=title,
         evaluations=list(zip(evaluations, found, strict=True)),
@@ -66,7 +66,7 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
     )
 
 
-def _estimate(estimate: Estimate | None) -> str:
+def estimate_text(estimate: Estimate | None) -> str:
     """ "62 % (41–80)", or a dash."""
     if estimate is None:
         return "–"

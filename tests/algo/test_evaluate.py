@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from conftest import free_port
 from evaluations import make_evaluation
 from fakes import FakeVllm
 from fakes_api import FakeChatApi
+from rich.console import Console
 
 from algo import evaluate as evaluate_module
-from algo.evaluate import evaluate
-from algo.evaluation import EVALUATIONS_FOLDER
+from algo.evaluate import default_label, evaluate, file_of, main, show_evaluation
+from algo.evaluation import EVALUATIONS_FOLDER, read_evaluations, with_ratings
 from algo.games import Games
 from algo.matches import held_out_deals, match_tasks, record_games
 from algo.statistics_of_games import score_of_both_sides
@@ -170,3 +172,58 @@ def test_evaluation_needs_neither_torch_nor_verl():
         seen.add(module)
     assert "algo.games" in seen
     assert not {"torch", "verl", "ray", "vllm", "transformers"} & {module.split(".")[0] for module in seen}
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
+    assert default_label(tmp_path / "qwen3-8b") == "qwen3-8b"
+    assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == "step-000003"
+    assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
+    assert default_label(tmp_path / "...") == "model"
+
+
+def test_a_further_evaluation_sorts_behind_the_others_and_a_repeated_one_replaces_itself(tmp_path):
+    files = []
+    for label in ("step 10", "step 3", "step 10"):
+        files.append(file_of(tmp_path, label))
+        make_evaluation(label).write(files[-1])
+    assert [file.name for file in files] == ["0000-step-10.json", "0001-step-3.json", "0000-step-10.json"]
+    assert [evaluation.label for evaluation in read_evaluations(tmp_path)] == ["step 10", "step 3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "evaluation.deals is 0"),
+        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' cannot label"),
+        (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there is no folder"),
+        (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
+        (["--set", "evaluation.opponents=[random, random]"], "named twice"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
+    assert main() == 2
+    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, monkeypatch):
+    address = f"http://127.0.0.1:{free_port()}"
+    settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
+    monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
+    monkeypatch.setattr("algo.evaluate.set_up_logging", lambda level, file: None)
+    assert main() == 1
+    assert f"no hub answers at {address}" in caplog.text
+    assert list(tmp_path.glob("*/evaluations")) == []
+
+
+def test_tables_show_what_was_found_and_what_was_not(capsys):
+    evaluation = make_evaluation(opponents=("scripted", "random"), failures={"CannotPlay: [red]no[/]": 1})
+    (evaluation,) = with_ratings([evaluation.model_copy(update={"games": evaluation.against("scripted")})])
+    show_evaluation(evaluation, Console(width=140))
+    shown = capsys.readouterr().out
+    assert "50 % (9–91)" in shown and "CannotPlay: [red]no[/]" in shown
+    (random,) = (line for line in shown.splitlines() if "random" in line)
+    assert random.count("–") == 3 and " 4 " in random
