@@ -19,7 +19,7 @@ import ray
 import torch
 from ray.exceptions import RayError
 from tensordict import TensorDict
-from verl.single_controller.ray import RayClassWithInitArgs, RayWorkerGroup
+from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
@@ -29,7 +29,6 @@ from algo.training_worker import ENDS_UPDATE, TrainingRank
 from algo.verl_configs import (
     actor_config,
     check_engine,
-    check_model_folder,  # noqa: F401  algo.startup imports it from here
     critic_config,
     needs_critic,
     packs_sequences,
@@ -66,7 +65,8 @@ class Engine:
             platform_cpu.select()
         parts = part_configs(config, optimizer)
         losses = {"actor": actor_config(config.training, config.reference), "critic": critic_config(config)}
-        self._pool = None
+        self._pool: RayResourcePool | None = None
+        self._workers: RayWorkerGroup | None = None
         self._ray_directory = ray_cluster.connect(config)
         try:
             self._pool = ray_cluster.resource_pool(config.training)
@@ -76,6 +76,7 @@ class Engine:
                 device_name=config.training.device,
                 worker_env=ray_cluster.worker_environment(config.training),
             )
+            self._workers.wait_until_loaded()
         except BaseException:
             self.close()
             raise
@@ -87,21 +88,21 @@ class Engine:
         is log p(token i | tokens before it), natural logarithm, whether sampled or given; entry 0 is
         0.0, since nothing stands before the first token.
         """
-        return self._ask(self._workers.policy_log_probs, batch, "log_probs")["log_probs"]
+        return self._ask(self._ranks.policy_log_probs, batch, "log_probs")["log_probs"]
 
     def log_probs_and_entropies(self, batch: TensorDict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """``log_probs``, and the entropy in nats of the distribution that each token was drawn from.
 
         Both are aligned alike; a whole softmax per token costs memory on a large vocabulary.
         """
-        found = self._ask(self._workers.policy_log_probs, batch, "log_probs", "entropy")
+        found = self._ask(self._ranks.policy_log_probs, batch, "log_probs", "entropy")
         return found["log_probs"], found["entropy"]
 
     def reference_log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
         """``log_probs`` under the reference policy. Raises ValueError where the configuration has none."""
         if self._config.reference.kl == "none":
             raise ValueError("there is no reference policy: reference.kl is none")
-        return self._ask(self._workers.reference_log_probs, batch, "log_probs")["log_probs"]
+        return self._ask(self._ranks.reference_log_probs, batch, "log_probs")["log_probs"]
 
     def values(self, batch: TensorDict) -> list[torch.Tensor]:
         """The critic's values, aligned as ``log_probs`` are. Raises ValueError where the estimator needs no critic.
@@ -110,7 +111,7 @@ class Engine:
         tokens before i only. Entry 0 is 0.0.
         """
         self._check_critic()
-        return self._ask(self._workers.critic_values, batch, "values")["values"]
+        return self._ask(self._ranks.critic_values, batch, "values")["values"]
 
     def update(self, batch: TensorDict) -> dict[str, float]:
         """Train the policy on a batch with advantages: ``training.epochs`` passes in mini-batches.
@@ -126,7 +127,7 @@ class Engine:
         if self._config.reference.kl == "loss":
             _check_columns(batch, "reference_log_probs")
         with_entropy = self._training.entropy_coeff > 0
-        return self._train("policy", self._workers.train_policy, batch, "actor", calculate_entropy=with_entropy)
+        return self._train("policy", self._ranks.train_policy, batch, "actor", calculate_entropy=with_entropy)
 
     def update_critic(self, batch: TensorDict) -> dict[str, float]:
         """Train the critic on a batch with values and returns: ``training.epochs`` passes in mini-batches.
@@ -137,7 +138,7 @@ class Engine:
         """
         self._check_critic()
         _check_columns(batch, "values", "returns")
-        return self._train("critic", self._workers.train_critic, batch, "critic")
+        return self._train("critic", self._ranks.train_critic, batch, "critic")
 
     def save(self, directory: Path, step: int) -> None:
         """Write weights (with LoRA the adapters alone), optimizers, schedules and random state, to continue from.
@@ -146,7 +147,7 @@ class Engine:
         """
         partial_directory = _partial(directory)
         partial_directory.mkdir(parents=True)
-        self._call(lambda: self._workers.save(str(partial_directory.absolute()), step))
+        self._call(lambda: self._ranks.save(str(partial_directory.absolute()), step))
         state = {"step": step, "updates": self._updates} | self._layout()
         (partial_directory / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         _complete(partial_directory, directory)
@@ -167,7 +168,7 @@ class Engine:
                     f"checkpoint {directory} was written with {_LAYOUT[name]}={state[name]}, and this run has "
                     f"{present}: set it to that, or start a new run from an exported model"
                 )
-        self._call(lambda: self._workers.load(str(directory.absolute())))
+        self._call(lambda: self._ranks.load(str(directory.absolute())))
         self._updates = state["updates"]
         return state["step"]
 
@@ -181,14 +182,13 @@ class Engine:
         partial_directory.mkdir(parents=True)
         source = str(self._model.path.absolute())
         self._call(
-            lambda: self._workers.export_policy(
-                str(partial_directory.absolute()), source=source, dtype=self._model.dtype
-            )
+            lambda: self._ranks.export_policy(str(partial_directory.absolute()), source=source, dtype=self._model.dtype)
         )
         _complete(partial_directory, directory)
 
     def close(self) -> None:
         """Stop the workers, and Ray if this engine started it. Closing twice is harmless."""
+        self._workers = None
         if self._pool is not None:
             # Removing a placement group kills the workers in it.
             for group in self._pool.pgs or []:
@@ -206,6 +206,13 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def _ranks(self) -> RayWorkerGroup:
+        if self._workers is None:
+            # Ray would be started anew, without a word.
+            raise RuntimeError("the engine is closed: close was called, or a rank died")
+        return self._workers
 
     def _layout(self) -> dict[str, Any]:
         """What a checkpoint's files hang on."""

@@ -77,6 +77,10 @@ class TrainingRank(Worker):
             mesh_name=_MESH, dp_rank=engine.get_data_parallel_rank(), is_collect=engine.is_mp_src_rank_with_outputs()
         )
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def wait_until_loaded(self) -> None:
+        """Return when this rank has loaded its parts, which it does when it is made."""
+
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
     def policy_log_probs(self, data: TensorDict) -> TensorDict | None:
         """The policy's log-probs, and its entropies where the batch says so."""

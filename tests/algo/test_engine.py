@@ -1,93 +1,53 @@
 """The engine against plain transformers and PyTorch: log-probs, one update, export, save and load.
 
 Locks: which token a log-prob, a mask entry and an advantage belong to; that loss and gradient do not
-depend on padding rows, micro-batches or ranks; float32 all the way.
+depend on padding rows, micro-batches (by rows or by tokens), ranks or recomputed activations; float32 all
+the way; ranks on several nodes.
 """
 
-import random
+import contextlib
 
 import pytest
+import ray
 import torch
-from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from ray_nodes import ray_cluster_of
+from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
+from transformers import AutoTokenizer
 
 from algo.batch import build_batch
 from algo.engine import Engine
-from algo.trajectories import SeatTrajectory
+from algo.ray_cluster import resource_pool
 from algo.verl_configs import actor_config, check_model_folder
 from configs.schema import Config
 from configs.section import ConfigError
 
-TEMPERATURE = 0.7
 LEARNING_RATE = 1e-2
-CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.3, 3.0
+WEIGHT_DECAY = 0.05
+CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.3, 1.5
 
 
-def make_model(directory, tied):
-    words = {f"w{number}": number for number in range(64)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")), eos_token="w1", pad_token="w0"
-    )
-    tokenizer.save_pretrained(directory)
-    torch.manual_seed(0)
-    shape = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, head_dim=16)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(vocab_size=64, num_key_value_heads=1, tie_word_embeddings=tied, eos_token_id=1, **shape)
-    )
-    # Larger than the usual initialisation, so that probabilities differ much from token to token.
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(directory)
-    return directory
-
-
-def make_config(model, ranks):
-    training = dict(
+def make_config(model, ranks, **training):
+    training |= dict(
         ranks=ranks, learning_rate=LEARNING_RATE, mini_batch_size=8, micro_batch_size=2, grad_clip=0.5,
-        clip_ratio_low=CLIP_LOW, clip_ratio_high=CLIP_HIGH,
+        weight_decay=WEIGHT_DECAY, clip_ratio_low=CLIP_LOW, clip_ratio_high=CLIP_HIGH, clip_ratio_c=DUAL_CLIP,
+        max_sequence_tokens=64,
     )  # fmt: skip
-    return Config.model_validate({"model": {"path": model}, "training": training})
+    game = {"context_tokens": 64, "reply_tokens": 16}
+    return Config.model_validate({"model": {"path": model}, "training": training, "game": game})
 
 
-def make_trajectories(count, seed=0):
-    """Uneven sequences of turns: a few given tokens, then a few sampled ones; some end in given tokens."""
-    rng = random.Random(seed)
-    trajectories = []
-    for number in range(count):
-        mask, ends = [], []
-        for _ in range(rng.randint(1, 4)):
-            mask += [0] * rng.randint(1, 9) + [1] * rng.randint(1, 5)
-            ends.append(len(mask))
-        mask += [0] * (number % 3)
-        token_ids = tuple(rng.randrange(2, 64) for _ in mask)
-        logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
-        streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
-        identity = dict(game_id=f"game-{number}", group_id="deal", seat=1, role="seer", side="good", segment=0)
-        trajectories.append(SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
-    return trajectories
-
-
-def reference_log_probs(model, trajectory):
-    ids = torch.tensor([trajectory.token_ids])
-    logits = model(input_ids=ids).logits[0] / TEMPERATURE
-    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, ids[0, 1:, None])[:, 0]
-    return torch.cat([torch.zeros(1), following])
-
-
-def load_model(directory):
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-
-
-def largest_difference(ours, theirs):
-    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
-
-
-@pytest.fixture(scope="module", params=[1, 2], ids=["one_rank", "two_ranks"])
+@pytest.fixture(scope="module", params=["one_rank", "two_nodes"])
 def started(request, tmp_path_factory):
     """An engine, its model folder and a checkpoint of its first state."""
     directory = tmp_path_factory.mktemp("engine")
-    model = make_model(directory / "model", tied=request.param == 1)
-    with Engine(make_config(model, request.param)) as engine:
+    model = make_model(directory / "model", tied=request.param == "one_rank")
+    with contextlib.ExitStack() as stack:
+        if request.param == "one_rank":
+            config = make_config(model, ranks=1)
+        else:
+            config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
+            stack.enter_context(ray_cluster_of(nodes=2, cpus_each=1))
+        engine = stack.enter_context(Engine(config))
         engine.save(directory / "start", step=0)
         yield engine, model, directory / "start"
 
@@ -105,7 +65,7 @@ def test_log_probs_equal_a_plain_forward_pass(fresh):
     trajectories = make_trajectories(7)
     plain = load_model(model)
     with torch.no_grad():
-        expected = [reference_log_probs(plain, trajectory) for trajectory in trajectories]
+        expected = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
     found, entropies = engine.log_probs_and_entropies(build_batch(trajectories, temperature=TEMPERATURE))
     assert largest_difference(found, expected) < 1e-5
     assert largest_difference(engine.log_probs(build_batch(trajectories, temperature=TEMPERATURE)), found) == 0
@@ -119,14 +79,14 @@ def reference_update(model, trajectories, advantages, old_log_probs):
     losses = []
     for trajectory, advantage, old in zip(trajectories, advantages, old_log_probs, strict=True):
         sampled = torch.tensor(trajectory.loss_mask).bool()
-        ratio = torch.exp(reference_log_probs(model, trajectory) - old)[sampled]
+        ratio = torch.exp(plain_log_probs(model, trajectory) - old)[sampled]
         advantage = advantage[sampled]
         clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
         loss = torch.maximum(-advantage * ratio, -advantage * clipped)
         loss = torch.where(advantage < 0, torch.minimum(loss, -advantage * DUAL_CLIP), loss)
         losses.append(loss.mean())
     loss = torch.stack(losses).mean()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
@@ -140,7 +100,7 @@ def test_one_update_equals_plain_pytorch(fresh, tmp_path, count):
     plain = load_model(model)
     torch.manual_seed(1)
     with torch.no_grad():
-        old = [reference_log_probs(plain, trajectory) for trajectory in trajectories]
+        old = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
     # Ratios on both sides of the clipping range, and another advantage at every token.
     old = [row + 0.5 * torch.randn_like(row) for row in old]
     advantages = [torch.randn(len(row)) for row in old]
@@ -175,7 +135,7 @@ def test_an_exported_folder_loads_and_agrees(fresh, tmp_path):
     check_model_folder(tmp_path / "exported")
     exported = load_model(tmp_path / "exported")
     with torch.no_grad():
-        expected = [reference_log_probs(exported, trajectory) for trajectory in trajectories]
+        expected = [plain_log_probs(exported, trajectory) for trajectory in trajectories]
     assert largest_difference(after, expected) < 1e-5
     assert AutoTokenizer.from_pretrained(tmp_path / "exported").get_vocab()["w5"] == 5
     assert exported.config.tie_word_embeddings == load_model(model).config.tie_word_embeddings
@@ -205,6 +165,20 @@ def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "lora_rank": 0, "critic": false}')
     with pytest.raises(ConfigError, match=r"training\.ranks=16"):
         engine.load(tmp_path)
+
+
+def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_for(fresh):
+    _, model = fresh
+    nodes, cpus = len(ray.nodes()), ray.nodes()[0]["Resources"]["CPU"]
+    too_many = int(cpus * nodes) + 1
+    with pytest.raises(
+        ConfigError, match=rf"ranks={too_many} .*needs {too_many} CPU on each node.* {nodes} node\(s\): {cpus:g}"
+    ):
+        resource_pool(make_config(model, too_many).training)
+    with pytest.raises(ConfigError, match=r"others hold all but .* lower training\.ranks"):
+        resource_pool(make_config(model, int(cpus * nodes), nodes=nodes).training)
+    with pytest.raises(ConfigError, match=r"needs 1 CPU and 1 GPU on each node.* 0 GPU"):
+        resource_pool(make_config(model, 1, device="cuda").training)
 
 
 def test_a_batch_without_advantages_is_refused(fresh):

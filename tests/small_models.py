@@ -1,0 +1,77 @@
+"""Small random models on disk and sequences for them: for tests that compare an engine with plain PyTorch."""
+
+import random
+
+import torch
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from algo.trajectories import SeatTrajectory
+
+TEMPERATURE = 0.7
+
+
+def make_model(directory, tied, seed=0):
+    words = {f"w{number}": number for number in range(64)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")), eos_token="w1", pad_token="w0"
+    )
+    tokenizer.save_pretrained(directory)
+    torch.manual_seed(seed)
+    shape = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, head_dim=16)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=64, num_key_value_heads=1, tie_word_embeddings=tied, eos_token_id=1, **shape)
+    )
+    # Larger than the usual initialisation, so that probabilities differ much from token to token.
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(directory)
+    return directory
+
+
+def make_trajectories(count, seed=0):
+    """Uneven sequences of turns: a few given tokens, then a few sampled ones; some end in given tokens."""
+    rng = random.Random(seed)
+    trajectories = []
+    for number in range(count):
+        mask, ends = [], []
+        for _ in range(rng.randint(1, 4)):
+            mask += [0] * rng.randint(1, 9) + [1] * rng.randint(1, 5)
+            ends.append(len(mask))
+        mask += [0] * (number % 3)
+        token_ids = tuple(rng.randrange(2, 64) for _ in mask)
+        logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
+        streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
+        identity = dict(game_id=f"game-{number}", group_id="deal", seat=1, role="seer", side="good", segment=0)
+        trajectories.append(SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
+    return trajectories
+
+
+def plain_log_probs(model, trajectory, temperature=TEMPERATURE):
+    """Of every token, by a plain forward pass; 0.0 for the first."""
+    ids = torch.tensor([trajectory.token_ids])
+    logits = model(input_ids=ids).logits[0] / temperature
+    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, ids[0, 1:, None])[:, 0]
+    return torch.cat([torch.zeros(1), following])
+
+
+def load_model(directory):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+
+def largest_difference(ours, theirs):
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+def with_value_head(directory):
+    """Turn a language model's folder into one of a value model whose values differ much from token to token."""
+    model = AutoModelForTokenClassification.from_pretrained(directory, dtype=torch.float32, num_labels=1)
+    torch.nn.init.normal_(model.score.weight, std=0.3)
+    model.save_pretrained(directory)
+    return directory
