@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -128,20 +128,29 @@ class Worker:
     async def _take_games(self) -> None:
         poll = _SHORTEST_POLL
         idle_since = time.monotonic()
+        answered = True
         while not self._draining.is_set():
             free = self._games_at_once - len(self._games)
             if self._max_games is not None:
                 if self._taken >= self._max_games:
                     return
                 free = min(free, self._max_games - self._taken)
-            rollouts = (
-                await self._client.dequeue_many_rollouts(limit=free, worker_id=self.worker_id) if free > 0 else []
-            )
+            rollouts: Sequence[AttemptedRollout] = []
+            if free > 0:
+                answered_before, answered = answered, True
+                try:
+                    rollouts = await self._client.dequeue_many_rollouts(limit=free, worker_id=self.worker_id)
+                except (TimeoutError, aiohttp.ClientError) as error:  # the heartbeat sees to it that this ends
+                    answered = False
+                    if answered_before:
+                        logger.warning("no answer to whether there are games (%r); any in it must time out", error)
+                if answered and not answered_before:
+                    idle_since = time.monotonic()  # nobody knows what there was to play in the meantime
             for rollout in rollouts:
                 self._start(rollout)
             if rollouts or self._games:
                 idle_since = time.monotonic()
-            elif self._idle_exit is not None and time.monotonic() - idle_since > self._idle_exit:
+            elif self._idle_exit is not None and answered and time.monotonic() - idle_since > self._idle_exit:
                 logger.info("%s: no game for %.0f s, leaving", self.worker_id, self._idle_exit)
                 return
             poll = _SHORTEST_POLL if rollouts else min(poll * 1.5, _LONGEST_POLL)
@@ -179,7 +188,7 @@ class Worker:
                 return
             self.stats.handed_back += 1
             # "At once" has an end even while the hub is away; then its own time-out hands the game back.
-            with contextlib.suppress(TimeoutError, StoreUnreachable):
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_REPORT_SECONDS):
                     await self._give_up(game, "handed back by its runner")
             raise
@@ -207,7 +216,7 @@ class Worker:
     async def _report_finished(self, game: "_Game", result: ResultSpan) -> None:
         """Store a finished game's last spans, then its status, through any outage that the patience covers."""
         key = game.key
-        deadline = time.monotonic() + self._client.patience_seconds
+        deadline: float | None = None
         try:
             while True:
                 try:
@@ -216,9 +225,12 @@ class Worker:
                     break
                 except (aiohttp.ClientError, TimeoutError) as error:
                     logger.warning("%s: its end could not be reported (%r); trying again", result.game_id, error)
-                    if time.monotonic() > deadline:
+                    failed = time.monotonic()
+                    deadline = deadline or failed + self._client.patience_seconds
+                    if failed > deadline:
                         raise StoreUnreachable(f"the hub keeps refusing the end of rollout {key[0]}") from error
                     await self._client.wait_until_reachable()
+                    deadline += time.monotonic() - failed  # an outage has its own patience
                     await asyncio.sleep(_SHORTEST_POLL)
         except GameForgotten as error:
             self.stats.failed += 1
@@ -235,8 +247,10 @@ class Worker:
     async def _give_up(self, game: "_Game", reason: str) -> None:
         game.ending = True
         await self._uploader.discard(game.key)
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # then the hub's own time-out reports it
+        try:
             await self._set_status(game.key, "failed", reason)
+        except (aiohttp.ClientError, StoreUnreachable, TimeoutError) as error:
+            logger.warning("rollout %s: its time-out must end it, since the hub cannot be told: %r", game.key[0], error)
 
     async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> None:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""

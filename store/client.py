@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import aiohttp
-from agentlightning import LightningStoreClient, Span
+from agentlightning import AttemptedRollout, LightningStoreClient, Span
 from agentlightning.semconv import LightningResourceAttributes
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
@@ -31,6 +31,8 @@ AttemptKey = tuple[str, str]
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _RETRY_DELAYS = (0.2, 1.0, 2.0)
+_NOT_THE_HUB = (408, 429, 502, 503, 504)
+"""Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
 _SPANS_PER_REQUEST = 200
 _NANOSECONDS = 1_000_000_000
 
@@ -52,14 +54,28 @@ def connect(url: str, patience_seconds: float = 120.0, token: str | None = None)
 
 
 class PatientStoreClient(LightningStoreClient):
-    """The stock client with a patient retry schedule, a reachability check and a bulk span upload."""
+    """The stock client with a patient retry schedule, a reachability check and a bulk span upload.
 
-    def __init__(self, url: str, patience_seconds: float = 120.0, token: str | None = None):
+    request_timeout_seconds: how long the answer to one request is waited for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        patience_seconds: float = 120.0,
+        token: str | None = None,
+        request_timeout_seconds: float = 30.0,
+    ):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
         if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
             raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
-        super().__init__(url, retry_delays=_RETRY_DELAYS, health_retry_delays=_delays_within(patience_seconds))
+        super().__init__(
+            url,
+            retry_delays=_RETRY_DELAYS,
+            health_retry_delays=_delays_within(patience_seconds),
+            request_timeout=request_timeout_seconds,
+        )
         self.patience_seconds = patience_seconds
         self._token = read_token() if token is None else check_token(token, "the hub's token")
 
@@ -78,6 +94,17 @@ class PatientStoreClient(LightningStoreClient):
         if self._token is not None:
             session.headers["Authorization"] = f"Bearer {self._token}"
         return session
+
+    async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:
+        """Take up to ``limit`` games. Asked once: what the hub hands out in an answer that is lost must time out.
+
+        Raises aiohttp.ClientError or TimeoutError, where the stock client says that there are no games.
+        """
+        session = await self._get_session()
+        request = {"limit": limit} if worker_id is None else {"limit": limit, "worker_id": worker_id}
+        async with session.post(f"{self.server_address}/queues/rollouts/dequeue", json=request) as response:
+            response.raise_for_status()
+            return [AttemptedRollout.model_validate(rollout) for rollout in await response.json()]
 
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
@@ -161,6 +188,8 @@ class PatientStoreClient(LightningStoreClient):
             try:
                 async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
                     self._check_admission(response)
+                    if response.status in _NOT_THE_HUB:
+                        response.raise_for_status()
                     if response.status in (400, 404):  # our own hub's answers, where the stock one answers 500
                         return False
                     if 400 <= response.status < 500:
@@ -169,9 +198,11 @@ class PatientStoreClient(LightningStoreClient):
                             f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
                         )
                     return response.status < 400
-            except _NETWORK_ERRORS as error:
+            except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
                 logger.warning("span upload interrupted (%s); waiting for the hub", type(error).__name__)
+                interrupted = time.monotonic()
                 await self.wait_until_reachable()
+                deadline += time.monotonic() - interrupted  # an outage has its own patience
                 if time.monotonic() > deadline:
                     raise StoreUnreachable(
                         f"the hub at {self.server_address_root} answers its health check, but no upload of spans "

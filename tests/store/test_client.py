@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, find_final_reward
 from conftest import free_port
@@ -74,6 +75,15 @@ async def test_a_request_rides_out_a_restart(hub, client):
     await asyncio.sleep(0)
     await hub.start()
     assert len(await asyncio.wait_for(request, 20)) == 1
+
+
+async def test_a_hub_that_is_away_is_not_one_without_games():
+    client = connect(f"http://127.0.0.1:{free_port()}")
+    try:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await client.dequeue_many_rollouts(limit=1, worker_id="w")
+    finally:
+        await client.close()
 
 
 async def test_a_hub_that_never_answers_is_named_with_a_remedy():

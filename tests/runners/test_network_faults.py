@@ -1,0 +1,329 @@
+"""Runners behind a network that fails, before both hubs: every game ends once, no span is lost or doubled."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import Counter
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from fakes import make_result, make_turn
+from fault_proxy import Fault, FaultProxy
+from hub_process import HubProcess, StockHub
+
+from runners.worker import Worker
+from store.client import PatientStoreClient, connect
+from store.schema import IDEMPOTENCY_KEY
+from store.spans import TurnSpan, is_result, is_turn
+
+TURNS = 4
+PATIENCE_SECONDS = 30.0
+ANSWER_SECONDS = 0.5
+"""How long a client waits for an answer; 30 s in earnest."""
+
+
+class Play:
+    """A ``Play`` of some turns, which waits between them at a gate."""
+
+    def __init__(self):
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.playing = 0
+        self.waiting = asyncio.Event()
+
+    async def __call__(self, rollout, on_turn):
+        self.playing += 1
+        try:
+            for turn in range(TURNS):
+                if turn == TURNS // 2:
+                    self.waiting.set()
+                    await self.gate.wait()
+                await asyncio.sleep(0.02)
+                now = time.time()
+                on_turn(make_turn(game_id=rollout.input["game"], turn=turn), now, now)
+            return make_result()
+        finally:
+            self.playing -= 1
+
+
+BOTH_HUBS = pytest.mark.parametrize("hub", [HubProcess, StockHub], ids=["ours", "stock"], indirect=True)
+"""For what depends on the hub; what the client does by itself is shown before one of them."""
+
+
+@pytest.fixture
+async def hub(request, tmp_path):
+    hub = await getattr(request, "param", HubProcess)(tmp_path).start()
+    yield hub
+    hub.kill()
+
+
+@pytest.fixture
+async def client(hub):
+    """Sees the hub as it is."""
+    client = connect(hub.url)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def proxy(hub):
+    proxy = FaultProxy(hub.url)
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def afar(proxy):
+    """Sees the hub through the proxy, as a runner does."""
+    client = PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=ANSWER_SECONDS)
+    yield client
+    await client.close()
+
+
+async def enqueue(client, count, unresponsive_seconds=60.0, timeout_seconds=120.0):
+    """Enqueue games as the algorithm does."""
+    config = RolloutConfig(
+        timeout_seconds=timeout_seconds,
+        unresponsive_seconds=unresponsive_seconds,
+        max_attempts=20,
+        retry_condition=["failed", "timeout", "unresponsive"],
+    )
+    run = uuid.uuid4().hex
+    requests = [
+        EnqueueRolloutRequest(
+            input={"game": f"game-{n}"}, mode="train", config=config, metadata={IDEMPOTENCY_KEY: f"{run}/{n}"}
+        )
+        for n in range(count)
+    ]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+async def all_closed(client, ids):
+    """Return when every game has ended. Asking also wakes the stock hub's watchdog."""
+    while True:
+        rollouts = await client.query_rollouts(rollout_id_in=ids)
+        if all(rollout.status in ("succeeded", "failed", "cancelled") for rollout in rollouts):
+            return
+        await asyncio.sleep(0.2)
+
+
+@contextlib.asynccontextmanager
+async def working(*workers):
+    """Workers that play until the end of the block, and then finish what they play. None may fail."""
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    try:
+        yield
+        for worker in workers:
+            worker.drain()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def check_played_once(client, ids):
+    """Each game has succeeded in one attempt, whose spans are all there, once; returns its attempts, by status."""
+    rollouts = list(await client.query_rollouts())
+    assert sorted(rollout.rollout_id for rollout in rollouts) == sorted(ids)
+    assert {rollout.status for rollout in rollouts} == {"succeeded"}
+    statuses = Counter()
+    for rollout in rollouts:
+        attempts = list(await client.query_attempts(rollout.rollout_id))
+        statuses.update(attempt.status for attempt in attempts)
+        assert [attempt.status for attempt in attempts].count("succeeded") == 1
+        assert rollout.attempt.status == "succeeded" and rollout.attempt.attempt_id == attempts[-1].attempt_id
+        spans = list(await client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id))
+        assert [span.sequence_id for span in spans] == list(range(1, TURNS + 2))
+        assert [is_turn(span) for span in spans] == [True] * TURNS + [False] and is_result(spans[-1])
+        assert [TurnSpan.decode(span).turn for span in spans[:-1]] == list(range(TURNS))
+        assert {TurnSpan.decode(span).game_id for span in spans[:-1]} == {rollout.input["game"]}
+        of_all_attempts = list(await client.query_spans(rollout.rollout_id))
+        assert len({span.span_id for span in of_all_attempts}) == len(of_all_attempts)
+    return statuses
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+async def test_the_hub_is_away_in_mid_game(client, proxy, afar, swallowed):
+    """For seconds, of a patience of half a minute; the games go on meanwhile, and end before the hub is back."""
+    ids = await enqueue(client, 5)
+    play = Play()
+    play.gate.clear()
+    async with asyncio.timeout(60), working(Worker(afar, play, "w", games_at_once=4, heartbeat_seconds=0.2)):
+        await play.waiting.wait()
+        if swallowed:
+            proxy.unplug()
+        else:
+            await proxy.stop()
+        play.gate.set()
+        while play.playing:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2)
+        assert {rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)} & {"preparing", "running"}
+        if swallowed:
+            proxy.plug_in()
+        else:
+            await proxy.start()
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": 5}
+
+
+@pytest.mark.parametrize("kind", ["spans", "update_attempt", "other"])
+async def test_no_attempt_is_lost_with_an_answer(client, proxy, afar, kind):
+    ids = await enqueue(client, 12)
+    proxy.plan(kind, Fault)
+    async with asyncio.timeout(60), working(Worker(afar, Play(), "w", games_at_once=2, heartbeat_seconds=0.2)):
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": 12}
+    assert proxy.hit == {(kind, fault): 1 for fault in Fault}
+
+
+@BOTH_HUBS
+async def test_games_whose_handing_out_is_lost_are_played_after_their_time_out(client, proxy, afar):
+    lost = [fault for fault in Fault if fault not in (Fault.BAD_GATEWAY, Fault.NEVER_ARRIVES)]
+    ids = await enqueue(client, 10, unresponsive_seconds=2.0)
+    proxy.plan("dequeue", Fault)
+    async with asyncio.timeout(60), working(Worker(afar, Play(), "w", games_at_once=1, heartbeat_seconds=0.2)):
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": 10, "unresponsive": len(lost)}
+    assert proxy.hit == {("dequeue", fault): 1 for fault in Fault}
+
+
+async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
+    worker = Worker(afar, Play(), "w", idle_exit_seconds=1.5, heartbeat_seconds=0.2)
+    async with asyncio.timeout(60), working(worker):
+        while not worker.ready:
+            await asyncio.sleep(0.02)
+        await proxy.stop()
+        await asyncio.sleep(3)
+        await proxy.start()
+        (worker_seen,) = await client.query_workers()
+        while (await client.get_worker_by_id("w")).last_heartbeat_time == worker_seen.last_heartbeat_time:
+            await asyncio.sleep(0.02)
+        ids = await enqueue(client, 1)
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": 1}
+
+
+async def test_games_are_enqueued_once(client, proxy, afar):
+    """The stock hub knows no idempotency key: there a repeated request enqueues the games once more."""
+    ids = []
+    for fault in Fault:
+        proxy.plan("enqueue", [fault])
+        ids += await enqueue(afar, 3)
+    assert proxy.hit == {("enqueue", fault): 1 for fault in Fault}
+    async with asyncio.timeout(60), working(Worker(afar, Play(), "w", heartbeat_seconds=0.2)):
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": len(ids)}
+
+
+async def test_a_slow_hub_costs_time_only(client, proxy, afar):
+    ids = await enqueue(client, 4)
+    proxy.delay_seconds = ANSWER_SECONDS * 0.8
+    async with asyncio.timeout(60), working(Worker(afar, Play(), "w", games_at_once=3, heartbeat_seconds=0.2)):
+        await all_closed(client, ids)
+    assert await check_played_once(client, ids) == {"succeeded": 4}
+
+
+async def test_requests_that_time_out_after_being_applied(client, proxy, afar):
+    """For a while the hub takes longer for every answer than anybody waits."""
+    ids = await enqueue(client, 4, unresponsive_seconds=5.0)
+    play = Play()
+    play.gate.clear()
+    async with asyncio.timeout(90), working(Worker(afar, play, "w", games_at_once=2, heartbeat_seconds=0.2)):
+        await play.waiting.wait()
+        proxy.delay_seconds = ANSWER_SECONDS * 1.5
+        play.gate.set()
+        await asyncio.sleep(3)
+        proxy.delay_seconds = 0.0
+        await all_closed(client, ids)
+    statuses = await check_played_once(client, ids)
+    assert set(statuses) <= {"succeeded", "unresponsive"}
+
+
+@BOTH_HUBS
+async def test_a_runner_that_was_cut_off_too_long_leaves_its_games_to_another(client, proxy, afar):
+    """What it has left to say of them when it is back must not disturb the other's."""
+    ids = await enqueue(client, 3, unresponsive_seconds=1.0)
+    stuck, other = Play(), Play()
+    stuck.gate.clear()
+    other.gate.clear()
+    cut_off, another = (
+        Worker(afar, stuck, "cut off", max_games=3, heartbeat_seconds=0.2),
+        Worker(client, other, "other"),
+    )
+    async with asyncio.timeout(90), working(cut_off):
+        while stuck.playing < 3:
+            await asyncio.sleep(0.02)
+        await proxy.stop()
+        async with working(another):
+            while other.playing < 3:  # the watchdog gives them the games
+                await asyncio.sleep(0.05)
+                await client.query_rollouts()
+            stuck.gate.set()  # the one that is cut off plays them to their end
+            while stuck.playing:
+                await asyncio.sleep(0.02)
+            await proxy.start()
+            while cut_off.stats.failed + cut_off.stats.finished < 3:  # it is back, and has said what it had to say
+                await asyncio.sleep(0.05)
+            other.gate.set()
+            await all_closed(client, ids)
+    statuses = await check_played_once(client, ids)
+    assert statuses["succeeded"] == 3 and statuses.total() == 6
+    assert {rollout.attempt.worker_id for rollout in await client.query_rollouts()} == {"other"}
+
+
+async def test_faults_by_chance(client, proxy):
+    """A seventh of all requests suffers, of several runners' at once."""
+    await faults_by_chance(client, proxy, seed=1, games=40, share=1 / 7)
+
+
+async def faults_by_chance(client, proxy, seed, games, share):
+    ids = await enqueue(client, games, unresponsive_seconds=2.0)
+    clients = [PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=ANSWER_SECONDS) for _ in "abc"]
+    workers = [Worker(afar, Play(), f"w{n}", games_at_once=4, heartbeat_seconds=0.3) for n, afar in enumerate(clients)]
+    proxy.by_chance(seed, share)
+    try:
+        async with asyncio.timeout(250), working(*workers):
+            await all_closed(client, ids)
+            proxy.by_chance(seed, 0.0)
+        await check_played_once(client, ids)
+        assert {fault for _, fault in proxy.hit} == set(Fault) and proxy.hit.total() > games / 4
+    finally:
+        for each in clients:
+            await each.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@BOTH_HUBS
+async def test_the_hub_is_away_for_a_minute(client, proxy):
+    """In earnest: with the patience and the time-outs that a runner has."""
+    ids = await enqueue(client, 8, unresponsive_seconds=120.0, timeout_seconds=600.0)
+    afar = connect(proxy.url)
+    play = Play()
+    play.gate.clear()
+    try:
+        async with asyncio.timeout(200), working(Worker(afar, play, "w", games_at_once=8)):
+            while play.playing < 8:
+                await asyncio.sleep(0.05)
+            await proxy.stop()
+            await asyncio.sleep(30)
+            play.gate.set()
+            await asyncio.sleep(30)
+            await proxy.start()
+            await all_closed(client, ids)
+        assert await check_played_once(client, ids) == {"succeeded": 8}
+    finally:
+        await afar.close()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@BOTH_HUBS
+@pytest.mark.parametrize("seed", range(2, 5))
+async def test_faults_by_chance_for_long(client, proxy, seed):
+    await faults_by_chance(client, proxy, seed, games=300, share=1 / 5)
