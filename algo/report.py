@@ -85,7 +85,8 @@ def game_progress(title: str, games: int) -> Iterator[Any]:
 def game_metrics(played: PlayedGames) -> dict[str, float]:
     """Numbers about a step's games, for the log."""
     games = played.finished
-    seats = [seat for game in games for seat in game.result.seats]
+    # Of the policy: what opponents do badly is no news of it.
+    seats = [seat for game in games for seat in game.result.seats if seat.policy == TRAINED_POLICY]
     turns = sum(seat.turns for seat in seats)
     metrics = {
         "games/finished": float(len(games)),
@@ -95,8 +96,8 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
         "turns/per_game": fmean(game.result.turns for game in games),
         "turns/stored": float(played.turns_stored),
         "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
-        # Of the policy: what opponents do badly is no news of it.
-        "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats if seat.policy == TRAINED_POLICY)),
+        "turns/of_policy": float(turns),
+        "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
     }
     segments = [seat.segments for seat in seats if seat.turns]
     if segments:
@@ -240,7 +241,8 @@ class RunSummary:
     def as_dict(self, stopwatch: Stopwatch, policy_version: int) -> dict[str, Any]:
         """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
         games, turns = self._total("games/finished"), self._total("turns/played")
-        valid = sum(step["turns/valid_share"] * step["turns/played"] for step in self.steps)
+        of_policy = self._total("turns/of_policy")
+        valid = sum(step["turns/valid_share"] * step["turns/of_policy"] for step in self.steps)
         return {
             "steps": len(self.steps),
             "policy_version": policy_version,
@@ -251,7 +253,7 @@ class RunSummary:
                 "stored": int(self._total("turns/stored")),
                 "in_batch": int(self._total("turns/in_batch")),
                 "left_out": dict(self._left_out),
-                "valid_share": valid / turns if turns else None,
+                "valid_share": valid / of_policy if of_policy else None,
             },
             "reward_by_side": {side: [step.get(f"reward/{side}") for step in self.steps] for side in ("wolf", "good")},
             "tokens": {

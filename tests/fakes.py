@@ -71,7 +71,7 @@ class FakeVllm:
 
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
     model_folder: what it says it serves; context_tokens: the longest call that it takes.
-    fail_next: number of coming requests to answer with a server error.
+    fail_next: number of coming requests to answer with a server error, which says to ask again in retry_after_ms.
     gate: while cleared, requests wait.
     policy_version: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
@@ -86,6 +86,7 @@ class FakeVllm:
         self.policy_version: int | str | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
+        self.retry_after_ms: int | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -149,7 +150,8 @@ class FakeVllm:
         await self.gate.wait()
         if self.fail_next:
             self.fail_next -= 1
-            return web.json_response({"error": {"message": "fake failure"}}, status=500)
+            headers = {} if self.retry_after_ms is None else {"retry-after-ms": str(self.retry_after_ms)}
+            return web.json_response({"error": {"message": "fake failure"}}, status=500, headers=headers)
         prompt = body["prompt"]
         if len(prompt) + body["max_tokens"] > self.context_tokens:
             return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)

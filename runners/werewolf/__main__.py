@@ -76,6 +76,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="how long to wait for a hub that is away (default: %(default)g)",
     )
     parser.add_argument(
+        "--policy-patience",
+        type=float,
+        default=90.0,
+        metavar="SECONDS",
+        help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
+        "game.unresponsive_seconds (default: %(default)g)",
+    )
+    parser.add_argument(
         "--full-token-spans",
         action="store_true",
         help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
@@ -166,7 +174,7 @@ async def run(options: argparse.Namespace) -> int:
         logger.error("%s", error)
         return 2
     name = options.worker_id or unique_worker_name()
-    play = WerewolfPlay(client, options.tokenizer)
+    play = WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience)
     worker = Worker(
         client,
         play,

@@ -14,7 +14,7 @@ from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.policies import Policies
-from runners.werewolf.policy_model import TokenExactChatModel, seed_of
+from runners.werewolf.policy_model import POLICY_PATIENCE_SECONDS, TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.resources import PublishedResources
 from runners.werewolf.seating import who_plays
@@ -29,10 +29,11 @@ class WerewolfGames:
 
     tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
         this machine, and else the server's own tokenizer.
+    policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
     """
 
-    def __init__(self, tokenizer: Path | None = None):
-        self._policies = Policies(tokenizer)
+    def __init__(self, tokenizer: Path | None = None, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
+        self._policies = Policies(tokenizer, policy_patience_seconds)
         self._api_models = ApiModels()
         self._judges: dict[ChatEndpoint, Judge] = {}
 
@@ -83,14 +84,19 @@ class WerewolfGames:
 class WerewolfPlay:
     """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
-    tokenizer: see ``WerewolfGames``. resources_patience_seconds: how long missing resources are waited for.
+    tokenizer, policy_patience_seconds: see ``WerewolfGames``.
+    resources_patience_seconds: how long missing resources are waited for.
     """
 
     def __init__(
-        self, client: PatientStoreClient, tokenizer: Path | None = None, resources_patience_seconds: float = 60.0
+        self,
+        client: PatientStoreClient,
+        tokenizer: Path | None = None,
+        resources_patience_seconds: float = 60.0,
+        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
     ):
         self._resources = PublishedResources(client, resources_patience_seconds)
-        self._games = WerewolfGames(tokenizer)
+        self._games = WerewolfGames(tokenizer, policy_patience_seconds)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runners.errors import UnusableTokenizer
 from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.policy_model import PolicyServer, seed_of
+from runners.werewolf.policy_model import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
 from runners.werewolf.remote_tokenizer import remote_chat_tokens
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
@@ -23,10 +23,12 @@ class Policies:
 
     tokenizer: folder of the trained policy's tokenizer; None takes the folder that the policy's server names, if it is
         on this machine, and else the tokenizer of the server itself. A frozen policy's is always found that way.
+    patience_seconds: with servers that are away (``PolicyServer``).
     """
 
-    def __init__(self, tokenizer: Path | None = None):
+    def __init__(self, tokenizer: Path | None = None, patience_seconds: float = POLICY_PATIENCE_SECONDS):
         self._tokenizer = tokenizer
+        self._patience = patience_seconds
         self._connections: dict[tuple[str, str, str, Sampling], asyncio.Task[Served]] = {}
         self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
@@ -62,7 +64,7 @@ class Policies:
     async def _connect(
         self, run_name: str, endpoint: str, model: str, sampling: Sampling, tokenizer: Path | None
     ) -> Served:
-        server = PolicyServer(endpoint, model, sampling.temperature)
+        server = PolicyServer(endpoint, model, sampling.temperature, self._patience)
         try:
             tokens = await self._tokens_of(server, run_name, tokenizer, sampling.thinking)
         except BaseException:

@@ -27,7 +27,8 @@ POLICY_VERSION_HEADER = "x-policy-version"
 
 _REQUEST_TIMEOUT_SECONDS = 300.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
-_RETRIES = 4  # with the client's own exponential back-off and jitter: rides out about 10 s
+POLICY_PATIENCE_SECONDS = 10.0
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 8.0  # the openai package's exponential back-off
 
 
 class ContextFull(Exception):
@@ -71,9 +72,13 @@ class PolicyServer:
 
     stop_token_ids: tokens that end a reply, beside the model's own end of text: a base model's is not the one with
         which its chat template ends a turn.
+    patience_seconds: how long about a server is asked again that refuses connections or answers with an error of its
+        own: one that has died is started again by the algorithm, and the game goes on where it was.
     """
 
-    def __init__(self, endpoint: str, model: str, temperature: float):
+    def __init__(
+        self, endpoint: str, model: str, temperature: float, patience_seconds: float = POLICY_PATIENCE_SECONDS
+    ):
         self.endpoint = endpoint
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
@@ -85,7 +90,7 @@ class PolicyServer:
         self._client = AsyncOpenAI(
             base_url=endpoint,
             api_key="none",
-            max_retries=_RETRIES,
+            max_retries=_retries_within(patience_seconds),
             timeout=httpx.Timeout(_REQUEST_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS),
             http_client=http_client,
         )
@@ -201,6 +206,15 @@ class PolicyServer:
                 f"the server at {self.endpoint} gives its policy's version as {version!r}, which is no number"
             )
         return Completion(tuple(token_ids), tuple(logprobs), finish_reason, None if version is None else int(version))
+
+
+def _retries_within(seconds: float) -> int:
+    """How often a request can be repeated within this time, pauses alone counted."""
+    retries, pause, paused = 0, _FIRST_RETRY_SECONDS, 0.0
+    while paused + pause <= seconds:
+        retries, paused = retries + 1, paused + pause
+        pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
+    return retries
 
 
 class TokenExactChatModel(ChatModelBase):

@@ -96,7 +96,7 @@ def test_the_time_that_neither_vllm_nor_verl_had():
 def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     def step(games):
         names = ("games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained_sequences")
-        others = ("tokens/trained", "tokens/sampled_and_trained", "turns/valid_share")
+        others = ("tokens/trained", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
         return {"games/finished": games, **dict.fromkeys((*names, *others), 1.0)}
 
     stopwatch = Stopwatch()

@@ -126,3 +126,17 @@ async def test_the_models_folder_is_what_the_server_names(vllm):
     assert await PolicyServer(vllm.endpoint, "policy", 1.0).context_tokens() == vllm.context_tokens
     with pytest.raises(PolicyUnavailable, match="serves policy, not 'other'"):
         await PolicyServer(vllm.endpoint, "other", 1.0).model_folder()
+
+
+async def test_a_server_that_is_started_again_is_waited_for(vllm):
+    """Its refusals say how soon to ask again, so that only their number is left of the patience."""
+    patient = PolicyServer(vllm.endpoint, "policy", temperature=1.0, patience_seconds=60)
+    impatient = PolicyServer(vllm.endpoint, "policy", temperature=1.0, patience_seconds=10)
+    vllm.retry_after_ms = 1
+    vllm.fail_next = 8
+    assert (await patient.complete([1, 2], 4, seed=1)).token_ids
+    vllm.fail_next = 8
+    with pytest.raises(PolicyUnavailable, match="Is vLLM running"):
+        await impatient.complete([1, 2], 4, seed=1)
+    for server in (patient, impatient):
+        await server.close()

@@ -35,7 +35,7 @@ async def vllms(tiny_tokenizer, tiny_model):
 
 @pytest.fixture
 async def games():
-    games = WerewolfGames()
+    games = WerewolfGames(policy_patience_seconds=0)
     yield games
     await games.close()
 
@@ -72,8 +72,7 @@ async def test_each_seat_stays_with_one_server_and_all_servers_are_used(vllms, g
     assert set(at) == {0, 1}
 
 
-async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_there(vllms, games, monkeypatch):
-    monkeypatch.setattr(policy_model, "_RETRIES", 0)
+async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_there(vllms, games):
     alive, gone = vllms
     there = resources(alive.endpoint, gone.endpoint)
     by_seats = {
@@ -87,8 +86,7 @@ async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_the
     assert len(turns) == len(alive.exchanges) - asked > 0
 
 
-async def test_a_server_that_dies_in_mid_game_ends_it_and_is_named(vllms, games, monkeypatch):
-    monkeypatch.setattr(policy_model, "_RETRIES", 0)
+async def test_a_server_that_dies_in_mid_game_ends_it_and_is_named(vllms, games):
     first, second = vllms
     answer = second.answer
 
@@ -214,9 +212,8 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
     assert all(each == sampling[0] for each in sampling) and sampling[0]["temperature"] == there.sampling.temperature
 
 
-async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, games, monkeypatch):
+async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, games):
     """Shares are drawn for each deal; who sits elsewhere may be down."""
-    monkeypatch.setattr(policy_model, "_RETRIES", 0)
     gone = FrozenPolicy(endpoint=f"http://127.0.0.1:{free_port()}/v1", model="policy")
     there = resources(vllms[0].endpoint, frozen={"old": gone})
     rule = {"side": "good", "players": {"old": 1, "scripted": 1}, "together": True}
