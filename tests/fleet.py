@@ -42,11 +42,11 @@ class Kept:
         self._process: BaseProcess | None = None
 
     async def keep(self) -> None:
-        """Return when it has ended by itself with status 0; any other end but SIGKILL is an AssertionError."""
+        """Return when it has ended by itself or was interrupted; any other end but SIGKILL is an AssertionError."""
         while True:
             self._process = self._start()
             await exit_of(self._process)
-            if self._process.exitcode == 0:
+            if self._process.exitcode in (0, -signal.SIGTERM):  # the latter: before it was ready to end in order
                 return
             assert self._process.exitcode == -signal.SIGKILL, f"{self.name} ended with {self._process.exitcode}"
             self.deaths += 1

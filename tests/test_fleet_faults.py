@@ -15,6 +15,8 @@ from configs.schema import GameConfig
 from store.client import connect
 from store.spans import is_result
 
+pytestmark = pytest.mark.timeout(900)
+
 BATCHES, SEED = 10, 5
 # The policy plays the wolf of five, whose calls take a moment each; the others are scripted and answer at once.
 GAME = GameConfig(
@@ -85,19 +87,22 @@ class Fleet:
             keeping = [group.create_task(kept.keep()) for kept in self.runners]
             training = group.create_task(self.algorithm.keep())
             for number in range(KILLS):
-                await self._calls(self.chance.randint(*CALLS_BETWEEN_KILLS), training)
+                for _ in range(self.chance.randint(*CALLS_BETWEEN_KILLS)):
+                    assert await self._next_call(training), f"the games were over after {number} kills"
                 await self._kill(number, self.chance.choice(victims))
-            async with asyncio.timeout(STALLED_SECONDS):
-                await asyncio.shield(training)
+            while await self._next_call(training):
+                pass
             for kept in self.runners:
                 kept.interrupt()
             await asyncio.wait(keeping)
 
-    async def _calls(self, count, training):
-        for _ in range(count):
-            assert not training.done(), f"the games were over after {self.killed.total()} kills"
-            async with asyncio.timeout(STALLED_SECONDS):
-                await self.policy.calls.acquire()
+    async def _next_call(self, training):
+        """Whether the policy was called again, before the algorithm had read all games."""
+        call = asyncio.create_task(self.policy.calls.acquire())
+        done, _ = await asyncio.wait([call, training], timeout=STALLED_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        call.cancel()
+        assert done, f"nothing happened for {STALLED_SECONDS:.0f} s; see the logs in {self.folder}"
+        return not training.done()
 
     async def _kill(self, number, kind):
         if kind == "hub":
@@ -157,7 +162,6 @@ async def test_runners_and_the_algorithm_may_die_at_the_stock_hub(tmp_path, tiny
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("hub", "victims"), [(HubProcess, ANY_PROCESS), (StockHub, ALL_BUT_THE_HUB)])
 async def test_other_seeds(tmp_path, tiny_model, tiny_tokenizer, seed, hub, victims):

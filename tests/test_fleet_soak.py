@@ -1,4 +1,6 @@
-"""20,000 games through a hub that archives (`pytest -m soak -s`, about half an hour): memory and file stay bounded."""
+"""20,000 games of real runners through a hub that archives: memory and file stay bounded (`pytest -m soak -s`).
+
+A game stores one span here, its result; ``store/test_soak.py`` has fewer games of many spans."""
 
 import asyncio
 import gzip
@@ -11,13 +13,11 @@ from pathlib import Path
 import hub_process
 import psutil
 import pytest
-from bench.recorded import play_scripted
-from fleet import RUN, alive
+from fleet import RUN, alive, runner
 
 from algo.games import Games
 from algo.tasks import step_tasks
 from configs.schema import GameConfig
-from runners.worker import Worker
 from store.client import connect
 from store.hub import HubSettings, run
 from store.retention import RetentionRule
@@ -33,6 +33,15 @@ RULE = RetentionRule(keep_games=1000, youngest_seconds=120)
 MB = 1e6
 
 
+def tasks_of(step: int) -> list[GameTask]:
+    """A step's games, all seats played by scripted players, so that no model is needed and a game takes no time."""
+    seating = {"wolf": "scripted", "good": "scripted"}
+    return [
+        GameTask.model_validate({**task.model_dump(), "seating": seating, "trainable": frozenset()})
+        for task in step_tasks(GAME, RUN, 1, step)
+    ]
+
+
 class ArchivingHub(hub_process.HubProcess):
     """A hub that archives finished games sooner than an hour after their end, as `--keep-games` would."""
 
@@ -46,19 +55,6 @@ class ArchivingHub(hub_process.HubProcess):
 def _hub(log: Path, settings: HubSettings) -> None:
     hub_process.say_to(log)
     asyncio.run(run(settings))
-
-
-def _runner(log: Path, url: str, model_folder: Path, name: str) -> None:
-    """The real worker and table; scripted players decide, in the tokens of a policy."""
-    hub_process.say_to(log)
-
-    async def play(rollout, on_turn):
-        return await play_scripted(GameTask.decode(rollout.input), model_folder, on_turn)
-
-    async def work() -> None:
-        await Worker(connect(url), play, name, games_at_once=GAMES_AT_ONCE).run()
-
-    asyncio.run(work())
 
 
 @dataclass
@@ -83,24 +79,24 @@ class Watched:
         self.private.append(self.process.memory_full_info().uss)
 
 
-async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path, tiny_model):
+async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path):
     hub = ArchivingHub(tmp_path)
     await hub.start()
     runners = [
-        hub_process.fork(_runner, tmp_path / f"runner-{n}.log", hub.url, tiny_model, f"runner-{n}")
+        runner(tmp_path / f"runner-{n}.log", "--store", hub.url, "--n", str(GAMES_AT_ONCE), "--log-level", "WARNING")
         for n in range(RUNNERS)
     ]
     try:
         watched = [
             Watched.of("hub", hub.process.pid),
-            *(Watched.of(f"runner {n}", runner.pid) for n, runner in enumerate(runners)),
+            *(Watched.of(f"runner {n}", process.pid) for n, process in enumerate(runners)),
             Watched.of("algorithm"),
         ]
         file_bytes = await play_all(hub, watched)
         await check_all_are_there_once(hub, tmp_path)
     finally:
-        for runner in runners:
-            runner.kill()
+        for process in runners:
+            process.kill()
         hub.kill()
     for what, sizes in (*((each.name, each.private) for each in watched), ("database", file_bytes)):
         # The first fifth fills the database up to what stays, and every cache.
@@ -115,7 +111,7 @@ async def play_all(hub: ArchivingHub, watched: list[Watched]) -> list[int]:
 
     async def play(step: int) -> None:
         async with at_once:
-            tasks = step_tasks(GAME, RUN, 1, step)
+            tasks = tasks_of(step)
             resources = PolicyResources(
                 run_name=RUN, version=step, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             )
@@ -156,6 +152,6 @@ async def check_all_are_there_once(hub: ArchivingHub, folder: Path) -> None:
                 rollout = json.loads(line)["rollout"]
                 assert rollout["status"] == "succeeded"
                 archived.add(rollout["metadata"]["game_id"])
-    expected = {task.game_id for step in range(STEPS) for task in step_tasks(GAME, RUN, 1, step)}
+    expected = {task.game_id for step in range(STEPS) for task in tasks_of(step)}
     assert len(expected) == GAMES and games.keys() | archived == expected
     assert max(games.values()) == 1 and archived
