@@ -60,6 +60,8 @@ def _serve(arguments: Sequence[str]) -> None:
         parser.error("--n-workers works with --backend mongo only: the others have one process")
     if (options.certificate is None) != (options.key is None):
         parser.error("--certificate and --key go together")
+    if options.n_workers > 1 and options.certificate is not None:
+        parser.error("--certificate works with one process only: put a proxy with TLS before --n-workers")
     if _retention(options) is not None and options.backend != "sqlite":
         parser.error("--keep-games and --keep-days work with --backend sqlite only")
 

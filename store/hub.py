@@ -19,6 +19,7 @@ from agentlightning import InMemoryLightningStore, LightningStore, LightningStor
 from agentlightning.utils.metrics import MetricsBackend
 
 from store.errors import OneLineError, UnknownId
+from store.mongo import open_mongo_store, passing_errors
 from store.retention import RetentionRule, archive, default_folder
 from store.sqlite.database import Database, as_its_only_hub
 from store.sqlite.lightning_store import SqliteLightningStore
@@ -125,13 +126,14 @@ class Hub(LightningStoreServer):
 
 async def watch(store: LightningStore) -> None:
     """Have overdue attempts noticed every second, without anybody's call. Never returns."""
+    passing = (sqlite3.OperationalError, *passing_errors())  # such as a full disk: requests fail for it, too, and tell
     while True:
         try:
             if isinstance(store, SqliteLightningStore):
                 await store.close_overdue()
             else:
                 await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock stores look at every call
-        except sqlite3.OperationalError as error:  # such as a full disk: requests fail for it, too, and tell
+        except passing as error:
             logger.error("the watchdog cannot write the database: %s; trying again", error)
         await asyncio.sleep(_WATCHDOG_SECONDS)
 
@@ -158,7 +160,7 @@ async def tidy_up(settings: HubSettings) -> None:
 
 
 async def run(settings: HubSettings) -> None:
-    """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
+    """Run a hub until SIGINT or SIGTERM. Raises CannotServe, DatabaseUnusable or MongoUnusable."""
     if settings.n_workers > 1:  # such a hub binds its port in each of its processes
         async with _open_store(settings) as store:
             await Hub(store, settings, settings.port).run_forever()
@@ -190,17 +192,8 @@ async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
             logger.warning("backend memory: everything is forgotten when the hub stops")
             yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
         case "mongo":
-            try:
-                from agentlightning.store.mongo import MongoLightningStore
-            except ImportError as error:
-                raise CannotServe(f"backend mongo needs a package: pip install pymongo ({error})") from error
-            store = MongoLightningStore(
-                mongo_uri=settings.mongo_uri, partition_id=settings.mongo_partition, tracker=settings.tracker
-            )
-            try:
+            async with open_mongo_store(settings.mongo_uri, settings.mongo_partition, settings.tracker) as store:
                 yield store
-            finally:
-                await store.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

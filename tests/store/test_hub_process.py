@@ -253,7 +253,10 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
         (["--certificate", "/nonexistent"], "error: --certificate and --key go together"),
         (["--certificate", "/nonexistent", "--key", "/nonexistent"], "cannot use the certificate /nonexistent"),
         (["--n-workers", "2"], "error: --n-workers works with --backend mongo only"),
-        (["--backend", "mongo"], "backend mongo needs a package: pip install pymongo"),
+        (
+            ["--backend", "mongo", "--n-workers", "2", "--certificate", "/nonexistent", "--key", "/nonexistent"],
+            "error: --certificate works with one process only",
+        ),
         (["--max-request-mb", "-1"], "error: argument --max-request-mb: '-1' is not a positive number"),
     ],
 )
