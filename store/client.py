@@ -31,7 +31,8 @@ AttemptKey = tuple[str, str]
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _RETRY_DELAYS = (0.2, 1.0, 2.0)
-_NOT_THE_HUB = (408, 429, 502, 503, 504)
+_TOO_MANY_REQUESTS = 429
+_NOT_THE_HUB = (408, _TOO_MANY_REQUESTS, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
 _SPANS_PER_REQUEST = 200
 _NANOSECONDS = 1_000_000_000
@@ -80,11 +81,13 @@ class PatientStoreClient(LightningStoreClient):
         self._token = read_token() if token is None else check_token(token, "the hub's token")
 
     async def _request_json(self, method: str, path: str, *, json: Any | None = None, params: Any | None = None) -> Any:
-        """Also asks again after an answer that broke off halfway, which the stock client gives up on."""
+        """Also asks again where the stock client gives up: an answer broke off, or a gateway has too many requests."""
         for delay in _RETRY_DELAYS:
             try:
                 return await super()._request_json(method, path, json=json, params=params)
-            except aiohttp.ClientPayloadError:
+            except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
+                if isinstance(error, aiohttp.ClientResponseError) and error.status != _TOO_MANY_REQUESTS:
+                    raise
                 await self.wait_until_reachable()
                 await asyncio.sleep(delay)
         return await super()._request_json(method, path, json=json, params=params)

@@ -14,8 +14,9 @@ _OF_THIS_HOP = ("host", "connection", "keep-alive", "transfer-encoding", "conten
 
 
 class Fault(Enum):
-    """What happens to a request. In all but the first two the hub has applied it."""
+    """What happens to a request. In all but the first three the hub has applied it."""
 
+    TOO_MANY_REQUESTS = "a gateway in between takes no more requests for the moment"
     BAD_GATEWAY = "a gateway in between says that it cannot reach the hub"
     NEVER_ARRIVES = "the connection breaks before the hub has the request"
     ANSWER_LOST = "the connection breaks instead of an answer"
@@ -119,8 +120,9 @@ class FaultProxy:
         await self._plugged.wait()
         if fault is Fault.NEVER_ARRIVES:
             return self._break_off(request)
-        if fault is Fault.BAD_GATEWAY:
-            return web.Response(status=502, text="<h1>502 Bad Gateway</h1>", content_type="text/html")
+        if fault in (Fault.TOO_MANY_REQUESTS, Fault.BAD_GATEWAY):
+            status = 429 if fault is Fault.TOO_MANY_REQUESTS else 502
+            return web.Response(status=status, text="<h1>Try again</h1>", content_type="text/html")
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _OF_THIS_HOP}
         async with self._session.request(
             request.method, f"{self._target}{request.path_qs}", data=body or None, headers=headers
