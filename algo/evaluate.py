@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -177,32 +178,37 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation as tables."""
     found = evaluation.statistics()
-    rates = Table(title=f"Win rate of {evaluation.player}, with 95 % intervals", title_justify="left")
-    for column in ("against", "as the wolves", "as the good side", "both sides"):
-        rates.add_column(column, justify="left" if column == "against" else "right")
-    for column in ("games", "draws", "not finished", "rating"):
+    rates = _table(f"Win rate of {evaluation.player}, with 95 % intervals", "against", "as wolves", "as good", "both")
+    for column in ("games", "draws", "not finished"):
         rates.add_column(column, justify="right")
     for opponent, against in found.by_opponent.items():
-        both, rating = against.both_sides, evaluation.ratings.get(opponent)
-        rates.add_row(
-            opponent,
-            *(estimate_text(against.by_side[side].win_rate) for side in SIDES),
-            estimate_text(both.win_rate),
-            *map(str, (both.games, both.draws, against.not_finished)),
-            "-" if rating is None else f"{rating.mu:.1f} ± {rating.mu - rating.low:.1f}",
-        )
+        scores = (*(against.by_side[side] for side in SIDES), against.both_sides)
+        counts = (against.both_sides.games, against.both_sides.draws, against.not_finished)
+        rates.add_row(opponent, *(estimate_text(score.win_rate) for score in scores), *map(str, counts))
     console.print(rates)
-    conduct, own = found.conduct, evaluation.ratings.get(evaluation.player)
-    overview = Table(show_header=False)
-    overview.add_row("rating", "-" if own is None else f"{own.mu:.1f} ± {own.mu - own.low:.1f}")
+    conduct = found.conduct
+    overview = _table(f"Conduct of {evaluation.player}", "", "")
+    overview.show_header = False
     overview.add_row("replies that could not be used", estimate_text(conduct.invalid_replies))
     overview.add_row("decisions taken by default", str(conduct.defaulted_decisions))
     overview.add_row("games with an identity leak", estimate_text(conduct.games_with_leak))
-    overview.add_row("days a game", "-" if conduct.days is None else f"{conduct.days:.1f}")
-    overview.add_row("replies a game", "-" if conduct.turns_per_game is None else f"{conduct.turns_per_game:.1f}")
+    overview.add_row("days a game", "–" if conduct.days is None else f"{conduct.days:.1f}")
+    overview.add_row("replies a game", "–" if conduct.turns_per_game is None else f"{conduct.turns_per_game:.1f}")
     console.print(overview)
+    ratings = _table("Ratings, with 95 % intervals", "player", "rating", "interval", "games")
+    for name, rating in evaluation.ratings.items():
+        ratings.add_row(name, f"{rating.mu:.1f}", f"{rating.low:.1f} to {rating.high:.1f}", str(rating.games))
+    console.print(ratings)
     for reason, games in evaluation.failures.items():
         console.print(f"{games} games failed: {reason}", style="red", markup=False, highlight=False)
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    table.add_column(first)
+    for column in others:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
 
 
 def file_of(run_dir: Path, label: str) -> Path:

@@ -222,8 +222,9 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, 
 def test_tables_show_what_was_found_and_what_was_not(capsys):
     evaluation = make_evaluation(opponents=("scripted", "random"), failures={"CannotPlay: [red]no[/]": 1})
     (evaluation,) = with_ratings([evaluation.model_copy(update={"games": evaluation.against("scripted")})])
-    show_evaluation(evaluation, Console(width=140))
+    show_evaluation(evaluation, Console(width=80))
     shown = capsys.readouterr().out
     assert "50 % (9–91)" in shown and "CannotPlay: [red]no[/]" in shown
     (random,) = (line for line in shown.splitlines() if "random" in line)
-    assert random.count("–") == 3 and " 4 " in random
+    assert random.split() == ["random", "–", "–", "–", "0", "0", "4"]
+    assert "policy@5" in shown and all(len(line) <= 80 for line in shown.splitlines())
