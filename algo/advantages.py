@@ -25,7 +25,8 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import compress
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def seat_advantages(
     """
     estimator = config.estimator
     check_estimator(estimator)
-    if needs_values(estimator) and values is None:
+    if needs_values(estimator) and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
     if estimator == ROLE_BASELINE and role_baselines is None:
         raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
@@ -144,30 +145,27 @@ def seat_advantages(
         found = _estimate([rows[number] for number in heard], [compared[number].baseline for number in heard], config)
         for number, (advantage, value) in zip(heard, found, strict=True):
             advantages[number], returns[number] = advantage, value
-    for row, comparison, advantage in zip(rows, compared, advantages, strict=True):
+    for number, (row, comparison) in enumerate(zip(rows, compared, strict=True)):
         if comparison.by_turn:
-            advantage += (row.rewards_of_turns() - comparison.turn_mean) / comparison.deviation * row.in_a_turn()
+            extra = (row.rewards_of_turns() - comparison.turn_mean) / comparison.deviation
+            advantages[number] = advantages[number] + extra * row.in_a_turn()
 
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
-    tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
-    informative_rows = [
-        pair for pair, told in zip(zip(rows, advantages, strict=True), informative, strict=True) if told
-    ]
-    rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     metrics |= {
         "advantage/groups": len(groups),
         "advantage/groups_of_one_game": len(one_game),
         "advantage/groups_of_equal_rewards": len(equal_rewards - one_game),
         "advantage/seats": len(rows),
         "advantage/seats_without_information": informative.count(False),
-        "advantage/reward_mean": rewards.mean().item() if rows else 0.0,
-        "advantage/reward_std": rewards.std(correction=0).item() if rows else 0.0,
     }
+    tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
     return SeatAdvantages(
         per_token=spread_over_tokens(trajectories, rows, advantages),
         informative=tuple(tells[number] for number in range(len(trajectories))),
         returns=spread_over_tokens(trajectories, rows, returns) if needs_values(estimator) else None,
-        metrics={name: float(value) for name, value in metrics.items()} | _advantages_by_side(informative_rows),
+        metrics={name: float(value) for name, value in metrics.items()}
+        | _reward_metrics(rows)
+        | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
     )
 
 
@@ -302,10 +300,18 @@ def _estimate(
     ]
 
 
-def _advantages_by_side(rows: Sequence[tuple[SeatRow, torch.Tensor]]) -> dict[str, float]:
+def _reward_metrics(rows: Sequence[SeatRow]) -> dict[str, float]:
+    rewards = [row.reward for row in rows]
+    return {
+        "advantage/reward_mean": fmean(rewards) if rows else 0.0,
+        "advantage/reward_std": pstdev(rewards) if rows else 0.0,
+    }
+
+
+def _advantage_metrics(rows: Sequence[SeatRow], advantages: Sequence[torch.Tensor]) -> dict[str, float]:
     metrics: dict[str, float] = {}
-    for side in sorted({row.side for row, _ in rows}):
-        found = torch.cat([advantage for row, advantage in rows if row.side == side])
+    for side in sorted({row.side for row in rows}):
+        found = torch.cat([advantage for row, advantage in zip(rows, advantages, strict=True) if row.side == side])
         metrics[f"advantage/{side}/mean"] = found.mean().item()
         metrics[f"advantage/{side}/std"] = found.std(correction=0).item()
         metrics[f"advantage/{side}/abs_max"] = found.abs().max().item()

@@ -127,6 +127,7 @@ def test_nothing_but_silent_groups_and_nothing_at_all():
     result = seat_advantages([seat("a", 1.0)], AdvantageConfig())
     assert not result.per_token[0].any() and result.informative == (False,)
     assert seat_advantages([], AdvantageConfig()).per_token == []
+    assert seat_advantages([], AdvantageConfig(estimator="gae")).returns == []
 
 
 @pytest.mark.parametrize("name", sorted(set(ADV_ESTIMATOR_REGISTRY) - OTHERS))
