@@ -43,13 +43,14 @@ async def score_probe(
 ) -> tuple[list[float], float]:
     """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
 
+    Every server in service is asked; the difference is the worst of them, the log-probs are the first one's.
     probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
     Raises WeightsNotServed beyond ``serving.logprob_tolerance``.
     """
-    served = await serving.score(probe)
+    served = await serving.scores(probe)
     difference = (torch.tensor(served) - trainer_logprobs[1:]).abs().max().item()
     check_agreement(config, difference, "log-probs of a probe sequence")
-    return served, difference
+    return served[0], difference
 
 
 def check_agreement(config: Config, difference: float, what: str) -> None:

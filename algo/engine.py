@@ -186,6 +186,15 @@ class Engine:
         )
         _complete(partial_directory, directory)
 
+    def send_weights(self, servers: list[tuple[str, int]]) -> None:
+        """Give the present policy, in ``model.dtype``, to vLLM servers from GPU to GPU (``serving.weight_transfer``).
+
+        servers: base URL and number of starts of each; none may take requests meanwhile. Needs GPUs, and has not been
+        run on any yet.
+        """
+        backend, dtype = self._config.serving.weight_transfer, self._model.dtype
+        self._call(lambda: self._ranks.send_weights(backend, dtype, servers))
+
     def close(self) -> None:
         """Stop the workers, and Ray if this engine started it. Closing twice is harmless."""
         self._workers = None

@@ -13,6 +13,7 @@ from verl.utils.tracking import Tracking
 
 from algo.advantages import check_estimator, needs_groups
 from algo.engine import Engine
+from algo.frozen_serving import open_frozen
 from algo.run_folder import OpenedRun
 from algo.serving import Serving
 from algo.verl_configs import check_engine
@@ -73,7 +74,9 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     """
     config = opened.config
     trainer = TrainerThread()
-    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line)))
+    # Runners of games that are in flight may ask before the weights of a resumed run are served.
+    weights_follow = opened.checkpoint is not None
+    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line), weights_follow))
     engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -27,6 +27,9 @@ from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo import platform_cpu
 from algo.verl_configs import PartConfigs
+
+if TYPE_CHECKING:
+    from algo.weight_sender import WeightSender
 
 ENDS_UPDATE = "ends_update"
 """Key of a mini-batch: whether it is the last of its update, after which the learning rate moves on."""
@@ -64,7 +67,7 @@ class TrainingRank(Worker):
             # Imported late: verl looks for the platform when its engines are imported.
             from algo.value_engine import register_value_engine
 
-            register_value_engine(get_device_name())
+            register_value_engine()
         self._policy = _start(parts.policy)
         _check_adapters(self._policy.engine.module)
         self._policy.set_loss_fn(partial(ppo_loss, config=actor))
@@ -72,6 +75,7 @@ class TrainingRank(Worker):
         self._critic = None if parts.critic is None else _start(parts.critic)
         if self._critic is not None:
             self._critic.set_loss_fn(partial(value_loss, config=critic))
+        self._sender: WeightSender | None = None
         engine = self._policy.engine
         self._register_dispatch_collect_info(
             mesh_name=_MESH, dp_rank=engine.get_data_parallel_rank(), is_collect=engine.is_mp_src_rank_with_outputs()
@@ -148,6 +152,17 @@ class TrainingRank(Worker):
         if (Path(source) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(source).save_pretrained(directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
+        """Give the policy's weights to vLLM servers, from GPU to GPU; see ``algo.weight_sender``."""
+        if self._sender is None:
+            # Imported late: only these transfers need vLLM in the trainer's processes.
+            from algo.weight_sender import PolicySource, WeightSender
+
+            device = torch.device(get_device_name(), get_device_id())
+            self._sender = WeightSender(backend, self.rank, PolicySource(self.whole_weights, _DTYPES[dtype], device))
+        self._sender.send(servers)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The policy's weights by their Hugging Face names, one gathered tensor at a time, adapters merged in.

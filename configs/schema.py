@@ -13,7 +13,7 @@ from configs.game import GameConfig
 from configs.opponents import INITIAL_POLICY, EndpointConfig, check_player_names, unknown_player
 from configs.rewards import RewardConfig
 from configs.section import Section
-from configs.serving import FrozenPolicyConfig, ServingConfig
+from configs.serving import FrozenPolicyConfig, ServingConfig, is_loopback
 from configs.training import (
     AdvantageConfig,
     CriticConfig,
@@ -186,9 +186,24 @@ class Config(Section):
             ):
                 if value != only:
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")
-        if self.serving.weight_transfer == "ipc" and not self.serving.share_gpus:
-            raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: IPC does not leave a GPU")
+        self._check_weight_transfer()
         return self
+
+    def _check_weight_transfer(self) -> None:
+        way, serving = self.serving.weight_transfer, self.serving
+        if way == "nccl" and serving.share_gpus:
+            raise ValueError(
+                "serving.weight_transfer=nccl does not go with serving.share_gpus: NCCL does not connect two processes "
+                "on one GPU; use ipc or folder"
+            )
+        if way == "ipc":
+            if not serving.share_gpus:
+                raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: IPC does not leave a GPU")
+            if self.training.nodes > 1 or not all(map(is_loopback, serving.urls)):
+                raise ValueError(
+                    "serving.weight_transfer=ipc stays on one machine: set training.nodes to 1 and serving.urls to "
+                    "loopback addresses, or use folder"
+                )
 
     @property
     def logprob_tolerance(self) -> float:

@@ -77,13 +77,14 @@ def test_a_probe_is_bounded_and_counts_every_token_but_the_first():
     assert len(probe.token_ids) == PROBE_TOKENS and sum(probe.loss_mask) == PROBE_TOKENS - 1
 
 
-async def test_a_server_with_other_weights_is_noticed():
+async def test_one_server_with_other_weights_is_noticed():
     class FakeServing:
-        async def score(self, token_ids):
-            return [-1.0, -2.0, -3.0]
+        async def scores(self, token_ids):
+            return [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0 + off]]
 
-    probe = PLAYED.token_ids
+    probe, off = PLAYED.token_ids, 0.0005
     served, difference = await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
-    assert (served, difference) == ([-1.0, -2.0, -3.0], 0.0)
+    assert served == [-1.0, -2.0, -3.0] and difference == pytest.approx(off, abs=1e-6)
+    off = 0.1
     with pytest.raises(WeightsNotServed, match="probe"):
-        await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.1]))
+        await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))

@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 import torch
-from aiohttp import web
-from aiohttp.test_utils import TestServer
+from conftest import free_port
+from fake_vllm import FakeVllm, serving_config
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -23,13 +24,6 @@ from algo.serving import Serving, ServingDied, ServingError
 from algo.tiny_model import build_tiny_model
 from algo.vllm_launch import vllm_command, vllm_environment
 from algo.weight_files import check_same_tensors
-from configs.schema import Config
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
@@ -39,69 +33,15 @@ def other_model(tmp_path_factory):
 
 @pytest.fixture
 def configure(tmp_path, tiny_model):
-    def build(**serving):
-        return Config.model_validate(
-            {
-                "run": {"name": "test", "dir": tmp_path},
-                "model": {"path": tiny_model},
-                "game": {"context_tokens": 2048},
-                "serving": {"port": free_port(), **serving},
-            }
-        )
-
-    return build
-
-
-PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/resume"]
-
-
-class FakeVllm:
-    """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order."""
-
-    def __init__(self):
-        self.models = [{"id": "policy", "max_model_len": 4096}]
-        self.dev_mode = True
-        self.paused = False
-        self.health = 200
-        self.reload_answer = web.json_response({"results": [None]})
-        self.reset_answer = {"success": True}
-        self.masked_logprob = 0.0
-        self.calls = []
-
-    async def answer(self, request):
-        path = request.path
-        if path == "/health":
-            return web.Response(status=self.health)
-        if path == "/v1/models":
-            return web.json_response({"data": self.models})
-        if path != "/v1/completions" and not self.dev_mode:
-            return web.Response(status=404)
-        if path == "/is_paused":
-            return web.json_response({"is_paused": self.paused})
-        if request.method != "POST":
-            return web.Response(status=405)
-        self.calls.append(request.path_qs)
-        if path == "/collective_rpc":
-            self.reload_body = await request.json()
-            return self.reload_answer
-        if path == "/reset_prefix_cache":
-            return web.json_response(self.reset_answer)
-        if path == "/v1/completions":
-            prompt = (await request.json())["prompt"]
-            entries = [None, *({str(token): {"logprob": -float(token)}} for token in prompt[1:])]
-            choice = {"prompt_logprobs": entries, "logprobs": {"token_logprobs": [self.masked_logprob]}}
-            return web.json_response({"choices": [choice]})
-        return web.json_response({"status": path})
+    return partial(serving_config, tmp_path, tiny_model)
 
 
 @pytest.fixture
 async def fake(configure):
     fake = FakeVllm()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", fake.answer)
-    async with TestServer(app) as server:
-        fake.config = configure(mode="attach", urls=(str(server.make_url("/")),))
-        yield fake
+    fake.config = configure(mode="attach", urls=(await fake.start(),))
+    yield fake
+    await fake.stop()
 
 
 # Attaching
@@ -130,6 +70,7 @@ async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
         ({"models": [{"id": "policy", "max_model_len": 100}]}, "takes 100 tokens.*max-model-len"),
         ({"dev_mode": False}, "VLLM_SERVER_DEV_MODE=1"),
         ({"masked_logprob": -3.0}, "--logprobs-mode processed_logprobs"),
+        ({"token_ids": None}, "does not return token ids"),
         ({"health": 503}, "GET .*/health answered 503"),
     ],
 )
@@ -151,9 +92,15 @@ async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
         assert fake.calls == []
 
 
-async def test_an_attached_server_that_stops_answering_is_dead(fake):
+async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
+    monkeypatch.setattr("algo.server_group._UNHEALTHY_SECONDS", 0.0)
     async with await Serving.attach(fake.config) as serving:
         fake.health = 503
+        assert not await serving.check_alive() and not await serving.check_alive()
+        fake.health = 200
+        assert not await serving.check_alive()
+        fake.health = 503
+        assert not await serving.check_alive() and not await serving.check_alive()
         with pytest.raises(ServingDied, match="503") as error:
             await serving.check_alive()
         assert error.value.exit_code is None and error.value.log_path is None
@@ -173,21 +120,24 @@ async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
         "/update_weight_version",
         "/resume",
     ]
-    assert fake.reload_body == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
+    assert fake.bodies["/update_weight_version"] == {"new_version": "7"}
+    assert fake.bodies["/collective_rpc"] == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "status", "message"),
     [
-        (web.json_response({"error": {"message": "no such tensor"}}, status=500), "answered 500: .*no such tensor"),
-        (web.Response(), "answered None"),
-        (web.json_response({"results": []}), r"answered {'results': \[\]}"),
-        (web.json_response({"results": [None, "worker 1 failed"]}), "worker 1 failed"),
-        (web.Response(text="<html>"), "not JSON"),
+        ({"error": {"message": "no such tensor"}}, 500, "answered 500: .*no such tensor"),
+        ("", 200, "answered None"),
+        ({"results": []}, 200, r"answered {'results': \[\]}"),
+        ({"results": [None, "worker 1 failed"]}, 200, "worker 1 failed"),
+        ("<html>", 200, "not JSON"),
     ],
 )
-async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(fake, other_model, answer, message):
-    fake.reload_answer = answer
+async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
+    fake, other_model, answer, status, message
+):
+    fake.reload_answer, fake.reload_status = answer, status
     async with await Serving.attach(fake.config) as serving:
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
             await serving.push_weights(other_model, 7)
@@ -281,8 +231,8 @@ async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
 
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
-    monkeypatch.setattr(vllm_launch, "vllm_command", lambda config: pytest.fail("started"))
-    monkeypatch.setattr("algo.serving._PORT_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("algo.vllm_server._PORT_PATIENCE_SECONDS", 0.1)
     config = configure()
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
@@ -294,7 +244,7 @@ def started_instead(monkeypatch):
     """Has ``Serving.start`` run this Python code in vLLM's place."""
 
     def replace(code):
-        monkeypatch.setattr(vllm_launch, "vllm_command", lambda config: [sys.executable, "-c", code])
+        monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
 
     return replace
 
@@ -349,24 +299,25 @@ def is_gone(pid, patience=5.0):
 async def test_stop_ends_every_process_and_may_be_called_again(
     configure, started_instead, tmp_path, monkeypatch, stubborn
 ):
-    monkeypatch.setattr("algo.serving._STOP_GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("algo.vllm_server._STOP_GRACE_SECONDS", 1.0)
     config = configure()
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=stubborn, pids=pids, port=config.serving.port))
     lines = []
     serving = await Serving.start(config, progress=lines.append)
+    (vllm,) = serving.servers
     server, engine = map(int, Path(pids).read_text().split())
     await serving.check_alive()
-    assert serving.startup_seconds > 0 and "vllm.log" in lines[0] and "ready" in lines[-1]
+    assert vllm.startup_seconds > 0 and "vllm.log" in lines[0] and "ready" in lines[-1]
     await serving.stop()
     await serving.stop()
     assert is_gone(server) and is_gone(engine)
     with pytest.raises(ServingDied):
-        await serving.check_alive()
+        await vllm.check_health()
 
 
 async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, started_instead, tmp_path):
-    config = configure()
+    config = configure(max_restarts=0)
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=True, pids=pids, port=config.serving.port))
     async with await Serving.start(config) as serving:
@@ -468,7 +419,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert after == pytest.approx(logprobs_under(new, prompt), abs=1e-5)
         assert max(abs(a - b) for a, b in zip(before, after, strict=True)) > 0.1
 
-        guard = serving._process.pid
+        guard = serving.servers[0]._process.pid
         children = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
         group = subprocess.run(["pgrep", "-g", children[0]], capture_output=True, text=True).stdout.split()
         assert len(group) >= 2  # the API server and its engine

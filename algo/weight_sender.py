@@ -1,0 +1,167 @@
+"""The trainer's side of weight transfers between GPUs: vLLM's own interface, used by every training rank.
+
+vLLM's trainer engines (``vllm.distributed.weight_transfer``) do the work: rank 0 speaks to the servers and sends, the
+others take part in gathering the weights. Needs GPUs, and has not been run on any yet; what goes over HTTP is tested.
+"""
+
+import base64
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import ray
+import torch
+from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, TrainerWeightTransferEngine, WeightSource
+from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+# A push waits for the slowest server to load the whole model.
+_TIMEOUT_SECONDS = 600.0
+
+
+class PolicySource(WeightSource):
+    """The policy's gathered weights, as vLLM's trainer engines want them.
+
+    weights: makes a new pass over names and whole tensors; a collective, the same on every rank.
+    dtype: of the floating-point weights on their way. device: that they are sent from.
+    """
+
+    def __init__(
+        self, weights: Callable[[], Iterator[tuple[str, torch.Tensor]]], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._weights = weights
+        self._dtype = dtype
+        self._device = device
+        self._metadata: list[ParamMeta] | None = None
+
+    def metadata(self) -> list[ParamMeta]:
+        """Names, types and shapes; the first call gathers every tensor once, since only whole ones have their shape."""
+        if self._metadata is None:
+            self._metadata = [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self]
+        return self._metadata
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in self._weights():
+            dtype = self._dtype if tensor.is_floating_point() else tensor.dtype
+            yield name, tensor.detach().to(self._device, dtype)
+
+
+class ServersClient:
+    """What vLLM's trainer engines ask of a server (its ``VLLMWeightSyncClient``), asked of several at once.
+
+    urls: base URLs of the servers. Raises RuntimeError, naming the URL, when one does not answer or refuses.
+    """
+
+    def __init__(self, urls: Sequence[str], timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._urls = [url.rstrip("/") for url in urls]
+        # A proxy from the environment must not come between the trainer and its own servers.
+        self._http = httpx.Client(trust_env=False, timeout=timeout_seconds)
+
+    def world_sizes(self) -> list[int]:
+        """Each server's workers."""
+        return [int(answer["world_size"]) for answer in self._ask("GET", "/get_world_size", [None] * len(self._urls))]
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Prepare the workers; with NCCL each server's come after those of the server before it."""
+        infos = [dict(init_info) for _ in self._urls]
+        if "rank_offset" in init_info:
+            offset = init_info["rank_offset"]
+            for info, size in zip(infos, self.world_sizes(), strict=True):
+                info["rank_offset"] = offset
+                offset += size
+        self._ask("POST", "/init_weight_transfer_engine", [{"init_info": info} for info in infos])
+
+    def start_weight_update(self) -> None:
+        """Weights are about to come."""
+        self._ask("POST", "/start_weight_update", [None] * len(self._urls))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Have the workers take what this describes."""
+        handles = update_info.get("ipc_handles")
+        if handles is not None:
+            # CUDA's handles of memory on this machine's GPUs, in the one form that vLLM takes over HTTP.
+            update_info = {name: value for name, value in update_info.items() if name != "ipc_handles"}
+            update_info["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode("ascii")
+        self._ask("POST", "/update_weights", [{"update_info": update_info}] * len(self._urls))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """All weights have come. Their version is set where the push is made, with the servers' other state."""
+        body = None if weight_version is None else {"weight_version": weight_version}
+        self._ask("POST", "/finish_weight_update", [body] * len(self._urls))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _ask(self, method: str, path: str, bodies: Sequence[dict[str, Any] | None]) -> list[Any]:
+        def ask(url: str, body: dict[str, Any] | None) -> Any:
+            try:
+                answer = self._http.request(method, url + path, json=body)
+            except httpx.HTTPError as error:
+                raise RuntimeError(
+                    f"{method} {url}{path} from the trainer's rank 0 failed: {error!r}. With serving.weight_transfer "
+                    f"nccl or ipc, rank 0 must reach the servers: train on their machine, or use folder"
+                ) from error
+            if answer.status_code != 200:
+                raise RuntimeError(f"{method} {url}{path} answered {answer.status_code}: {answer.text[:1000]}")
+            return answer.json()
+
+        # All at once: the workers of all servers meet in one NCCL group.
+        with ThreadPoolExecutor(max_workers=len(self._urls)) as threads:
+            return list(threads.map(ask, self._urls, bodies))
+
+
+class WeightSender:
+    """One rank's share in sending the weights. Every rank makes one, and every rank calls ``send``."""
+
+    def __init__(self, backend: str, rank: int, source: PolicySource) -> None:
+        """backend: "nccl" or "ipc"."""
+        self._backend = backend
+        self._rank = rank
+        self._source = source
+        self._servers: Sequence[tuple[str, int]] = ()
+        self._client: ServersClient | None = None
+        self._engine: TrainerWeightTransferEngine[Any] | None = None
+
+    def send(self, servers: Sequence[tuple[str, int]]) -> None:
+        """Give the weights to these servers, which must take no requests meanwhile.
+
+        servers: base URL and number of starts of each; when they have changed, they are introduced to one another anew.
+        """
+        if self._engine is None or servers != self._servers:
+            self._connect(servers)
+        assert self._engine is not None
+        self._engine.send_weights()
+
+    def _connect(self, servers: Sequence[tuple[str, int]]) -> None:
+        if self._engine is not None and self._client is not None:
+            self._engine.shutdown()
+            self._client.close()
+        self._client = ServersClient([url for url, _ in servers])
+        self._engine = WeightTransferTrainerFactory.trainer_init(
+            self._init_info(self._client), client=self._client, source=self._source
+        )
+        self._servers = servers
+
+    def _init_info(self, client: ServersClient) -> TrainerInitInfo:
+        if self._backend == "ipc":
+            # Packed: through a buffer of bounded size, not a second copy of all weights.
+            return IPCTrainerInitInfo(rank=self._rank, packed=True)
+        if self._rank != 0:  # takes part in gathering only
+            return NCCLTrainerInitInfo("", 0, 0, rank=self._rank)
+        return NCCLTrainerInitInfo(
+            master_address=ray.util.get_node_ip_address(),
+            master_port=_free_port(),
+            world_size=1 + sum(client.world_sizes()),
+            rank=self._rank,
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

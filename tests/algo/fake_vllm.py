@@ -1,0 +1,172 @@
+"""Fakes of vLLM's HTTP interface: one inside the test, to attach to, and one that is started in vLLM's place."""
+
+import sys
+from pathlib import Path
+
+from aiohttp import web
+from conftest import free_port
+
+from configs.schema import Config
+
+SERVE = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
+PUSH = ["/pause?mode=wait", "/collective_rpc", *SERVE]
+
+
+def serving_config(folder, model, training=None, **serving):
+    return Config.model_validate(
+        {
+            "run": {"name": "test", "dir": folder},
+            "model": {"path": model},
+            "game": {"context_tokens": 2048},
+            "training": training or {},
+            "serving": {"port": free_port(), **serving},
+        }
+    )
+
+
+class FakeVllm:
+    """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order.
+
+    ``die_on``: a path whose next call it does not answer any more, and nothing after that until ``start``.
+    """
+
+    def __init__(self):
+        self.models = [{"id": "policy", "max_model_len": 4096}]
+        self.dev_mode = True
+        self.paused = False
+        self.health = 200
+        self.reload_answer = {"results": [None]}
+        self.reload_status = 200
+        self.reset_answer = {"success": True}
+        self.masked_logprob = 0.0
+        self.token_ids = [1]
+        self.metrics = ""
+        self.world_size = 1
+        self.die_on = None
+        self.calls = []
+        self.bodies = {}
+        self._port = 0
+        self._runner = None
+
+    async def start(self):
+        """Listen; again where it listened before. Returns the base URL."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
+        await site.start()
+        self._port = site._server.sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{self._port}"
+
+    async def stop(self):
+        await self._runner.cleanup()
+
+    async def _answer(self, request):
+        path = request.path
+        if self.die_on == path:
+            self.health, self.die_on = 503, None
+            request.transport.close()
+            return web.Response()
+        if path == "/health":
+            return web.Response(status=self.health)
+        if path == "/v1/models":
+            return web.json_response({"data": self.models})
+        if path == "/metrics":
+            return web.Response(text=self.metrics)
+        if path != "/v1/completions" and not self.dev_mode:
+            return web.Response(status=404)
+        if path == "/is_paused":
+            return web.json_response({"is_paused": self.paused})
+        if path == "/get_world_size":
+            return web.json_response({"world_size": self.world_size})
+        if request.method != "POST":
+            return web.Response(status=405)
+        self.calls.append(request.path_qs)
+        body = await request.json() if request.can_read_body else None
+        self.bodies[path] = body
+        if path == "/collective_rpc":
+            if isinstance(self.reload_answer, str):
+                return web.Response(text=self.reload_answer, status=self.reload_status)
+            return web.json_response(self.reload_answer, status=self.reload_status)
+        if path == "/reset_prefix_cache":
+            return web.json_response(self.reset_answer)
+        if path in ("/sleep", "/wake_up"):
+            return web.Response()
+        if path == "/v1/completions":
+            entries = [None, *({str(token): {"logprob": -float(token)}} for token in body["prompt"][1:])]
+            choice = {
+                "prompt_logprobs": entries,
+                "logprobs": {"token_logprobs": [self.masked_logprob]},
+                "token_ids": self.token_ids,
+            }
+            return web.json_response({"choices": [choice]})
+        return web.json_response({"status": path})
+
+
+class StartedFakes:
+    """Python processes that are started in vLLM's place, one for each port, and leave notes in a folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def command(self, config, launch=None):
+        return [sys.executable, "-c", _STARTED, str(launch.port), str(self.folder), str(launch.model)]
+
+    def notes(self, port):
+        """What the servers on this port noted, in order: ``start MODEL VERSION``, and the paths of POSTs."""
+        file = self.folder / f"{port}.notes"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def pid(self, port):
+        """Process id of the server on this port that was started last."""
+        return int((self.folder / f"{port}.pid").read_text())
+
+    def tell(self, port, order):
+        """From now on ``die PATH`` at the next call of a path, or ``hang``: answer nothing."""
+        (self.folder / f"{port}.order").write_text(order)
+
+
+_STARTED = """
+import http.server, json, os, pathlib, sys, time
+port, folder, model = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+orders = folder / f"{port}.order"
+def note(text):
+    with (folder / f"{port}.notes").open("a") as notes:
+        notes.write(text + "\\n")
+class Fake(http.server.BaseHTTPRequestHandler):
+    def obey(self):
+        order = orders.read_text().split() if orders.exists() else []
+        if order and order[0] == "hang":
+            orders.unlink()
+            time.sleep(600)
+        if order and order[0] == "die" and self.path.startswith(order[1]):
+            orders.unlink()
+            os._exit(3)
+    def answer(self, body):
+        text = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        self.obey()
+        self.answer({})
+    def do_POST(self):
+        self.obey()
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        version = " " + json.loads(body)["new_version"] if self.path == "/update_weight_version" else ""
+        note(self.path + version)
+        answers = {"/collective_rpc": {"results": [None]}, "/reset_prefix_cache": {"success": True}}
+        if self.path == "/v1/completions":
+            prompt = json.loads(body)["prompt"]
+            entries = [None, *({str(token): {"logprob": -float(token)}} for token in prompt[1:])]
+            self.answer({"choices": [{"prompt_logprobs": entries}]})
+        else:
+            self.answer(answers.get(self.path, {}))
+    def log_message(self, *_):
+        pass
+note(f"start {pathlib.Path(model).name} {os.environ['INITIAL_POLICY_VERSION'] or 'none'}")
+(folder / f"{port}.pid").write_text(str(os.getpid()))
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Fake).serve_forever()
+"""
