@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from verl.utils.tracking import Tracking
 
 from algo.advantages import check_estimator, needs_groups
+from algo.correction import check_correction
 from algo.engine import Engine
 from algo.frozen_serving import open_frozen
 from algo.run_folder import OpenedRun
@@ -33,6 +34,7 @@ def check_before_starting(config: Config) -> None:
     check_engine(config)
     check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
+    check_correction(config.training.rollout_correction)
     unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
     if unknown:
         raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")

@@ -48,6 +48,7 @@ from algo.update import assess, update
 from algo.weight_transfer import policy_folder
 from configs.loading import load_config
 from configs.section import ConfigError
+from store.auth import UnusableToken
 from store.client import StoreUnreachable
 from store.schema import GameTask
 
@@ -232,7 +233,7 @@ def main() -> int:
             config.run_dir / "checkpoints",
         )
         return 130
-    except (StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError) as error:
+    except (StoreUnreachable, UnusableToken, ServingError, NoGamesFinished, WeightsNotServed, ConfigError) as error:
         logger.error("%s", error)
         return 1
     except aiohttp.ClientResponseError as error:

@@ -22,6 +22,8 @@ def run(monkeypatch, capsys, *arguments):
         ("advantage.estimator=grpoo", "grpoo"),
         ("training.policy_loss=nonsense", "nonsense"),
         ("game.games_per_group=1", "at least 2"),
+        ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
+        ("advantage.estimator=remax", "greedily"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
