@@ -110,7 +110,15 @@ def test_a_game_counts_once_for_a_role_however_many_seats_have_it():
 def test_both_sides_are_resampled_by_deal():
     score = score_of_both_sides(GAMES, "policy", seed=1)
     assert (score.games, score.wins, score.draws) == (4, 2, 1)
-    assert score.win_rate == clustered_share([2, 0, 0], [2, 1, 1], seed=1)
+    games = [
+        make_game("wolf" if (wolf == "policy") == (deal % 2 == 0) else "good", wolf, good, deal)
+        for deal in range(12)
+        for wolf, good in (("policy", "random"), ("random", "policy"))
+    ]
+    by_deal = clustered_share([2, 0] * 6, [2] * 12, seed=1)
+    one_by_one = clustered_share([1, 1, 0, 0] * 6, [1] * 24, seed=1)
+    assert score_of_both_sides(games, "policy", seed=1).win_rate == by_deal
+    assert by_deal.high - by_deal.low > 1.1 * (one_by_one.high - one_by_one.low)
     itself = score_of_both_sides([make_game("wolf", "policy", "policy")], "policy", seed=1)
     assert (itself.games, itself.wins) == (2, 1)
 
