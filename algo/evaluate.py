@@ -19,6 +19,7 @@ from rich.table import Table
 
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation_page import estimate_text, write_page
+from algo.frozen_serving import open_frozen
 from algo.games import Games, NoGamesFinished, Progress
 from algo.matches import SIDES, held_out_deals, match_tasks, record_games
 from algo.report import game_progress
@@ -26,6 +27,7 @@ from algo.run_folder import OpenedRun, cancel_on_signals, open_run, policy_resou
 from algo.serving import Serving, ServingError
 from algo.triplets import FinishedGame
 from configs.loading import load_config
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
 from store.client import StoreUnreachable, connect
@@ -134,6 +136,7 @@ def _samples(matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedG
 async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path]:
     """Serve a model folder, evaluate it through the hub and the runners, and write what was found.
 
+    Policies with frozen weights among the opponents are served beside it; "initial" is ``model.path``.
     model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
     Returns the evaluation and its file. Raises StoreUnreachable, ServingError, NoGamesFinished, ConfigError, and
     ValueError as ``evaluate`` does.
@@ -151,6 +154,8 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
         serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
         if model is not None and config.serving.mode == "attach":
             await serving.push_weights(model, 0)
+        beside = [name for name in config.evaluation.opponents if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, beside))
         games = Games(client, config.game)
         stack.push_async_callback(games.cancel_open)
 
@@ -163,7 +168,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
             evaluation = await evaluate(
                 config,
                 games,
-                policy_resources(config, serving, {}, opened.state.run_id, 0, prompts),
+                policy_resources(config, serving, frozen, opened.state.run_id, 0, prompts),
                 keep_serving,
                 on_progress,
                 label,

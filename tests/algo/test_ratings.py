@@ -71,7 +71,7 @@ def test_draws_move_players_together():
     ratings = Ratings()
     ratings.add([make_game("wolf", "a", "b"), make_game("good", "b", "a")])
     before = ratings.players()
-    ratings.add([make_game("draw", "a", "b"), make_game("draw", "b", "a")])
+    ratings.add([make_game("draw", "a", "b"), make_game("draw", "a", "b")])
     after = ratings.players()
     assert before["b"].mu < after["b"].mu < after["a"].mu < before["a"].mu
 
