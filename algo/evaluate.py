@@ -66,6 +66,12 @@ async def evaluate(
         raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
     check_label(label)
     tasks = {opponent: _tasks_against(opponent, config, label) for opponent in _opponents(config, resources)}
+    # Read before the games are played, which would be lost on a file that cannot be read.
+    earlier = [
+        other
+        for other in read_evaluations(config.run_dir)
+        if other.policy_version <= resources.version and other.label != label
+    ]
     # By an id of their own: runners remember resources by id, and training's may name other players.
     resources = resources.model_copy(
         update={
@@ -88,11 +94,6 @@ async def evaluate(
         retried=dict(played.retried),
         transcripts=_samples(tasks.values(), played.finished),
     )
-    earlier = [
-        other
-        for other in read_evaluations(config.run_dir)
-        if other.policy_version <= evaluation.policy_version and other.label != label
-    ]
     return with_ratings([*earlier, evaluation])[-1]
 
 

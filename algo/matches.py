@@ -54,7 +54,11 @@ class GameRecord(BaseModel):
 
 
 def held_out_deals(count: int, seed: int) -> list[int]:
-    """``count`` different deals that no training run can be dealt (``algo.tasks.held_out_deal``)."""
+    """Seeds of ``count`` different deals, none of which any training run plays (``algo.tasks.held_out_deal``).
+
+    A seed decides who is dealt which role, and how ties fall. Different seeds may deal the same roles: there are 20
+    ways to deal 5p_tiny, and millions of 12p_sheriff.
+    """
     deals: dict[int, None] = {}
     number = 0
     while len(deals) < count:

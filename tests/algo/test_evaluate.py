@@ -66,7 +66,7 @@ def make_config(tmp_path, players=(), **evaluation):
 async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_trained_on(client, policy, tmp_path):
     config = make_config(tmp_path, temperature=0.5)
     make_evaluation("step 0", 0).write(config.run_dir / EVALUATIONS_FOLDER / "step-000000.json")
-    make_evaluation("step 5", 5, games=[]).write(config.run_dir / EVALUATIONS_FOLDER / "step-000005.json")
+    make_evaluation("step 5", 5).write(config.run_dir / EVALUATIONS_FOLDER / "step-000005.json")
     make_evaluation("step 9", 9).write(config.run_dir / EVALUATIONS_FOLDER / "step-000009.json")
     games, seen = Games(client, config.game), []
     async with runner_at(client):
@@ -145,6 +145,11 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
     ):
         with pytest.raises(ValueError, match=message):
             await evaluate(config, games, RESOURCES, alive, lambda now: None, label)
+    unreadable = make_config(tmp_path).run_dir / EVALUATIONS_FOLDER / "step-000000.json"
+    unreadable.parent.mkdir(parents=True)
+    unreadable.write_text("{}")
+    with pytest.raises(ValueError, match=r"step-000000.json is no evaluation"):
+        await evaluate(make_config(tmp_path), games, RESOURCES, alive, lambda now: None, "a")
     assert (await client.query_rollouts()).total == 0
 
 
