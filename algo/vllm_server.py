@@ -218,9 +218,14 @@ class VllmServer:
         if status != 200:
             raise ServingError(f"GET {self.base_url}/metrics answered {status}: {text[:_BODY_SHOWN]}")
         totals: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples if family.type == "counter" else ():
-                totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples if family.type == "counter" else ():
+                    totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+        except ValueError as error:
+            raise ServingError(
+                f"GET {self.base_url}/metrics answered what is not Prometheus's format: {text[:_BODY_SHOWN]!r}"
+            ) from error
         return totals
 
     async def check_health(self) -> None:

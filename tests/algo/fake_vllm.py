@@ -123,12 +123,12 @@ class StartedFakes:
         return int((self.folder / f"{port}.pid").read_text())
 
     def tell(self, port, order):
-        """From now on ``die PATH`` at the next call of a path, or ``hang``: answer nothing."""
+        """``die PATH``: at the next call of a path."""
         (self.folder / f"{port}.order").write_text(order)
 
 
 _STARTED = """
-import http.server, json, os, pathlib, sys, time
+import http.server, json, os, pathlib, sys
 port, folder, model = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 orders = folder / f"{port}.order"
 def note(text):
@@ -137,21 +137,18 @@ def note(text):
 class Fake(http.server.BaseHTTPRequestHandler):
     def obey(self):
         order = orders.read_text().split() if orders.exists() else []
-        if order and order[0] == "hang":
-            orders.unlink()
-            time.sleep(600)
         if order and order[0] == "die" and self.path.startswith(order[1]):
             orders.unlink()
             os._exit(3)
     def answer(self, body):
-        text = json.dumps(body).encode()
+        text = b"" if body is None else json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
     def do_GET(self):
         self.obey()
-        self.answer({})
+        self.answer({} if self.path == "/health" else None)
     def do_POST(self):
         self.obey()
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -357,6 +357,14 @@ def logprobs_under(model, token_ids, temperature=1.0):
     return torch.log_softmax(logits, -1).gather(-1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
 
 
+def processes_of(server):
+    """Process ids of a started vLLM's guard, and of the API server and its engine."""
+    guard = server._process.pid
+    (first,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    group = subprocess.run(["pgrep", "-g", first], capture_output=True, text=True).stdout.split()
+    return guard, [int(first), *(int(pid) for pid in group if pid != first)]
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(400)
 async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_model, other_model, tiny_tokenizer):
@@ -373,9 +381,11 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
             async with http.post(f"{serving.endpoints[0]}/completions", json=body | options) as response:
                 assert response.status == 200, await response.text()
-                return json.loads(await response.text())["choices"][0]
+                choice = json.loads(await response.text())["choices"][0]
+                return choice | {"version": int(response.headers["x-policy-version"])}
 
         def check(choice, model, temperature):
+            assert choice["version"] == (0 if model is old else 7)
             sampled, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
             assert choice["prompt_token_ids"] == prompt
             expected = logprobs_under(model, prompt + sampled, temperature)[len(prompt) - 1 :]
@@ -419,9 +429,23 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert after == pytest.approx(logprobs_under(new, prompt), abs=1e-5)
         assert max(abs(a - b) for a, b in zip(before, after, strict=True)) > 0.1
 
-        guard = serving.servers[0]._process.pid
-        children = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
-        group = subprocess.run(["pgrep", "-g", children[0]], capture_output=True, text=True).stdout.split()
+        found = await serving.metrics()
+        assert 0.1 < found["serving/prefix_cache_hit_share"] < 1
+
+        guard, group = processes_of(serving.servers[0])
         assert len(group) >= 2  # the API server and its engine
 
-    assert all(is_gone(int(pid)) for pid in [guard, *group])
+        # Killed, it is started again on the weights of the model's folder, and answers with the newest or not at all.
+        os.kill(group[0], signal.SIGKILL)
+        assert is_gone(guard) and all(map(is_gone, group))
+        answers = []
+        while not answers or not serving.servers:
+            assert not await serving.check_alive()  # the address stays
+            with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):  # not there yet, or status 503
+                answers.append(await sample(temperature=1.0))
+            await asyncio.sleep(0.2)
+        check(answers[0], new, 1.0)
+        assert await serving.score(prompt) == pytest.approx(after, abs=1e-6)
+        guard, group = processes_of(serving.servers[0])
+
+    assert is_gone(guard) and all(map(is_gone, group))
