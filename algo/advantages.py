@@ -210,7 +210,7 @@ def _comparisons(
 
 def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Comparison:
     turns = [reward for row in members for _, reward in row.turns]
-    divides = config.normalize_by_std and _divides_by_std(config.estimator)
+    divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
     outcomes_differ = not _equal(row.outcome for row in members)
     outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
     return _Comparison(
@@ -329,11 +329,6 @@ def _differ_from(values: Iterable[float], baseline: float) -> bool:
 
 def _takes(estimator: str, parameter: str) -> bool:
     return parameter in inspect.signature(get_adv_estimator_fn(estimator)).parameters
-
-
-def _divides_by_std(estimator: str) -> bool:
-    # grpo_passk reads the same setting from the configuration that it is handed.
-    return _takes(estimator, "norm_adv_by_std_in_grpo") or estimator == "grpo_passk"
 
 
 def _requires(estimator: str, parameter: str) -> bool:

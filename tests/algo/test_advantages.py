@@ -236,7 +236,7 @@ def test_credit_to_the_turn_with_an_estimator_of_outcomes():
     # rloo divides by nothing, so neither are turn rewards; its baseline leaves the seat itself out.
     rloo = seat_advantages(trajectories, AdvantageConfig(credit="turn", estimator="rloo"))
     assert rows_of(rloo)[0] == pytest.approx([0, 1.65, 1.65, 0, 2.15])
-    # What grpo does with the same setting is the same by another name.
+    # The best of the group alone is told its outcome; everyone is told of their turns.
     passk = seat_advantages(trajectories, AdvantageConfig(credit="turn", estimator="grpo_passk"))
     assert rows_of(passk)[1] == pytest.approx([0, 0.05 / root, 0, 0.15 / root, 0.15 / root], abs=1e-5)
 
@@ -325,3 +325,19 @@ def test_credit_to_the_turn_with_a_role_baseline():
     same = AdvantageConfig(estimator="role_baseline", credit="turn")
     first = seat_advantages([seat("a", 1.5, turns=(0.0, 0.5))], same, role_baselines=RoleBaselines(0.9))
     assert rows_of(first)[0] == pytest.approx([0, -0.25, 0, 0.25])
+    # Later steps divide turn rewards by the running deviation of outcomes: sqrt(0.9 * 0 + 0.1 * 2^2).
+    baselines = RoleBaselines(0.9)
+    seat_advantages([seat("a", 1.0, turns=(0.0, 0.0))], same, role_baselines=baselines)
+    second = seat_advantages([seat("b", -1.3, turns=(-0.3, 0.0))], same, role_baselines=baselines)
+    deviation = math.sqrt(0.1 * 4)
+    assert rows_of(second)[0] == pytest.approx([0, (-2 - 0.3) / deviation, 0, -2 / deviation], abs=1e-4)
+
+
+def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by():
+    """With penalties the outcomes are 0.5 and -2: deviation 2.5 / sqrt(2)."""
+    trajectories = [seat("a", 1.1, turns=(0.0, 0.1)), seat("b", -1.0, turns=(0.0, 0.0))]
+    penalties = [[0.0, 0.25, 0.0, 0.25], [0.0, 0.5, 0.0, 0.5]]
+    result = seat_advantages(trajectories, AdvantageConfig(credit="turn"), kl_penalties=penalties)
+    deviation = 2.5 / math.sqrt(2)
+    first, second = (1.25 - 0.025) / deviation, (1.25 + 0.075) / deviation
+    assert rows_of(result)[0] == pytest.approx([0, first, 0, second], abs=1e-5)
