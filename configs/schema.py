@@ -10,7 +10,14 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from configs.game import GameConfig
-from configs.opponents import INITIAL_POLICY, EndpointConfig, check_player_names, unknown_player
+from configs.opponents import (
+    DEALT,
+    INITIAL_POLICY,
+    SIDES_OF_ROLES,
+    EndpointConfig,
+    check_player_names,
+    unknown_player,
+)
 from configs.rewards import RewardConfig
 from configs.section import Section
 from configs.serving import FrozenPolicyConfig, ServingConfig, is_loopback
@@ -156,6 +163,11 @@ class Config(Section):
                 "game.opponent plays only a side that is not trained, and both are: set game.train_sides, or seat "
                 "opponents among the trained by game.seating"
             )
+        for role in self.selection.roles or ():
+            if role not in DEALT[self.game.preset][1]:
+                raise ValueError(f"selection.roles has {role!r}, which preset {self.game.preset!r} does not deal")
+            if SIDES_OF_ROLES[role] not in self.game.train_sides:
+                raise ValueError(f"selection.roles has {role!r}, whose side game.train_sides leaves out")
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
             raise ValueError("the judge would be asked in vain: set reward.judge_score or reward.low_judgement")

@@ -23,6 +23,12 @@ class SelectionConfig(Section):
         None, ge=1, description="most sequences of one game, a seeded sample of whole seats; null: all"
     )
 
+    @model_validator(mode="after")
+    def _somebody_is_trained(self) -> "SelectionConfig":
+        if not (self.winners or self.losers):
+            raise ValueError("winners and losers are both 0: next to nothing would be trained on")
+        return self
+
 
 class AdvantageConfig(Section):
     """From rewards to advantages: verl's estimators, with a baseline per deal and side, or our own per role."""

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from algo.correction import REJECTED, check_correction, correct_for_older_weights
+from algo.startup import check_before_starting
 from algo.trajectories import SeatTrajectory
+from configs.loading import load_config
 from configs.section import ConfigError
 from configs.training import RolloutCorrectionConfig
 
@@ -112,7 +114,10 @@ def test_nothing_given_and_rows_that_do_not_fit():
         correct_for_older_weights([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
 
 
-def test_what_verl_does_not_know_is_refused_before_anything_starts():
+def test_what_verl_does_not_know_is_refused_before_anything_starts(tiny_model):
+    rejection = "training.rollout_correction={rollout_rs: token_k4, rollout_rs_threshold: 2.0}"
+    with pytest.raises(ConfigError, match=r"Invalid rollout_rs option: token_k4"):
+        check_before_starting(load_config(None, [f"model.path={tiny_model}", rejection]))
     check_correction(RolloutCorrectionConfig())
     check_correction(
         RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1,seq_mean_k3", rollout_rs_threshold="0.5_2,0.1")

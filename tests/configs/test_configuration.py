@@ -173,6 +173,8 @@ def test_overrides_are_typed_by_their_setting():
         ("store.url=localhost:4747", "store.url"),
         ("game.opponent=scripted", "set game.train_sides"),
         ("judge={model: m}", "asked in vain"),
+        ("selection.roles=[guard]", "'guard', which preset '5p_tiny' does not deal"),
+        ("selection={winners: 0, losers: 0}", "winners and losers are both 0"),
         ("game.preset.x=1", "'preset' is no section"),
         ("serving.port=65536", "less than or equal to 65535"),
         ("serving.devices=[0, 1]", "2 GPUs; 1 servers need 1"),
@@ -225,3 +227,10 @@ def test_a_missing_file_is_named_with_what_there_is():
 def test_an_empty_file_is_all_defaults(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
     assert load_config(tmp_path / "empty.yaml") == Config()
+
+
+def test_roles_of_a_side_that_is_not_trained_cannot_be_selected():
+    sides = ["game.train_sides=[good]", "game.opponent=scripted"]
+    assert load_config(None, [*sides, "selection.roles=[seer]"]).selection.roles == ("seer",)
+    with pytest.raises(ConfigError, match=r"selection.roles has 'wolf', whose side game.train_sides leaves out"):
+        load_config(None, [*sides, "selection.roles=[seer, wolf]"])
