@@ -5,6 +5,7 @@ loaded as any other model is: the base model under a new head of one number for 
 """
 
 import torch.nn as nn
+from verl.utils.device import get_device_name, get_vendor
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
@@ -27,10 +28,9 @@ class ConfiguredValueEngine(FSDPEngineWithValueHead):
             self.model_config.model_type = "value_model"
 
 
-def register_value_engine(device: str) -> None:
+def register_value_engine() -> None:
     """Let this process load value models with our engine, and not with verl's where it has one for the device."""
-    # An engine for one vendor goes before one for every vendor; "generic" is what our CPU platform calls its own.
-    vendor = {"cpu": "generic", "cuda": "nvidia"}[device]
-    EngineRegistry.register(model_type="value_model", backend="fsdp2", device=device, vendor=vendor)(
+    # An engine for one vendor goes before one for every vendor.
+    EngineRegistry.register(model_type="value_model", backend="fsdp2", device=get_device_name(), vendor=get_vendor())(
         ConfiguredValueEngine
     )

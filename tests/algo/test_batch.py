@@ -132,6 +132,17 @@ def test_forward_passes_are_filled_by_tokens(count, ranks, max_tokens, packed):
             assert all(real) or len(filled) - ranks < each.real_rows
 
 
+@pytest.mark.parametrize("by_tokens", [{}, {"max_tokens": 9, "packed": True}])
+def test_ranks_compute_sequences_of_similar_length_at_the_same_time(by_tokens):
+    batch = build_batch([trajectory([0] * length + [1]) for length in (8, 1, 6, 3, 7, 2, 5, 4)], temperature=1.0)
+    (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=1, ranks=2, seed=None, **by_tokens)
+    size = whole.micro_batch_size
+    lengths = [0 if row is None else batch["loss_mask"][row].numel() for row in whole.rows]
+    sums = [sum(lengths[start : start + size]) for start in range(0, len(lengths), size)]
+    first, second = sums[: len(sums) // 2], sums[len(sums) // 2 :]
+    assert sum(sums) == 8 + 36 and all(0 <= a - b <= 1 for a, b in zip(first, second, strict=True))
+
+
 def test_short_rows_share_a_forward_pass_and_a_long_one_has_its_own():
     batch = build_batch([trajectory([0] * 11 + [1])] + [trajectory([0, 1], seat=2)] * 6, temperature=1.0)
     (whole,) = mini_batches(

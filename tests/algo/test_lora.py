@@ -8,6 +8,7 @@ import torch
 from ray.exceptions import RayError
 from safetensors.torch import load_file
 from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
+from transformers import AutoModelForTokenClassification
 
 from algo.batch import build_batch
 from algo.engine import Engine
@@ -22,6 +23,7 @@ def make_config(folder, ranks, **model):
     return Config.model_validate(
         {
             "model": {"path": folder, "lora_rank": RANK, "lora_alpha": ALPHA, "lora_modules": MODULES, **model},
+            "run": {"seed": 7},
             "reference": {"kl": "reward"},
             "advantage": {"estimator": "gae"},
             "critic": {"learning_rate": 1e-2},
@@ -59,6 +61,12 @@ def batch():
     return build_batch(trajectories, advantages, temperature=TEMPERATURE)
 
 
+def saved(checkpoint, part):
+    """What each of the two ranks saved of a part."""
+    files = [checkpoint / part / f"model_world_size_2_rank_{rank}.pt" for rank in range(2)]
+    return [torch.load(file, weights_only=False) for file in files]
+
+
 def whole(shards, name):
     """A tensor from the shards that the ranks saved."""
     parts = [shard[name] for shard in shards]
@@ -72,10 +80,7 @@ def test_an_export_is_the_base_model_with_the_adapters_merged_in(fresh, batch, t
     engine.save(tmp_path / "saved", step=1)
     engine.export(tmp_path / "exported")
     exported = load_file(tmp_path / "exported" / "model.safetensors")
-    shards = [
-        torch.load(tmp_path / "saved" / "policy" / f"model_world_size_2_rank_{rank}.pt", weights_only=False)
-        for rank in range(2)
-    ]
+    shards = saved(tmp_path / "saved", "policy")
     # What is saved is the adapters alone.
     assert {name.rsplit(".", 3)[1] for name in shards[0]} == {"lora_A", "lora_B"}
     assert exported.keys() == start.keys()
@@ -134,6 +139,13 @@ def test_adapters_are_saved_and_come_back_with_the_critic(fresh, batch, tmp_path
     assert largest_difference(engine.values(batch), values) == 0
     train(engine, batch)
     assert largest_difference(engine.log_probs(batch), continued) < 1e-5
+
+
+def test_what_begins_at_random_follows_from_the_runs_seed(fresh):
+    _, directory = fresh
+    torch.manual_seed(7)
+    plain = AutoModelForTokenClassification.from_pretrained(directory / "model", num_labels=1)
+    assert torch.equal(whole(saved(directory / "start", "critic"), "score.weight"), plain.score.weight)
 
 
 def test_a_checkpoint_of_other_adapters_or_without_a_critic_is_refused(fresh, tmp_path):
