@@ -290,9 +290,9 @@ class VllmServer:
                 )
             if elapsed >= next_report + 10:
                 next_report = elapsed
-                progress(f"vLLM on {self.base_url} is starting: {elapsed:.0f} s")
+                progress(f"vLLM is starting on {self.base_url}: {elapsed:.0f} s")
         self.startup_seconds = time.monotonic() - started
-        progress(f"vLLM on {self.base_url} is ready after {self.startup_seconds:.0f} s")
+        progress(f"vLLM is ready on {self.base_url} after {self.startup_seconds:.0f} s")
 
     async def _check_development_endpoints(self) -> None:
         settings = self._config.serving
@@ -349,9 +349,8 @@ class VllmServer:
     def _raise_if_exited(self) -> None:
         exit_code = self._process.poll() if self._process is not None else None
         if exit_code is not None:
-            raise ServingDied(
-                f"vLLM on {self.base_url} exited with code {exit_code}{self._log_tail()}", exit_code, self.log_path
-            )
+            message = f"vLLM exited with code {exit_code} ({self.base_url}){self._log_tail()}"
+            raise ServingDied(message, exit_code, self.log_path)
 
     def _log_tail(self) -> str:
         if self.log_path is None or not self.log_path.exists():

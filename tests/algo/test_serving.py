@@ -366,7 +366,7 @@ def processes_of(server):
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_model, other_model, tiny_tokenizer):
     config = configure(kv_cache_gb=0.25)
     old = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
