@@ -126,7 +126,11 @@ def kill_when(machine, name, step, doing):
         time.sleep(0.005)
     os.kill(algorithm.pid, signal.SIGKILL)
     assert algorithm.wait() == -signal.SIGKILL
-    wait_until(lambda: not processes_marked(machine.folder / name), 60, "the end of Ray's processes")
+
+    def ranks():  # Ray's small agents stay for a minute; what holds the model goes with the algorithm
+        return [command for command in processes_marked(machine.folder / name) if "TrainingRank" in command]
+
+    wait_until(lambda: not ranks(), 60, "the end of the ranks")
 
 
 def steps_of(machine, name):
