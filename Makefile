@@ -47,7 +47,7 @@ test: install ## All tests, those with real processes included
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix")
+bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix step")
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
 
 lint: install ## Check style and formatting

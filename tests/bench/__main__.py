@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.tiny_model import build_tiny_model
-from bench import fleet, prefix_cache, through_hub, training_tokens, waiting_time, whole_games
+from bench import fleet, prefix_cache, through_hub, training_step, training_tokens, waiting_time, whole_games
 
 PARTS: Mapping[str, Callable[[Path], Table]] = {
     "games": lambda model: whole_games.measure(),
@@ -19,6 +19,7 @@ PARTS: Mapping[str, Callable[[Path], Table]] = {
     "fleet": fleet.measure,
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,
+    "step": training_step.measure,
 }
 
 
