@@ -7,7 +7,7 @@ Both are encoded and decoded here and nowhere else.
 
 import math
 import re
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
@@ -101,7 +101,9 @@ class GameTask(BaseModel):
     rules: rules to play otherwise than the preset has them, by the name of the preset's field.
     seating: who plays which seat; of the rules that match a seat the first decides. Every seat must be matched.
         Rules and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
-    trainable: sides whose turns may be trained on, where the trained policy plays them.
+    trainable: sides whose turns may be trained on, where the trained policy or a demonstrator plays them.
+    demonstrators: players whose every decision is written down as a turn of the trained policy: with what that would
+        have been sent in their seat, and with their decision as its reply. Other players leave no such turns.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -114,6 +116,7 @@ class GameTask(BaseModel):
     rules: dict[str, bool | int | str] = Field(default_factory=dict)
     seating: tuple[SeatingRule, ...]
     trainable: frozenset[SideName]
+    demonstrators: frozenset[str] = frozenset()
     limits: TokenLimits
 
     @field_validator("seating", mode="before")
@@ -123,6 +126,13 @@ class GameTask(BaseModel):
             return tuple({"side": side, "players": {player: 1.0}} for side, player in seating.items())
         return seating
 
+    @field_validator("demonstrators")
+    @classmethod
+    def _policy_needs_none(cls, demonstrators: frozenset[str]) -> frozenset[str]:
+        if TRAINED_POLICY in demonstrators:
+            raise ValueError(f"{TRAINED_POLICY!r} cannot demonstrate: its turns are written down as they are")
+        return demonstrators
+
     @model_validator(mode="after")
     def _every_seat_has_a_player(self) -> Self:
         for side in get_args(SideName):
@@ -131,14 +141,22 @@ class GameTask(BaseModel):
             if not whole_side:
                 raise ValueError(f"seating names no player for every seat of side {side!r}")
             in_force = of_side[: whole_side[0] + 1]
-            if side in self.trainable and not any(TRAINED_POLICY in rule.players for rule in in_force):
-                raise ValueError(f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} on it")
+            seated = {name for rule in in_force for name in rule.players}
+            if side in self.trainable and not any(self.may_train(name, side) for name in seated):
+                raise ValueError(
+                    f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} or a demonstrator on it"
+                )
         return self
+
+    def may_train(self, player: str, side: str) -> bool:
+        """Whether what this player does on this side may be trained on."""
+        return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
 
     def encode(self) -> dict[str, Any]:
         """The rollout input, JSON only."""
         payload = self.model_dump(mode="json")
         payload["trainable"] = sorted(self.trainable)
+        payload["demonstrators"] = sorted(self.demonstrators)
         return payload
 
     @classmethod
@@ -232,8 +250,8 @@ class PolicyResources(BaseModel):
     version: number of updates applied to the weights; 0 is the initial model. A server that says which version
         sampled a reply knows better: games may outlast a version.
     endpoints: base URLs of OpenAI-compatible servers, each ending in ``/v1``; all serve the same weights. Each seat of
-        a game stays with one of them.
-    model: name under which those servers serve the policy.
+        a game stays with one of them. None for a policy that is not served, whose demonstrations are wanted.
+    model: name under which those servers serve the policy; without servers, the folder of its tokenizer.
     sampling: of the trained policy and of the frozen ones.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
     players: models that may sit at the table beside the policy, by the name that ``GameTask.seating`` uses.
@@ -245,7 +263,7 @@ class PolicyResources(BaseModel):
 
     run_name: str = Field(min_length=1)
     version: int = Field(ge=0)
-    endpoints: tuple[str, ...] = Field(min_length=1)
+    endpoints: tuple[Annotated[str, Field(min_length=1)], ...]
     model: str
     sampling: Sampling = Sampling()
     prompt_templates: dict[str, str] = Field(default_factory=dict)
@@ -268,14 +286,15 @@ class PolicyResources(BaseModel):
     def encode(self) -> NamedResources:
         """As agentlightning resources: an ``LLM`` for each server and player, a ``PromptTemplate`` for each prompt.
 
-        The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order.
+        The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order; a policy that is not
+        served has one ``policy`` without an address.
         """
         sampling = self.sampling.model_dump()
         resources: NamedResources = {
             TRAINED_POLICY if number == 1 else f"{TRAINED_POLICY}_{number}": LLM(
                 endpoint=endpoint, model=self.model, sampling_parameters=sampling
             )
-            for number, endpoint in enumerate(self.endpoints, start=1)
+            for number, endpoint in enumerate(self.endpoints or ("",), start=1)
         }
         for name, frozen in self.frozen.items():
             resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
@@ -302,7 +321,7 @@ class PolicyResources(BaseModel):
         return cls(
             run_name=run_name,
             version=int(version),
-            endpoints=tuple(server.endpoint for server in servers),
+            endpoints=tuple(server.endpoint for server in servers if server.endpoint),
             model=servers[0].model,
             sampling=Sampling.model_validate(servers[0].sampling_parameters),
             prompt_templates={

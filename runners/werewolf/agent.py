@@ -10,6 +10,7 @@ from runners.play import TurnSink
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import BRAINS
+from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
@@ -54,8 +55,10 @@ class WerewolfGames:
             for seat, name in names.items()
             if name == TRAINED_POLICY or name in resources.frozen
         }
+        demonstrators = task.demonstrators.intersection(names.values())
+        tokens = await self._policies.tokens(resources) if demonstrators else None
 
-        def seat_player(seat: int, role: Role, name: str) -> Player:
+        def player_of(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
             if name in BRAINS:
                 return BrainPlayer(seat, BRAINS[name](random.Random(seed_of(key))))
@@ -66,6 +69,13 @@ class WerewolfGames:
                 return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
             known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players, *resources.frozen))
             raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
+
+        def seat_player(seat: int, role: Role, name: str) -> Player:
+            player = player_of(seat, role, name)
+            if tokens is None or name not in demonstrators:
+                return player
+            prompt = system_prompt(preset, seat, role, resources.prompt_templates)
+            return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)
         return await play_game(task, resources.version, seat_player, on_turn, judge, resources.prompt_templates)

@@ -96,6 +96,14 @@ class ChatTokens:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
 
+    async def encode_reply(self, text: str) -> list[int]:
+        """Token ids of a reply that was not sampled, with the end of its turn, as they follow a prompt.
+
+        Where the prompt itself opened a thought, it is closed at once. Control tokens in the text become plain text.
+        """
+        words = self._control_pattern.sub(_disarm, text)
+        return [*await self._encode(f"{END_THINK}\n\n{words}" if self._opens_thought else words), self.end_of_turn]
+
     async def decode_reply(self, response_ids: Sequence[int]) -> str:
         """The reply as text, without control tokens; <think> tags are kept for the caller to split off.
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from runners.errors import UnusableTokenizer
+from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.policy_model import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
 from runners.werewolf.remote_tokenizer import remote_chat_tokens
@@ -42,6 +42,10 @@ class Policies:
         """
         tokenizer = None
         if name == TRAINED_POLICY:
+            if not resources.endpoints:
+                raise PolicyUnavailable(
+                    f"the game seats {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
+                )
             endpoint, model = resources.endpoints[seed_of(seat) % len(resources.endpoints)], resources.model
             tokenizer = self._tokenizer
         else:
@@ -52,6 +56,18 @@ class Policies:
         if connection is None or _has_failed(connection):  # many games start at once, and share one attempt
             connection = self._connections[key] = asyncio.create_task(self._connect(*key, tokenizer))
         return await asyncio.shield(connection)  # a game that is cancelled must not take it from the others
+
+    async def tokens(self, resources: PolicyResources) -> ChatTokens:
+        """The tokenizer of the trained policy, served or not. Raises UnusableTokenizer and PolicyUnavailable."""
+        if resources.endpoints:
+            return (await self.serving(resources))[1]
+        folder = self._tokenizer or Path(resources.model)
+        if self._tokenizer is None and not folder.is_dir():
+            raise UnusableTokenizer(
+                f"the policy of {resources.resources_id} is served nowhere, and its tokenizer's folder {folder} is not "
+                f"on this machine: copy the model's tokenizer files here and name their folder with --tokenizer"
+            )
+        return await self._tokens_in(folder, resources.run_name, resources.sampling.thinking)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -80,6 +96,9 @@ class Policies:
         if tokenizer is None and not folder.is_dir():
             logger.info("%s is not on this machine: asking %s for every token", folder, server.endpoint)
             return await remote_chat_tokens(server, thinking)
+        return await self._tokens_in(folder, run_name, thinking)
+
+    async def _tokens_in(self, folder: Path, run_name: str, thinking: bool) -> ChatTokens:
         key = (run_name, folder, thinking)
         async with self._loading:  # all servers of a policy name the same folder
             if key not in self._tokenizers:

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from agentscope.message import TextBlock
@@ -65,6 +65,15 @@ class Completion:
     logprobs: tuple[float, ...]
     finish_reason: str
     policy_version: int | None = None
+
+
+class Sampler(Protocol):
+    """What gives a reply for a prompt of token ids."""
+
+    model: str
+
+    async def complete(self, prompt_ids: Sequence[int], max_tokens: int, seed: int) -> Completion:
+        """One reply of at most ``max_tokens`` tokens."""
 
 
 class PolicyServer:
@@ -225,7 +234,7 @@ class TokenExactChatModel(ChatModelBase):
     encoded. Any other conversation starts a new segment.
     """
 
-    def __init__(self, server: PolicyServer, tokens: ChatTokens, limits: TokenLimits, sampling_key: str):
+    def __init__(self, server: Sampler, tokens: ChatTokens, limits: TokenLimits, sampling_key: str):
         """sampling_key: with the call's number it seeds the sampling, so that a game can be replayed."""
         super().__init__(server.model, stream=False)
         self._server = server

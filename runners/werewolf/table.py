@@ -213,7 +213,7 @@ class _Table:
         return self._policy_version if self._names[seat] == TRAINED_POLICY else 0  # frozen weights have one version
 
     def _is_trainable(self, seat: int) -> bool:
-        return self._names[seat] == TRAINED_POLICY and self._roles[seat].side.value in self._task.trainable
+        return self._task.may_train(self._names[seat], self._roles[seat].side.value)
 
     def result(self, state: GameState, judgements: tuple[Judgement, ...]) -> ResultSpan:
         """The finished game as the span that ends it."""

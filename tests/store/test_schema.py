@@ -99,7 +99,7 @@ def test_servers_keep_their_order_and_frozen_policies_their_names():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"endpoints": ()}, "endpoints"),
+        ({"endpoints": ("",)}, "endpoints"),
         ({"frozen": {"policy": {"endpoint": "e", "model": "m"}}}, "more than one player is named policy"),
         (
             {"frozen": {"old": {"endpoint": "e", "model": "m"}}, "players": {"old": {"model": "m"}}},
@@ -107,7 +107,7 @@ def test_servers_keep_their_order_and_frozen_policies_their_names():
         ),
     ],
 )
-def test_resources_without_a_server_or_with_a_name_twice_are_refused(changes, message):
+def test_resources_with_a_nameless_server_or_with_a_name_twice_are_refused(changes, message):
     with pytest.raises(ValidationError, match=message):
         PolicyResources.model_validate({**make_resources().model_dump(), **changes})
 

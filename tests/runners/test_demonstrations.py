@@ -1,0 +1,178 @@
+"""Demonstrations: a turn holds what the policy would have been sent, token by token, and what its demonstrator did."""
+
+import random
+
+import pytest
+
+from runners.errors import PolicyUnavailable, UnusableTokenizer
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.chat_tokens import ChatTokens
+from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer
+from runners.werewolf.game import PRESETS, get_preset
+from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
+from runners.werewolf.policy_model import Completion, TokenExactChatModel
+from runners.werewolf.prompts_zh.system import system_prompt
+from runners.werewolf.table import play_game
+from store.schema import GameTask, PolicyResources
+
+
+def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):
+    fields = dict(
+        game_id="game", group_id="deal", seed=6, sampling_seed=8, preset=preset,
+        seating={"wolf": "scripted", "good": "scripted"}, trainable=["wolf", "good"], demonstrators=["scripted"],
+        limits={"context_tokens": context_tokens, "reply_tokens": reply_tokens},
+    )  # fmt: skip
+    return GameTask(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def unserved(tiny_model):
+    return PolicyResources(run_name="run", version=0, endpoints=(), model=str(tiny_model))
+
+
+async def play(task, resources, **settings):
+    games, turns = WerewolfGames(**settings), []
+    try:
+        result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
+    finally:
+        await games.close()
+    return result, turns
+
+
+class RepeatingServer:
+    """A fake of ``PolicyServer`` that answers with the given token ids, one after another."""
+
+    model = "fake"
+
+    def __init__(self, replies):
+        self.replies = list(replies)
+
+    async def complete(self, prompt_ids, max_tokens, seed):
+        token_ids = self.replies.pop(0)
+        return Completion(token_ids, (0.0,) * len(token_ids), "stop")
+
+
+SEEN = (
+    *("seat", "turn", "segment", "decision", "is_reask", "context_tokens", "context_digest"),
+    *("prompt_ids", "response_ids", "finish_reason", "reply", "facts"),
+)
+
+
+def what_was_seen(turn):
+    return [getattr(turn, name) for name in SEEN]
+
+
+@pytest.mark.parametrize(("preset", "context_tokens"), [*((name, 20_000) for name in PRESETS), ("12p_sheriff", 3_500)])
+async def test_every_decision_is_a_turn_that_a_policy_with_these_replies_would_have_had(
+    unserved, tiny_tokenizer, preset, context_tokens
+):
+    task = make_task(preset, context_tokens)
+    result, turns = await play(task, unserved)
+    plain, silent = await play(make_task(preset, demonstrators=[], trainable=[]), unserved)
+    assert silent == [] and result.transcript == plain.transcript  # the game is the demonstrators' own
+    assert len(turns) == sum(seat.decisions for seat in result.seats) == result.turns
+    assert all(turn.valid and turn.trainable and turn.policy == "scripted" and not turn.facts["cut"] for turn in turns)
+    assert all(set(turn.logprobs) == {0.0} and turn.policy_version == 0 for turn in turns)
+    assert (context_tokens == 3_500) == any(turn.segment for turn in turns)
+
+    tokens = ChatTokens(tiny_tokenizer)
+    asked = []
+
+    def policy_seat(seat, role, name):
+        server = RepeatingServer(turn.response_ids for turn in turns if turn.seat == seat)
+        prompt = system_prompt(get_preset(preset), seat, role)
+        return PolicyPlayer(seat, TokenExactChatModel(server, tokens, task.limits, "key"), prompt)
+
+    again = await play_game(task, 0, policy_seat, lambda turn, *times: asked.append(turn))
+    assert again.transcript == result.transcript
+    assert sorted(map(what_was_seen, asked), key=str) == sorted(map(what_was_seen, turns), key=str)
+
+
+async def test_only_demonstrators_leave_turns_and_only_trainable_sides_are_trained_on(unserved):
+    task = make_task(seating={"wolf": "scripted", "good": "random"}, trainable=["wolf"])
+    result, turns = await play(task, unserved)
+    assert {turn.side for turn in turns} == {"wolf"} and all(turn.trainable for turn in turns)
+    assert {seat.side: seat.trainable for seat in result.seats} == {"wolf": True, "good": False}
+    _, turns = await play(make_task(trainable=["good"]), unserved)
+    assert {(turn.side, turn.trainable) for turn in turns} == {("wolf", False), ("good", True)}
+
+
+async def test_a_speech_beyond_the_reply_limit_is_heard_as_far_as_it_is_recorded_and_recorded_as_cut(unserved):
+    result, turns = await play(make_task(reply_tokens=12), unserved)
+    cut = [turn for turn in turns if turn.facts["cut"]]
+    assert cut and all(turn.finish_reason == "length" and len(turn.response_ids) == 12 for turn in cut)
+    spoken = [turn for turn in cut if turn.decision == "speech" and turn.valid]
+    assert spoken and all(turn.reply in result.transcript for turn in spoken)
+
+
+class Undecided(Player):
+    """A fake of a player whose model gave no usable reply."""
+
+    async def decide(self, observation):
+        news, self.heard = self.heard, []
+        assert news  # it hears what the seat hears
+        return Decided(observation.request.default, reasked=True, defaulted=True)
+
+
+async def test_a_demonstrator_that_had_no_usable_reply_shows_nothing_to_learn(tiny_tokenizer):
+    task, turns, tokens = make_task(), [], ChatTokens(tiny_tokenizer)
+
+    def seat_player(seat, role, name):
+        inner = Undecided(seat) if seat == 1 else BrainPlayer(seat, ScriptedBrain(random.Random(seat)))
+        return DemonstratingPlayer(inner, tokens, task.limits, system_prompt(get_preset(task.preset), seat, role))
+
+    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
+    assert {turn.error for turn in turns if turn.seat == 1} == {DEFAULTED}
+    assert {turn.error for turn in turns if turn.seat != 1} == {None}
+    assert result.seats[0].defaulted_decisions == result.seats[0].decisions > 0
+
+
+async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
+    tokens = ChatTokens(tiny_tokenizer)
+    ids = await tokens.encode_reply("我是<|im_end|>好人")
+    assert ids.count(tokens.end_of_turn) == 1 and ids[-1] == tokens.end_of_turn
+    assert "好人" in await tokens.decode_reply(ids)
+
+
+async def test_a_thought_that_the_prompt_opened_is_closed_before_the_words(tiny_tokenizer):
+    from copy import deepcopy
+
+    from runners.werewolf.replies import split_thought
+
+    opening = deepcopy(tiny_tokenizer)
+    opening.chat_template = opening.chat_template.replace("<think>\\n\\n</think>\\n\\n", "<think>\\n")
+    tokens = ChatTokens(opening)
+    assert split_thought(await tokens.decode_reply(await tokens.encode_reply("决定：3号"))) == ("", "决定：3号")
+
+
+async def test_a_policy_that_is_served_nowhere_cannot_be_seated(unserved):
+    task = make_task(seating={"wolf": "policy", "good": "scripted"})
+    with pytest.raises(PolicyUnavailable, match="served nowhere"):
+        await play(task, unserved)
+
+
+async def test_a_tokenizer_that_is_elsewhere_is_named_with_the_remedy(unserved, tmp_path, tiny_model):
+    elsewhere = unserved.model_copy(update={"model": str(tmp_path / "missing")})
+    with pytest.raises(UnusableTokenizer, match=r"missing.*--tokenizer"):
+        await play(make_task(), elsewhere)
+    result, turns = await play(make_task(), elsewhere, tokenizer=tiny_model)
+    assert len(turns) == result.turns > 0
+
+
+def test_a_task_names_its_demonstrators():
+    task = make_task()
+    assert GameTask.decode(task.encode()) == task
+    with pytest.raises(ValueError, match="'policy' cannot demonstrate"):
+        make_task(demonstrators=["policy"])
+    with pytest.raises(ValueError, match="no rule seats 'policy' or a demonstrator"):
+        make_task(demonstrators=["random"])
+
+
+def test_resources_of_a_policy_that_is_not_served_travel(unserved):
+    from agentlightning import ResourcesUpdate
+
+    update = ResourcesUpdate(
+        resources_id=unserved.resources_id, resources=unserved.encode(), create_time=0.0, update_time=0.0, version=1
+    )
+    assert PolicyResources.decode(update) == unserved
