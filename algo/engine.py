@@ -129,6 +129,17 @@ class Engine:
         with_entropy = self._training.entropy_coeff > 0
         return self._train("policy", self._ranks.train_policy, batch, "actor", calculate_entropy=with_entropy)
 
+    def imitate(self, batch: TensorDict) -> dict[str, float]:
+        """Train the policy to give the batch's replies: ``training.epochs`` passes in mini-batches.
+
+        The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch (verl's
+        ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every optimizer step.
+
+        Returns verl's metrics, averaged over the optimizer steps (``imitation/loss``, ``imitation/grad_norm`` before
+        clipping, ``imitation/lr``), plus ``imitation/optimizer_steps`` and ``imitation/skipped_steps``.
+        """
+        return self._train("policy", self._ranks.imitate, batch, "imitation", schedule_by_step=True)
+
     def update_critic(self, batch: TensorDict) -> dict[str, float]:
         """Train the critic on a batch with values and returns: ``training.epochs`` passes in mini-batches.
 
@@ -263,7 +274,14 @@ class Engine:
         return arranged
 
     def _train(
-        self, part: str, train: Callable[[TensorDict], Any], batch: TensorDict, prefix: str, **settings: Any
+        self,
+        part: str,
+        train: Callable[[TensorDict], Any],
+        batch: TensorDict,
+        prefix: str,
+        *,
+        schedule_by_step: bool = False,
+        **settings: Any,
     ) -> dict[str, float]:
         steps: list[dict[str, float]] = []
         for epoch in range(1, self._training.epochs + 1):
@@ -273,11 +291,11 @@ class Engine:
             arranged = self._arrange(batch, self._training.mini_batch_size, seed)
             for mini_batch in arranged:
                 data = mini_batch.data
-                ends_update = epoch == self._training.epochs and mini_batch is arranged[-1]
+                is_last = epoch == self._training.epochs and mini_batch is arranged[-1]
                 tensordict_utils.assign_non_tensor(
                     data,
                     **settings,
-                    **{ENDS_UPDATE: ends_update},
+                    **{ENDS_UPDATE: is_last or schedule_by_step},
                     global_batch_size=mini_batch.real_rows,
                     mini_batch_size=len(data),
                     epochs=1,

@@ -175,7 +175,7 @@ class Games:
                 turns_stored += sum(map(is_turn, spans))
                 retried.update(await self._earlier_failures(rollout))
                 game_id = self._open.pop(rollout_id).task.game_id
-                game = _read(rollout, spans, left_out, failures)
+                game = read_rollout(rollout, spans, left_out, failures)
                 if game is not None:
                     finished[game_id] = game
             statuses = Counter(rollout.status for rollout_id, rollout in rollouts.items() if rollout_id in self._open)
@@ -313,7 +313,7 @@ def _kind_of(reason: str) -> str:
     return reason.partition(":")[0].replace(" ", "_")
 
 
-def _read(
+def read_rollout(
     rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
 ) -> FinishedGame | None:
     """The game of a closed rollout, or None; what cannot be used is counted with its reason."""

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import yaml
 
@@ -24,7 +24,6 @@ from algo.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
-from algo.serving import Serving
 from algo.tasks import chat_endpoint
 from configs.schema import Config
 from configs.section import ConfigError
@@ -112,9 +111,29 @@ def read_prompts(config: Config) -> dict[str, str]:
     return prompts
 
 
+class ServedPolicy(Protocol):
+    """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Base URLs of its servers."""
+
+    @property
+    def model(self) -> str:
+        """Its name there."""
+
+
+@dataclass(frozen=True)
+class UnservedPolicy:
+    """A policy of which runners need the tokenizer alone. model: the folder that has it."""
+
+    model: str
+    endpoints: tuple[str, ...] = ()
+
+
 def policy_resources(
     config: Config,
-    serving: Serving,
+    serving: ServedPolicy,
     frozen: Mapping[str, FrozenPolicy],
     run_id: str,
     version: int,

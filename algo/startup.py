@@ -35,14 +35,19 @@ def check_before_starting(config: Config) -> None:
     check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
     check_correction(config.training.rollout_correction)
-    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
-    if unknown:
-        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+    check_log_backends(config)
     if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
         raise ConfigError(
             f"game.games_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: the "
             f"baseline of a single game is the game itself"
         )
+
+
+def check_log_backends(config: Config) -> None:
+    """Raise ConfigError for a backend that verl's Tracking does not have."""
+    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
+    if unknown:
+        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
 
 
 class TrainerThread:

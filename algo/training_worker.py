@@ -23,7 +23,7 @@ from verl.utils.device import get_device_id, get_device_name
 from verl.utils.transformers_compat import drop_tied_target_keys
 from verl.workers.config import CriticConfig, FSDPActorConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
-from verl.workers.utils.losses import ppo_loss, value_loss
+from verl.workers.utils.losses import ppo_loss, sft_loss, value_loss
 
 from algo import platform_cpu
 from algo.verl_configs import PartConfigs
@@ -70,7 +70,7 @@ class TrainingRank(Worker):
             register_value_engine()
         self._policy = _start(parts.policy)
         _check_adapters(self._policy.engine.module)
-        self._policy.set_loss_fn(partial(ppo_loss, config=actor))
+        self._losses = {"reward": partial(ppo_loss, config=actor), "imitation": partial(sft_loss, config=actor)}
         self._reference = None if parts.reference is None else _start(parts.reference)
         self._critic = None if parts.critic is None else _start(parts.critic)
         if self._critic is not None:
@@ -105,7 +105,14 @@ class TrainingRank(Worker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
     def train_policy(self, data: TensorDict) -> TensorDict | None:
-        """One optimizer step of the policy."""
+        """One optimizer step of the policy towards reward."""
+        self._policy.set_loss_fn(self._losses["reward"])
+        return self._policy.train_mini_batch(data)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
+    def imitate(self, data: TensorDict) -> TensorDict | None:
+        """One optimizer step of the policy towards the tokens that the batch marks as replies."""
+        self._policy.set_loss_fn(self._losses["imitation"])
         return self._policy.train_mini_batch(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)

@@ -1,6 +1,7 @@
 """The configuration of a training run: what may be set, its default, and what each setting means.
 
-Sections of their own files: ``game.py``, ``opponents.py``, ``rewards.py``, ``training.py``, ``serving.py``.
+Sections of their own files: ``game.py``, ``opponents.py``, ``rewards.py``, ``training.py``, ``serving.py``,
+``warm_start.py``.
 ``loading.py`` reads a YAML file and ``section.key=value`` overrides.
 """
 
@@ -29,6 +30,7 @@ from configs.training import (
     SelectionConfig,
     TrainingConfig,
 )
+from configs.warm_start import WarmStartConfig
 
 
 class RunConfig(Section):
@@ -117,6 +119,7 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     serving: ServingConfig = ServingConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
@@ -139,6 +142,7 @@ class Config(Section):
 
     def _named_players(self) -> Iterator[tuple[str, str]]:
         yield "game.opponent", self.game.opponent
+        yield "warm_start.demonstrator", self.warm_start.demonstrator
         for number, rule in enumerate(self.game.seating):
             yield from ((f"game.seating.{number}.players", name) for name in rule.players)
         yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)
@@ -163,11 +167,12 @@ class Config(Section):
                 "game.opponent plays only a side that is not trained, and both are: set game.train_sides, or seat "
                 "opponents among the trained by game.seating"
             )
-        for role in self.selection.roles or ():
-            if role not in DEALT[self.game.preset][1]:
-                raise ValueError(f"selection.roles has {role!r}, which preset {self.game.preset!r} does not deal")
-            if SIDES_OF_ROLES[role] not in self.game.train_sides:
-                raise ValueError(f"selection.roles has {role!r}, whose side game.train_sides leaves out")
+        for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
+            for role in selection.roles or ():
+                if role not in DEALT[self.game.preset][1]:
+                    raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
+                if SIDES_OF_ROLES[role] not in self.game.train_sides:
+                    raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
             raise ValueError("the judge would be asked in vain: set reward.judge_score or reward.low_judgement")
