@@ -74,6 +74,30 @@ def test_log_probs_equal_a_plain_forward_pass(fresh):
     assert torch.allclose(entropies[0][1:], torch.distributions.Categorical(logits=logits).entropy(), atol=1e-5)
 
 
+def test_imitation_equals_plain_pytorch(fresh, tmp_path):
+    """Cross entropy of the sampled tokens, a mean over all of them; one AdamW step. Advantages play no part."""
+    engine, model = fresh
+    trajectories = make_trajectories(7, seed=3)
+    plain = load_model(model)
+    log_probs = [plain_log_probs(plain, trajectory, temperature=1.0) for trajectory in trajectories]
+    masks = [torch.tensor(trajectory.loss_mask) for trajectory in trajectories]
+    loss = -sum((row * mask).sum() for row, mask in zip(log_probs, masks, strict=True)) / sum(map(torch.sum, masks))
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+    optimizer.step()
+
+    metrics = engine.imitate(build_batch(trajectories, temperature=1.0))
+    assert metrics["imitation/loss"] == pytest.approx(loss.item(), abs=1e-5)
+    assert metrics["imitation/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    assert metrics["imitation/lr"] == pytest.approx(LEARNING_RATE)
+    assert (metrics["imitation/optimizer_steps"], metrics["imitation/skipped_steps"]) == (1, 0)
+    engine.export(tmp_path / "exported")
+    updated = load_model(tmp_path / "exported").state_dict()
+    for name, expected in plain.state_dict().items():
+        assert (updated[name] - expected).abs().quantile(0.99) < 1e-5, name
+
+
 def reference_update(model, trajectories, advantages, old_log_probs):
     """PPO, clipped (dual for negative advantages), token mean per sequence, mean over sequences; one AdamW step."""
     losses = []

@@ -1,0 +1,260 @@
+"""The warm start: which replies are imitated, and that a model fine-tuned on them has learned them."""
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+import torch
+from small_models import load_model, plain_log_probs
+from transformers import AutoTokenizer
+
+from algo import werewolf_sft
+from algo.demonstrations import (
+    CUT_REPLY,
+    NothingToImitate,
+    demonstration_tasks,
+    demonstrations_of,
+    split_by_deal,
+    stored_games,
+)
+from algo.games import Games
+from algo.matches import held_out_deals
+from algo.run_folder import UnservedPolicy, open_run, policy_resources
+from algo.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
+from algo.tokenizer_check import check_tokenizer
+from algo.trajectories import NOT_TRAINABLE
+from algo.triplets import read_game
+from algo.werewolf_sft import check_warm_start, imitation_config, run_id_of, warm_start
+from configs.loading import load_config
+from configs.section import ConfigError
+from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.worker import Worker
+from store.schema import SCRIPTED_PLAYER
+from store.spans import to_span
+
+
+def make_config(tiny_model, **overrides):
+    settings = {
+        "run.name": "start", "model.path": tiny_model, "game.reply_tokens": 60, "game.context_tokens": 6000,
+        "warm_start.games": 5, "warm_start.held_out_games": 2, "warm_start.epochs": 2, "log.transcripts_per_step": 1,
+    }  # fmt: skip
+    return load_config(None, [f"{name}={value}" for name, value in (settings | overrides).items()])
+
+
+def played(config):
+    """The warm start's games, played without a hub."""
+
+    async def play():
+        resources = policy_resources(config, UnservedPolicy(str(config.model.path)), {}, "run", 0, {})
+        games, finished = WerewolfGames(), []
+        for task in demonstration_tasks(config):
+            records = []
+            result = await games.play(task, resources, lambda turn, *times, records=records: records.append(turn))
+            spans = [
+                to_span(each, rollout_id=task.game_id, attempt_id="a", sequence_id=number, start_time=0.0, end_time=0.0)
+                for number, each in enumerate([*records, result])
+            ]
+            finished.append(read_game(task.game_id, "a", spans))
+        await games.close()
+        return finished
+
+    return asyncio.run(play())
+
+
+@pytest.fixture(scope="module")
+def games(tiny_model):
+    return played(make_config(tiny_model))
+
+
+def turns_of(games):
+    return [triplet for game in games for triplet in game.triplets]
+
+
+def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
+    config = make_config(tiny_model, **{"warm_start.games": 300})
+    tasks = demonstration_tasks(config)
+    assert len(tasks) == len({task.seed for task in tasks}) == len({task.game_id for task in tasks}) == 302
+    assert not {task.seed for task in tasks} & set(held_out_deals(300, config.run.seed))
+    assert all(task.demonstrators == {SCRIPTED_PLAYER} and task.trainable == {"wolf", "good"} for task in tasks)
+    assert tasks == demonstration_tasks(config)
+
+
+def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tiny_model, games):
+    found = demonstrations_of(games, make_config(tiny_model))
+    outcomes = {(game.result.game_id, seat.seat): seat.outcome for game in games for seat in game.result.seats}
+    assert {outcomes[each.game_id, each.seat] for each in found.trajectories} == {1.0}
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    imitated = Counter()
+    for trajectory in found.trajectories:
+        starts = [0, *trajectory.turn_ends]
+        for start, end in zip(starts, trajectory.turn_ends, strict=False):
+            ids = [trajectory.token_ids[at] for at in range(start, end) if trajectory.loss_mask[at]]
+            assert ids[-1] == tokenizer.eos_token_id
+            imitated[trajectory.game_id, trajectory.seat, tokenizer.decode(ids[:-1])] += 1
+    assert imitated == Counter(
+        (turn.metadata["game_id"], turn.metadata["seat"], turn.metadata["reply"])
+        for turn in turns_of(games)
+        if outcomes[turn.metadata["game_id"], turn.metadata["seat"]] == 1.0
+    )
+    assert found.turns + found.left_out.total() == len(turns_of(games)) and found.left_out[NOT_SAMPLED[-1.0]]
+    assert found.reply_tokens == sum(sum(each.loss_mask) for each in found.trajectories)
+
+
+def test_roles_and_sides_are_chosen(tiny_model, games):
+    chosen = {"warm_start.selection": "{roles: [seer], losers: 1.0, draws: 1.0}"}
+    found = demonstrations_of(games, make_config(tiny_model, **chosen))
+    assert {each.role for each in found.trajectories} == {"seer"} and found.left_out[ROLE_NOT_SELECTED]
+    config = make_config(tiny_model, **{"game.train_sides": "[wolf]", "game.opponent": "scripted"})
+    found = demonstrations_of(played(config), config)
+    assert {each.side for each in found.trajectories} == {"wolf"} and found.left_out[NOT_TRAINABLE]
+
+
+def test_replies_that_are_cut_or_unusable_are_only_context(tiny_model):
+    config = make_config(tiny_model, **{"game.reply_tokens": 12, "warm_start.selection": "{losers: 1.0, draws: 1.0}"})
+    games = played(config)
+    found = demonstrations_of(games, config)
+    cut = [turn for turn in turns_of(games) if turn.metadata["finish_reason"] == "length" and turn.metadata["valid"]]
+    assert found.left_out[CUT_REPLY] == len(cut) > 0
+    assert found.turns + found.left_out.total() == len(turns_of(games))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    inside = 0
+    for trajectory in found.trajectories:
+        ids = zip(trajectory.token_ids, trajectory.loss_mask, strict=True)
+        given = tokenizer.decode([token for token, is_reply in ids if not is_reply])
+        inside += sum(
+            turn.metadata["reply"] in given
+            for turn in cut
+            if (turn.metadata["game_id"], turn.metadata["seat"]) == (trajectory.game_id, trajectory.seat)
+        )
+    assert inside > 0  # later replies of the seat were given after them
+
+
+def test_a_deal_is_learned_from_or_held_out_never_both(games):
+    twice = [*games, *games]
+    learn, measure = split_by_deal(twice, 3, seed=1)
+    assert len(measure) == 4 and len(learn) + len(measure) == len(twice)
+    assert not {game.result.seed for game in learn} & {game.result.seed for game in measure}
+    assert split_by_deal(twice, 3, seed=1) == (learn, measure)
+    with pytest.raises(NothingToImitate, match="held_out_games"):
+        split_by_deal(games, len(games), seed=1)
+
+
+def test_nothing_to_imitate_is_said_with_the_reasons(tiny_model, games):
+    config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "game.context_tokens": 300})
+    with pytest.raises(NothingToImitate, match="too_long"):
+        demonstrations_of(games, config)
+
+
+def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    check_tokenizer(games, tiny_model)
+    words = {f"w{number}": number for number in range(2000)}
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")))
+    other.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="another tokenizer"):
+        check_tokenizer(games, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("warm_start.demonstrator", "policy", "--from-run"),
+        ("warm_start.demonstrator", "scriptd", "did you mean 'scripted'"),
+        ("warm_start.selection.roles", "[witch]", r"warm_start\.selection\.roles has 'witch'"),
+        ("game.thinking", "true", "--from-run"),
+        ("model.path", "/nowhere", "/nowhere"),
+        ("log.backends", "[nonsense]", "nonsense"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message):
+    with pytest.raises(ConfigError, match=message):
+        check_warm_start(make_config(tiny_model, **{setting: value}), from_run=None)
+
+
+def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
+    check_warm_start(make_config(tiny_model, **{"game.thinking": "true"}), from_run="run-1")
+
+
+def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
+    settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
+    config = imitation_config(make_config(tiny_model, **settings), steps=7)
+    assert (config.reference.kl, config.advantage.estimator) == ("none", "grpo")
+    assert (config.run.steps, config.run.seed) == (7, 3)
+    assert (config.training.learning_rate, config.training.epochs) == (0.25, 1)
+
+
+def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):
+    config = make_config(tiny_model, **{"run.dir": tmp_path})
+    opened = open_run(config, False)
+    assert run_id_of(config, "start") == opened.state.run_id
+    assert run_id_of(config, opened.state.run_id) == opened.state.run_id
+
+
+def test_help_and_print_config_start_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["werewolf_sft", "--print-config", "--set", "warm_start.games=3"])
+    assert werewolf_sft.main() == 0 and "games: 3" in capsys.readouterr().out
+
+
+async def with_runner(client, work):
+    play = WerewolfPlay(client)
+    worker = Worker(client, play, "w", games_at_once=4)
+    working = asyncio.create_task(worker.run())
+    try:
+        return await work
+    finally:
+        worker.hand_back()
+        await working
+        await play.close()
+
+
+async def nothing():
+    pass
+
+
+async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
+    config = make_config(tiny_model)
+
+    def play(run_id):
+        resources = policy_resources(config, UnservedPolicy(str(tiny_model)), {}, run_id, 0, {})
+        return Games(client, config.game).play(demonstration_tasks(config), resources, nothing, lambda now: None)
+
+    mine, _ = await with_runner(client, asyncio.gather(play("mine"), play("others")))
+    found = await stored_games(client, "mine", newest=100)
+    assert {game.rollout_id for game in found.finished} == {game.rollout_id for game in mine.finished}
+    by_id = {game.result.game_id: game for game in found.finished}
+    assert [by_id[game.result.game_id].triplets for game in mine.finished] == [game.triplets for game in mine.finished]
+    assert len((await stored_games(client, "mine", newest=3)).finished) == 3
+    with pytest.raises(NothingToImitate, match="run 'nobodys'"):
+        await stored_games(client, "nobodys", newest=3)
+
+
+@pytest.mark.timeout(400)
+async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_it(hub, client, tiny_model, tmp_path):
+    config = make_config(
+        tiny_model,
+        **{
+            "run.dir": tmp_path, "store.url": hub.url, "training.mini_batch_size": 4,
+            "training.lr_schedule": "cosine", "warm_start.learning_rate": 0.003,
+        },
+    )  # fmt: skip
+    opened = open_run(config, False)
+    summary = await with_runner(client, warm_start(opened, None))
+    before, *_, after = summary["held_out_loss"]
+    assert after < before - 1.0
+
+    stored = await stored_games(client, opened.state.run_id, newest=7)
+    _, held_out = split_by_deal(stored.finished, 2, config.run.seed)
+    trajectories = demonstrations_of(held_out, config).trajectories
+    model = load_model(summary["model"])
+    with torch.no_grad():
+        rows = [(plain_log_probs(model, each, temperature=1.0), torch.tensor(each.loss_mask)) for each in trajectories]
+    loss = -sum((row * mask).sum() for row, mask in rows) / sum(mask.sum() for _, mask in rows)
+    assert loss.item() == pytest.approx(after, abs=1e-4)
+
+    metrics = [json.loads(line)["data"] for line in (opened.config.run_dir / "metrics.jsonl").read_text().splitlines()]
+    first, last = metrics[1]["imitation/lr"], metrics[2]["imitation/lr"]
+    assert 0.003 > first > last > 0.0  # the schedule moves on with every optimizer step, not every epoch
+    assert summary["optimizer_steps"] == sum(each["imitation/optimizer_steps"] for each in metrics[1:])
