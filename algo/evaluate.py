@@ -30,7 +30,7 @@ from configs.loading import load_config
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
-from store.client import StoreUnreachable, connect
+from store.client import StoreUnreachable, connect, described
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
@@ -300,7 +300,7 @@ def main() -> int:
         logger.error("%s", error)
         return 1
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s refused a request or stopped answering: %r", config.store.url, error)
+        logger.error("the hub at %s refused a request or stopped answering: %s", config.store.url, described(error))
         return 1
     except Exception:  # a bug: say so here, where the log file gets it too
         logger.exception("the evaluation ended with an unexpected error")

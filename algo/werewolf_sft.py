@@ -55,7 +55,7 @@ from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from store.auth import UnusableToken
-from store.client import PatientStoreClient, StoreUnreachable, connect
+from store.client import PatientStoreClient, StoreUnreachable, connect, described
 
 logger = logging.getLogger("algo.werewolf_sft")
 
@@ -289,7 +289,7 @@ def main() -> int:
         logger.error("%s", error)
         return 1
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s refused a request or stopped answering: %r", config.store.url, error)
+        logger.error("the hub at %s refused a request or stopped answering: %s", config.store.url, described(error))
         return 1
     except RayError as error:
         logger.error(

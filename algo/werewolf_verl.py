@@ -49,7 +49,7 @@ from algo.weight_transfer import policy_folder
 from configs.loading import load_config
 from configs.section import ConfigError
 from store.auth import UnusableToken
-from store.client import StoreUnreachable
+from store.client import StoreUnreachable, described
 from store.schema import GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")
@@ -241,7 +241,7 @@ def main() -> int:
         logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
         return 1
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s stopped answering: %r", config.store.url, error)
+        logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
         return 1
     except RayError as error:
         logger.error("the trainer's Ray workers failed: %s. --resume auto goes on from the last checkpoint", error)

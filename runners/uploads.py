@@ -7,7 +7,7 @@ from collections import defaultdict
 import aiohttp
 from agentlightning import Span
 
-from store.client import AttemptKey, PatientStoreClient
+from store.client import AttemptKey, PatientStoreClient, described
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class SpanUploader:
             try:
                 await self._flush()
             except (aiohttp.ClientError, TimeoutError) as error:  # the spans were put back
-                logger.warning("spans could not be sent (%r); trying again", error)
+                logger.warning("spans could not be sent (%s); trying again", described(error))
 
     async def finish(self, key: AttemptKey) -> None:
         """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""

@@ -19,7 +19,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
-from store.client import AttemptKey, PatientStoreClient, StoreUnreachable
+from store.client import AttemptKey, PatientStoreClient, StoreUnreachable, described
 from store.spans import ResultSpan
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,9 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError) as error:  # the heartbeat sees to it that this ends
                     answered = False
                     if answered_before:
-                        logger.warning("no answer to whether there are games (%r); any in it must time out", error)
+                        logger.warning(
+                            "no answer to whether there are games (%s); any in it must time out", described(error)
+                        )
                 if answered and not answered_before:
                     idle_since = time.monotonic()  # nobody knows what there was to play in the meantime
             for rollout in rollouts:
@@ -224,7 +226,9 @@ class Worker:
                     await self._set_status(key, "succeeded")
                     break
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    logger.warning("%s: its end could not be reported (%r); trying again", result.game_id, error)
+                    logger.warning(
+                        "%s: its end could not be reported (%s); trying again", result.game_id, described(error)
+                    )
                     failed = time.monotonic()
                     deadline = deadline or failed + self._client.patience_seconds
                     if failed > deadline:
@@ -250,7 +254,9 @@ class Worker:
         try:
             await self._set_status(game.key, "failed", reason)
         except (aiohttp.ClientError, StoreUnreachable, TimeoutError) as error:
-            logger.warning("rollout %s: its time-out must end it, since the hub cannot be told: %r", game.key[0], error)
+            logger.warning(
+                "rollout %s: its time-out must end it, since the hub cannot be told: %s", game.key[0], described(error)
+            )
 
     async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> None:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""

@@ -46,6 +46,15 @@ class StoreRefused(StoreUnreachable):
     """The hub answers, but wants another token; waiting does not help."""
 
 
+def described(error: Exception) -> str:
+    """An error as a log may show it: its type and text.
+
+    ``repr`` of aiohttp's ClientResponseError has the headers of the request in it, and with them the hub's token.
+    """
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def connect(url: str, patience_seconds: float = 120.0, token: str | None = None) -> "PatientStoreClient":
     """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``patience_seconds``.
 
@@ -131,7 +140,7 @@ class PatientStoreClient(LightningStoreClient):
             except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
                 if time.monotonic() + delay > deadline:
                     raise StoreUnreachable(
-                        f"no hub answers at {self.server_address_root} ({error}); waited {patience:.0f} s. "
+                        f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
                         f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
                     ) from error
                 if attempt == 0:
@@ -209,7 +218,7 @@ class PatientStoreClient(LightningStoreClient):
                 if time.monotonic() > deadline:
                     raise StoreUnreachable(
                         f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
-                        f"gets through within {self.patience_seconds:.0f} s: {error!r}"
+                        f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
                     ) from error
                 await asyncio.sleep(delay)
         raise AssertionError("the delays are endless")
