@@ -10,6 +10,7 @@ the games of its next steps by their ids, and goes on with those that are there 
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ _FIXED = {
     "game": "the games in flight were enqueued with it",
     "model": "the checkpoint holds the weights of that model",
     "training.ranks": "each rank has a file of its own",
+    "prompts": "games of one step would be played with different ones",
 }
 
 
@@ -47,7 +49,8 @@ class RunState(BaseModel):
     role_baselines: state of the running baselines (``algo.role_baselines``), where the estimator has them.
     summary: state of the run's summary (``algo.report.RunSummary``).
     win_rate: of the last evaluation, against the whole panel; None without one.
-    settings: the settings of ``_FIXED`` as they were.
+    settings: the settings of ``_FIXED`` as they were, and digests of the prompts.
+    resumes: how often the run has been gone on with.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -60,11 +63,13 @@ class RunState(BaseModel):
     summary: dict[str, Any] = {}
     win_rate: float | None = None
     settings: dict[str, Any] = {}
+    resumes: int = 0
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
     """The settings that a resumed run must have in common with the run it resumes, by dotted name."""
-    document = config.model_dump(mode="json")
+    texts = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.game.prompts.items()}
+    document = config.model_dump(mode="json") | {"prompts": texts}
     found = {}
     for name in _FIXED:
         value: Any = document
@@ -97,13 +102,16 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 
 def load_state(folder: Path) -> RunState:
-    """The state in a checkpoint's folder, or of a run that has no checkpoint yet."""
+    """The state in a checkpoint's folder, or in the run's. Raises ConfigError for a file that cannot be read."""
     file = folder / (STATE_FILE if (folder / STATE_FILE).is_file() else RUN_FILE)
-    return RunState.model_validate_json(file.read_text(encoding="utf-8"))
+    try:
+        return RunState.model_validate_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged, or of another version of this program: {error}") from error
 
 
 def write_run_file(run_dir: Path, state: RunState) -> None:
-    """Record the state that a run begins with, before it does anything that a resumed run would have to know of."""
+    """Record how a run began and how often it has been resumed, before anything that a later process has to know of."""
     _write(run_dir / RUN_FILE, state)
 
 
@@ -126,6 +134,7 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     if folder.exists():  # of the same step, before the run was resumed from an earlier one
         shutil.rmtree(folder)
     unfinished.rename(folder)
+    _sync(folder.parent)  # before older ones go
     for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
         shutil.rmtree(old)
     return folder
@@ -162,14 +171,20 @@ def _whole(run_dir: Path) -> list[Path]:
 def _write(path: Path, state: RunState) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(state.model_dump_json() + "\n", encoding="utf-8")
+    _sync(unfinished)
     os.replace(unfinished, path)
+    _sync(path.parent)
 
 
 def _flush_to_disk(folder: Path) -> None:
     """So that a machine that loses its power keeps what a later rename promises."""
     for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

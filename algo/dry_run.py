@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from algo.advantages import needs_groups, seat_advantages
 from algo.agreement import check_agreement, logprob_agreement
 from algo.batch import build_batch
-from algo.report import game_metrics, game_progress, trajectory_metrics
+from algo.report import RunSummary, game_metrics, game_progress, trajectory_metrics
 from algo.role_baselines import RoleBaselines
 from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals
 from algo.running import start
@@ -34,7 +34,7 @@ async def dry_run(opened: OpenedRun, console: Console) -> None:
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        run = await start(opened, [], stack)
+        run = await start(opened, RunSummary(config.run_dir), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place
         resources = run.resources()
         task = step_tasks(config.game, config.run.name, config.run.seed, step=1)[0]

@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import hashlib
 import logging
 import re
 import sys
@@ -48,6 +49,7 @@ async def evaluate(
     *,
     resumed: bool = False,
     player: str | None = None,
+    model: Path | None = None,
 ) -> Evaluation:
     """Play an evaluation (section ``evaluation`` of the configuration) with the policy that is served now.
 
@@ -56,6 +58,7 @@ async def evaluate(
     label: what the run calls this evaluation, such as "step 5"; games, and the luck of the sampling, follow from it.
     resumed: take up those of its games that an earlier process of the run enqueued.
     player: the name to rate the policy by; by default its version, as "policy@5".
+    model: folder of the policy, where its version does not tell which it is.
 
     Ratings rest on this evaluation and on those in the run's folder of earlier or equal versions.
     Raises ValueError for no deals, a label that cannot name games, or an opponent that the resources do not have, and
@@ -65,7 +68,8 @@ async def evaluate(
     if not settings.deals:
         raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
     check_label(label)
-    tasks = {opponent: _tasks_against(opponent, config, label) for opponent in _opponents(config, resources)}
+    model = None if model is None else model.resolve()
+    tasks = {opponent: _tasks_against(opponent, config, label, model) for opponent in _opponents(config, resources)}
     # Read before the games are played, which would be lost on a file that cannot be read.
     earlier = [
         other
@@ -116,9 +120,12 @@ def _opponents(config: Config, resources: PolicyResources) -> list[str]:
     return list(config.evaluation.opponents)
 
 
-def _tasks_against(opponent: str, config: Config, label: str) -> list[GameTask]:
+def _tasks_against(opponent: str, config: Config, label: str, model: Path | None) -> list[GameTask]:
     settings = config.evaluation
-    name = f"{config.run.name}-evaluation-{label.replace(' ', '-')}"
+    # The games that an earlier process enqueued are known by their name: it stands for everything that they hang on.
+    what = f"{settings.seed}/{temperature_of(config)}/{model}"
+    digest = hashlib.blake2b(what.encode(), digest_size=4).hexdigest()
+    name = f"{config.run.name}-evaluation-{label.replace(' ', '-')}-{digest}"
     deals = held_out_deals(settings.deals, settings.seed)
     return match_tasks(TRAINED_POLICY, opponent, deals, config.game, name)
 
@@ -157,7 +164,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
             await serving.push_weights(model, 0)
         beside = [name for name in config.evaluation.opponents if name in (INITIAL_POLICY, *config.frozen)]
         frozen = await stack.enter_async_context(open_frozen(config, beside))
-        games = Games(client, config.game)
+        games = Games(client, config.game, opened.resumption)
         stack.push_async_callback(games.cancel_open)
 
         async def keep_serving() -> None:
@@ -175,6 +182,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
                 label,
                 resumed=opened.began_before,
                 player=f"{TRAINED_POLICY}@{label}",
+                model=model or config.model.path,
             )
     path = file_of(config.run_dir, label)
     evaluation.write(path)

@@ -38,6 +38,8 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dic
                     stack.push_async_callback(started.result().stop)
         servings = {name: started.result() for name, started in opening.items()}
         watchers = [asyncio.create_task(_keep_alive(name, serving)) for name, serving in servings.items()]
+        for watcher in watchers:
+            watcher.add_done_callback(_tell_of_end)
         try:
             yield {
                 name: FrozenPolicy(endpoint=serving.endpoints[0], model=serving.model)
@@ -46,7 +48,7 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dic
         finally:
             for watcher in watchers:
                 watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await asyncio.gather(*watchers, return_exceptions=True)  # each has told of its end (``_tell_of_end``)
 
 
 def _policy(config: Config, name: str) -> FrozenPolicyConfig:
@@ -77,3 +79,8 @@ async def _keep_alive(name: str, serving: Serving) -> None:
             await serving.check_alive()
     except ServingDied as error:
         logger.error("the frozen policy %r is not served any more: %s", name, error)
+
+
+def _tell_of_end(watcher: asyncio.Task[None]) -> None:
+    if not watcher.cancelled() and (error := watcher.exception()) is not None:
+        logger.error("a frozen policy's server is looked after no more", exc_info=error)

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import aiohttp
 from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode, Span
 
+from algo.earlier_games import Resumption, find_games, may_be_used, version_of
 from algo.triplets import FinishedGame, IncompleteGame, read_game
 from configs.game import GameConfig
 from store.client import PatientStoreClient
@@ -28,7 +29,6 @@ _ALIVE_CHECK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
-_ROLLOUTS_PER_PAGE = 500
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 
 
@@ -93,9 +93,11 @@ class Games:
     Games of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some.
     """
 
-    def __init__(self, client: PatientStoreClient, config: GameConfig):
+    def __init__(self, client: PatientStoreClient, config: GameConfig, resumption: Resumption | None = None):
+        """resumption: where the run goes on, if it was begun before; None uses whatever is found."""
         self._client = client
         self._config = config
+        self._resumption = resumption
         self._open: dict[str, _OpenGame] = {}
 
     async def play(
@@ -201,58 +203,58 @@ class Games:
     ) -> list[GameTask]:
         """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
 
-        Returns the tasks of which the hub has no game, or only one that was taken back or failed for good (as games do
-        while no policy is served); those are to be enqueued. Our
-        hub would recognise the others by their key when they are enqueued again, the stock hub would have them played
-        twice, so they are looked for among all its rollouts, the newest first. Of several games of one task the
-        stock hub may have been given the request twice; the one that got furthest counts, the others are taken back.
+        Returns the tasks of which the hub has no game that can be used; those are to be enqueued. It cannot be used if
+        it was taken back, failed for good (as games do while no policy is served), or was played by weights that are
+        no more (``Resumption``). Of several games of one task (the stock hub may have been given a request twice) the
+        one that got furthest counts, the others are taken back.
         """
-        found = await self._rollouts_by_key({_idempotency_key(resources.run_name, task) for task in tasks})
-        missing = []
+        found = await find_games(self._client, resources.run_name, {task.game_id for task in tasks})
+        missing, republished = [], {resources.resources_id: resources}
         for task in tasks:
-            candidates = found.get(_idempotency_key(resources.run_name, task))
-            if not candidates:
+            candidates = sorted(
+                found.get(task.game_id, {}).values(), key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status)
+            )
+            best = None
+            for rollout in candidates:
+                if best is None and await self._may_be_used(rollout):
+                    best = rollout
+                elif rollout.status not in _TERMINAL:
+                    await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+            if best is None:
                 missing.append(task)
                 continue
-            best, *others = sorted(candidates.values(), key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
-            self._open[best.rollout_id] = _OpenGame(task, resources, mode)
-            for rollout in others:
-                if rollout.status not in _TERMINAL:
-                    await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+            assert best.resources_id is not None
+            if best.resources_id not in republished:
+                # Its policy may be served elsewhere now.
+                earlier = resources.model_copy(update={"version": version_of(best)})
+                await self._client.update_resources(earlier.resources_id, earlier.encode())
+                republished[best.resources_id] = earlier
+            self._open[best.rollout_id] = _OpenGame(task, republished[best.resources_id], mode)
         if len(missing) < len(tasks):
             logger.info(
                 "%d of %d games were enqueued before; going on with them", len(tasks) - len(missing), len(tasks)
             )
         return missing
 
+    async def _may_be_used(self, rollout: Rollout) -> bool:
+        if self._resumption is None:
+            return True
+        weights_change = self._config.max_policy_lag > 0
+        return await may_be_used(self._client, rollout, self._resumption.policy_version, weights_change)
+
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):  # a hub that is away must not hold up the end
-                for rollout_id in list(self._open):
-                    await self._client.update_rollout(rollout_id, status="cancelled")
-                    del self._open[rollout_id]
+                # Asked first: the stock hub would make a finished game a cancelled one.
+                rollouts = await self._client.query_rollouts(rollout_id_in=list(self._open)) if self._open else []
+                for rollout in rollouts:
+                    if rollout.status not in _TERMINAL:
+                        await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+                    del self._open[rollout.rollout_id]
         except (TimeoutError, aiohttp.ClientError) as error:
-            logger.warning("%d games not taken back (%r); runners may still play them", len(self._open), error)
-
-    async def _rollouts_by_key(self, keys: set[str]) -> dict[str, dict[str, Rollout]]:
-        """The rollouts of these keys that were neither taken back nor failed, by key and id."""
-        found: dict[str, dict[str, Rollout]] = defaultdict(dict)
-        offset, more = 0, True
-        while more:
-            page = await self._client.query_rollouts(
-                sort_by="start_time", sort_order="desc", limit=_ROLLOUTS_PER_PAGE, offset=offset
-            )
-            known = len(found)
-            for rollout in page:
-                key = (rollout.metadata or {}).get(IDEMPOTENCY_KEY)
-                if key in keys and rollout.status not in ("cancelled", "failed"):
-                    found[key][rollout.rollout_id] = rollout
-            # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all keys are
-            # found, one more page is read, for what a request made twice may have left there.
-            offset += len(page)
-            more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(keys)
-        return found
+            kind = type(error).__name__
+            logger.warning("%d games not taken back (%s); runners may still play them", len(self._open), kind)
 
     async def _enqueue(self, games: Sequence[_OpenGame]) -> None:
         config = RolloutConfig(
@@ -273,13 +275,18 @@ class Games:
                         "game_id": game.task.game_id,
                         "run": game.resources.run_name,
                         # A hub that knows it takes a request that is repeated after a lost answer only once.
-                        IDEMPOTENCY_KEY: _idempotency_key(game.resources.run_name, game.task),
+                        IDEMPOTENCY_KEY: self._idempotency_key(game),
                     },
                 )
                 for game in games
             ]
         )
         self._open |= {rollout.rollout_id: game for rollout, game in zip(rollouts, games, strict=True)}
+
+    def _idempotency_key(self, game: _OpenGame) -> str:
+        key = f"{game.resources.run_name}/{game.task.game_id}"
+        # What is enqueued again after a resumption is meant to be played, though the hub may know a game of that name.
+        return f"{key}/{self._resumption.number}" if self._resumption else key
 
     async def _earlier_failures(self, rollout: Rollout) -> list[str]:
         """Why the attempts before the last one failed."""
@@ -297,10 +304,6 @@ class Games:
             for resources in {game.resources.resources_id: game.resources for game in games}.values():
                 await self._client.update_resources(resources.resources_id, resources.encode())
             await self._enqueue(games)
-
-
-def _idempotency_key(run_name: str, task: GameTask) -> str:
-    return f"{run_name}/{task.game_id}"
 
 
 def _reason_of(attempt: Attempt) -> str:

@@ -150,11 +150,11 @@ def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]]
 
     calls: start and end of every model call of the step's games, by the runners' clocks; vLLM has the time in which at
         least one is under way, but not more than the step waited for its games.
-    trainer: seconds of the step that verl's calls took. Pushing weights is the business of both.
+    trainer: seconds of the step that verl's calls took, up to the push, which is the business of both.
     """
     played = seconds.get("seconds/play", 0.0)
     in_calls = min(_union(calls), played)
-    of_both = seconds.get("seconds/push", 0.0) + seconds.get("seconds/checkpoint", 0.0)
+    of_both = seconds.get("seconds/push", 0.0)
     learning = sum(seconds.get(f"seconds/{stage}", 0.0) for stage in ("assess", "update"))
     step = played + learning + of_both
     rest = seconds["seconds/step"] - seconds.get("seconds/evaluate", 0.0) - step
@@ -209,7 +209,7 @@ def write_batch(path: Path, update: "Update") -> None:
 class RunSummary:
     """Adds up the steps of a run; written as JSON and shown as tables at its end.
 
-    steps: the metrics of each step made.
+    steps: the metrics of each step made. before: those of the evaluation before the first.
     """
 
     def __init__(self, run_dir: Path, state: Mapping[str, Any] | None = None):
@@ -217,12 +217,18 @@ class RunSummary:
         self.run_dir = run_dir
         state = state or {}
         self.steps: list[dict[str, float]] = list(state.get("steps", []))
+        self.before: dict[str, float] = dict(state.get("before", {}))
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))
         self._seconds: dict[str, float] = dict(state.get("seconds", {}))
 
     def state(self, stopwatch: Stopwatch) -> dict[str, Any]:
         """What a resumed run goes on with."""
-        return {"steps": self.steps, "left_out": dict(self._left_out), "seconds": self._all_seconds(stopwatch)}
+        return {
+            "steps": self.steps,
+            "before": self.before,
+            "left_out": dict(self._left_out),
+            "seconds": self._all_seconds(stopwatch),
+        }
 
     def add_step(self, metrics: dict[str, float], left_out: Counter[str]) -> None:
         """Take a finished step's metrics and its left-out turns by reason."""

@@ -24,6 +24,7 @@ from algo.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
+from algo.earlier_games import Resumption
 from algo.tasks import chat_endpoint
 from configs.schema import Config
 from configs.section import ConfigError
@@ -46,6 +47,11 @@ class OpenedRun:
     began_before: bool
     lock: IO[str]
 
+    @property
+    def resumption(self) -> Resumption | None:
+        """Which of the games in the hub it may go on with; None for a run that begins."""
+        return Resumption(self.state.policy_version, self.state.resumes) if self.began_before else None
+
 
 def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     """Make or take up the run's folder, and hold it against other processes.
@@ -64,16 +70,20 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
     lock = lock_run(config.run_dir)
     checkpoint = None
-    if resume and (config.run_dir / RUN_FILE).exists():
+    began_before = resume and (config.run_dir / RUN_FILE).exists()
+    if began_before:
         checkpoint = newest_checkpoint(config.run_dir)
         state = load_state(checkpoint or config.run_dir)
         check_same_run(state.settings, config, config.run_dir)
-        began_before = True
+        began = load_state(config.run_dir)
+        state.resumes = began.resumes = began.resumes + 1
+        write_run_file(config.run_dir, began)
+        if (config.run_dir / "config.yaml").exists():
+            (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")
     else:
         # Runners cache resources by id, and several runs may share a hub: names alone could collide.
         state = RunState(run_id=f"{name}-{secrets.token_hex(4)}", settings=fixed_settings(config))
         write_run_file(config.run_dir, state)
-        began_before = False
     (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
     return OpenedRun(config, state, checkpoint, began_before, lock)
 

@@ -14,10 +14,11 @@ from algo.evaluate import evaluate
 from algo.evaluation import EVALUATIONS_FOLDER
 from algo.evaluation_page import write_page
 from algo.games import Games
-from algo.report import game_progress
+from algo.report import RunSummary, game_progress
 from algo.run_folder import OpenedRun, policy_resources, read_prompts
 from algo.serving import Serving
-from algo.startup import TrainerThread, open_tracking, start_frozen, start_policy
+from algo.startup import open_tracking, start_frozen, start_policy
+from algo.trainer_thread import TrainerThread
 from algo.trajectories import SeatTrajectory
 from algo.weight_transfer import push_policy
 from configs.schema import Config
@@ -62,7 +63,9 @@ class Running:
         the weights have changed.
         """
         if self.state.probe is None and trajectories:
-            self.state.probe = list(trajectories[0].token_ids[:PROBE_TOKENS])
+            # Scoring asks for one token more than the probe has.
+            length = min(PROBE_TOKENS, self.config.game.context_tokens - 1)
+            self.state.probe = list(trajectories[0].token_ids[:length])
         if self.state.probe is not None and not self._served_before:
             self._served_before = await self.serving.score(self.state.probe)
         await self.serving.sleep()
@@ -83,9 +86,10 @@ class Running:
         settings, step, steps = self.config.evaluation, self.state.step, self.config.run.steps
         if not settings.deals:
             return False
-        if step in (0, steps):
-            return settings.at_start if step == 0 else settings.at_end
-        return settings.every_steps is not None and step % settings.every_steps == 0
+        if step == 0:
+            return settings.at_start
+        regularly = settings.every_steps is not None and step % settings.every_steps == 0
+        return regularly or (step == steps and settings.at_end)
 
     async def evaluate(self) -> dict[str, float]:
         """Play the held-out games and write what they show; returns numbers for the log."""
@@ -99,7 +103,8 @@ class Running:
                 self.keep_serving,
                 on_progress,
                 f"step {step}",
-                resumed=self.began_before,
+                # Later evaluations are of weights that were made by this process.
+                resumed=self.began_before and step == 0,
             )
         evaluation.write(self.config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
         write_page(self.config.run_dir)
@@ -108,10 +113,10 @@ class Running:
         return metrics
 
 
-async def start(opened: OpenedRun, earlier_steps: Sequence[dict[str, float]], stack: AsyncExitStack) -> Running:
+async def start(opened: OpenedRun, summary: RunSummary, stack: AsyncExitStack) -> Running:
     """Connect to the hub, start vLLM and the trainer; all of it ends when ``stack`` closes.
 
-    earlier_steps: metrics of the steps that the run has made.
+    summary: of what the run has done before.
     """
     config = opened.config
     prompts = read_prompts(config)
@@ -120,9 +125,9 @@ async def start(opened: OpenedRun, earlier_steps: Sequence[dict[str, float]], st
     await client.wait_until_reachable()
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await start_frozen(config, stack)
-    games = Games(client, config.game)
+    games = Games(client, config.game, opened.resumption)
     stack.push_async_callback(games.cancel_open)
-    tracking = open_tracking(config, earlier_steps)
+    tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
     return Running(
         config, opened.state, opened.began_before, serving, frozen, engine, trainer, games, tracking, prompts

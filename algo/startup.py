@@ -3,22 +3,23 @@
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import shutil
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from pathlib import Path
 
 from verl.utils.tracking import Tracking
 
-from algo.advantages import check_estimator, needs_groups
+from algo.advantages import check_estimator, needs_groups, needs_values
 from algo.correction import check_correction
 from algo.engine import Engine
 from algo.frozen_serving import open_frozen
+from algo.report import RunSummary
 from algo.run_folder import OpenedRun
 from algo.serving import Serving
+from algo.trainer_thread import TrainerThread
 from algo.verl_configs import check_engine
 from algo.weighing import check_weighing
+from algo.weight_transfer import policy_folder
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
@@ -26,14 +27,20 @@ from store.schema import FrozenPolicy
 
 logger = logging.getLogger("algo.werewolf_verl")
 
-_Result = TypeVar("_Result")
-
 
 def check_before_starting(config: Config) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
     check_engine(config)
     check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
+    warmup = config.critic.warmup_steps
+    if warmup and not needs_values(config.advantage.estimator):
+        raise ConfigError(
+            f"critic.warmup_steps={warmup} would train nothing: advantage.estimator {config.advantage.estimator!r} has "
+            f"no critic"
+        )
+    if warmup >= config.run.steps:
+        raise ConfigError(f"critic.warmup_steps={warmup} leaves none of the run.steps={config.run.steps} to the policy")
     check_correction(config.training.rollout_correction)
     check_log_backends(config)
     if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
@@ -48,30 +55,6 @@ def check_log_backends(config: Config) -> None:
     unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
     if unknown:
         raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
-
-
-class TrainerThread:
-    """Runs the engine's blocking calls, all on one thread, beside the event loop."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
-        self.seconds = 0.0
-        """How long its calls have taken, together."""
-
-    def submit(self, call: Callable[..., _Result], *arguments: Any) -> asyncio.Future[_Result]:
-        """Make a call on the trainer's thread."""
-        return asyncio.wrap_future(self._executor.submit(self._timed, call, *arguments))
-
-    def _timed(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        started = time.monotonic()
-        try:
-            return call(*arguments)
-        finally:
-            self.seconds += time.monotonic() - started
-
-    async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Make a call and await it. Cancelling the wait does not end the call; closing the engine does."""
-        return await asyncio.shield(self.submit(call, *arguments))
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
@@ -119,9 +102,21 @@ async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer:
     if opened.checkpoint is not None:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
-        await serving.push_weights(opened.checkpoint / "huggingface", opened.state.policy_version)
+        # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
+        folder = policy_folder(opened.config, opened.state.policy_version)
+        await asyncio.to_thread(_copy_whole, opened.checkpoint / "huggingface", folder)
+        await serving.push_weights(folder, opened.state.policy_version)
     elif opened.config.serving.mode == "attach":
         await serving.push_weights(opened.config.model.path, 0)
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    """Copy a folder so that the target is never half there; one of that name is replaced."""
+    unfinished = target.with_name(f"unfinished-{target.name}")
+    for leftover in (unfinished, target):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(source, unfinished)
+    unfinished.rename(target)
 
 
 def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
@@ -129,16 +124,17 @@ def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
         logger.info("the trainer has started")
 
 
-def open_tracking(config: Config, earlier_steps: Sequence[dict[str, float]]) -> Tracking:
+def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     """verl's Tracking, its files inside the run's folder.
 
-    earlier_steps: metrics of the steps that a resumed run has made: verl begins its file anew.
+    summary: of a resumed run, whose metrics so far are written again: verl begins its file anew.
     """
     os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
     os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
     tracking = Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
-    for number, metrics in enumerate(earlier_steps, start=1):
-        tracking.log(metrics, step=number, backend=["file"])
+    for number, metrics in enumerate([summary.before, *summary.steps]):
+        if metrics:
+            tracking.log(metrics, step=number, backend=["file"])
     return tracking
 
 

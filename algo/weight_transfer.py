@@ -7,7 +7,7 @@ from pathlib import Path
 
 from algo.engine import Engine
 from algo.serving import Serving
-from algo.startup import TrainerThread
+from algo.trainer_thread import TrainerThread
 from algo.vllm_server import ServingError, VllmServer
 from configs.schema import Config
 

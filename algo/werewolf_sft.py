@@ -35,7 +35,7 @@ from algo.demonstrations import (
 from algo.engine import Engine
 from algo.frozen_serving import open_frozen
 from algo.games import Games, NoGamesFinished, PlayedGames
-from algo.report import Stopwatch, game_progress, write_transcripts
+from algo.report import RunSummary, Stopwatch, game_progress, write_transcripts
 from algo.run_folder import (
     OpenedRun,
     UnservedPolicy,
@@ -47,8 +47,9 @@ from algo.run_folder import (
     set_up_logging,
 )
 from algo.serving import ServingError
-from algo.startup import TrainerThread, check_log_backends, open_tracking
+from algo.startup import check_log_backends, open_tracking
 from algo.tokenizer_check import check_tokenizer
+from algo.trainer_thread import TrainerThread
 from algo.verl_configs import check_engine
 from configs.loading import load_config
 from configs.schema import Config
@@ -90,7 +91,7 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
         )
     steps = settings.epochs * math.ceil(len(learned.trajectories) / config.training.mini_batch_size)
     async with AsyncExitStack() as stack:
-        tracking = open_tracking(config, [])
+        tracking = open_tracking(config, RunSummary(config.run_dir))
         stack.callback(tracking.finish)
         trainer = TrainerThread()
         with stopwatch.stage("start"):

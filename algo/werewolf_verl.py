@@ -39,7 +39,7 @@ from algo.report import (
 from algo.role_baselines import RoleBaselines
 from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals, open_run, set_up_logging
 from algo.running import start
-from algo.selection import select_sequences
+from algo.selection import STALE, select_sequences
 from algo.serving import ServingError
 from algo.startup import check_before_starting
 from algo.tasks import step_tasks
@@ -66,11 +66,12 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
     cancel_on_signals()
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
-            run = await start(opened, summary.steps, stack)
+            run = await start(opened, summary, stack)
             cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
-                run.tracking.log(await run.evaluate(), step=0)
+                summary.before = await run.evaluate()
+            run.tracking.log(summary.before, step=0)
 
         for step in range(state.step + 1, config.run.steps + 1):
             title = f"step {step}/{config.run.steps}"
@@ -82,7 +83,7 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
                     if ahead not in in_flight:
                         in_flight[ahead] = step_tasks(config.game, config.run.name, config.run.seed, ahead)
                         adopted = await run.games.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
-                        adopting = adopting and adopted > 0
+                        adopting = adopting and adopted > 0  # steps are enqueued in order: nothing lies beyond a gap
                 tasks = in_flight.pop(step)
                 logger.info("%s: playing %d games", title, len(tasks))
                 with game_progress(f"{title}: games", len(tasks)) as on_progress:
@@ -113,6 +114,7 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
 
             # Update, and give the new weights to vLLM.
             made = None
+            trains_policy = step > config.critic.warmup_steps
             if selected.rows:
                 logger.info("%s: updating on %d sequences", title, len(selected.rows))
                 with stopwatch.stage("update"):
@@ -125,41 +127,46 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
                         selected.of(advantages.returns),
                         selected.of(assessed.values),
                         state.policy_version,
-                        step > config.critic.warmup_steps,
+                        trains_policy,
                     )
                 left_out += made.left_out
                 metrics |= made.metrics
-            if made is not None and made.trained and step > config.critic.warmup_steps:
+            in_trainer = run.trainer.seconds - trainer_before
+            learned = made is not None and bool(made.trained)
+            if not learned:
+                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
+            if learned and trains_policy:
                 state.policy_version += 1
                 logger.info("%s: giving version %d to vLLM", title, state.policy_version)
                 with stopwatch.stage("push"):
                     metrics |= await run.push()
+            elif STALE in selected.left_out:
+                # Nothing in flight is older than it may be: some vLLM has started again with older weights unnoticed.
+                metrics |= await run.push()
             else:
                 await run.serving.wake()
-                if made is None:
-                    logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
             if made is not None and config.log.save_batches:
                 write_batch(config.run_dir / "batches" / f"step-{step:04d}.jsonl", made)
             metrics |= batch_metrics(made, found, left_out) | await run.serving.metrics()
 
             # Look at it, and keep it.
-            state.step = step
+            state.step, state.win_rate = step, None
             if run.evaluation_is_due():
                 with stopwatch.stage("evaluate"):
                     metrics |= await run.evaluate()
-            metrics |= time_metrics(seconds_of_step(), played.calls, run.trainer.seconds - trainer_before)
+            metrics |= time_metrics(seconds_of_step(), played.calls, in_trainer)
             metrics["policy_version"] = float(state.policy_version)
             summary.add_step(metrics, left_out)
+            run.tracking.log(metrics, step=step)
+            log_step(step, config.run.steps, metrics)
+            summary.write(stopwatch, state.policy_version)
             state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
                 logger.info("%s: writing a checkpoint", title)
                 with stopwatch.stage("checkpoint"):
                     exported = policy_folder(config, state.policy_version)
                     await run.trainer.run(save_checkpoint, config, run.engine, state, exported)
-                metrics["seconds/checkpoint"] = seconds_of_step()["seconds/checkpoint"]
-            run.tracking.log(metrics, step=step)
-            log_step(step, config.run.steps, metrics)
-            summary.write(stopwatch, state.policy_version)
+        summary.write(stopwatch, state.policy_version)
     return summary.as_dict(stopwatch, state.policy_version)
 
 

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3
 GAMES = 4
 # (step, words of the log that tell what is being done): killed as soon as the log says so.
-KILLS = [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint")]
+# Checkpoints are made after every second step, so the second kill undoes an update: what its weights were to play in the
+# second step is played anew by those that are made again.
+KILLS = [(1, "playing"), (2, "updating"), (2, "writing a checkpoint"), (3, "giving version")]
 
 
 class Machine:
@@ -48,6 +50,7 @@ class Machine:
             f"store.url={self.hub.url}",
             "game.groups_per_step=2",
             "game.games_per_group=2",
+            "checkpoint.every_steps=2",
             f"model.path={self.model}",
             "serving.mode=attach",
             f"serving.urls=[http://127.0.0.1:{self.vllm_port}]",
@@ -165,7 +168,7 @@ def test_killed_at_every_stage_it_ends_with_the_same_weights(machine):
     assert not list((machine.folder / "broken" / "checkpoints").glob("unfinished-*"))
 
 
-async def test_no_game_was_played_for_nothing_or_is_left_in_the_queue(machine):
+async def test_games_in_flight_were_taken_up_and_none_is_left_in_the_queue(machine):
     client = connect(machine.hub.url)
     rollouts = [
         rollout
@@ -175,8 +178,10 @@ async def test_no_game_was_played_for_nothing_or_is_left_in_the_queue(machine):
     await client.close()
     assert len({rollout.metadata["run"] for rollout in rollouts}) == 1
     succeeded = Counter(rollout.metadata["game_id"] for rollout in rollouts if rollout.status == "succeeded")
-    assert len(succeeded) == STEPS * GAMES and set(succeeded.values()) == {1}
-    assert {rollout.status for rollout in rollouts} <= {"succeeded", "failed"}
+    assert len(succeeded) == STEPS * GAMES
+    # The first step's were enqueued for the weights that every process began with, so all of them shared these games.
+    assert {count for game_id, count in succeeded.items() if "step0001" in game_id} == {1}
+    assert {rollout.status for rollout in rollouts} <= {"succeeded", "failed", "cancelled"}
 
 
 def test_games_in_flight_are_played_by_weights_that_are_not_too_old(machine):

@@ -3,6 +3,7 @@
 import pytest
 
 from algo import werewolf_verl
+from algo.earlier_games import Resumption
 from algo.run_folder import open_run
 from configs.section import ConfigError
 
@@ -24,6 +25,7 @@ def run(monkeypatch, capsys, *arguments):
         ("game.games_per_group=1", "at least 2"),
         ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
         ("advantage.estimator=remax", "greedily"),
+        ("critic.warmup_steps=1", "no critic"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
@@ -50,6 +52,16 @@ def test_an_earlier_run_is_never_overwritten(tmp_path):
     assert len({run.state.run_id for run in runs}) == 3 and not any(run.began_before for run in runs)
 
 
+def test_a_damaged_run_is_named(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    open_run(config, resume=True).lock.close()
+    (config.run_dir / "run.json").write_text("")
+    with pytest.raises(ConfigError, match=r"run\.json is damaged"):
+        open_run(config, resume=True)
+
+
 def test_a_run_is_taken_up_where_it_stands(tmp_path):
     from configs.loading import load_config
 
@@ -59,14 +71,18 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
         open_run(config, resume=True)
     begun.lock.close()
     again = open_run(config, resume=True)
-    assert (again.config.run.name, again.state, again.began_before) == ("mine", begun.state, True)
+    resumed_once = begun.state.model_copy(update={"resumes": 1})
+    assert (again.config.run.name, again.state, again.began_before) == ("mine", resumed_once, True)
+    assert (begun.resumption, again.resumption) == (None, Resumption(policy_version=0, number=1))
+    assert (config.run_dir / "config-before-resume-1.yaml").exists()
     again.lock.close()
     checkpoint = config.run_dir / "checkpoints" / "step-000004"
     checkpoint.mkdir(parents=True)
     state = begun.state.model_copy(update={"step": 4, "policy_version": 3})
     (checkpoint / "state.json").write_text(state.model_dump_json())
     resumed = open_run(config, resume=True)
-    assert (resumed.checkpoint, resumed.state) == (checkpoint, state)
+    assert (resumed.checkpoint, resumed.state) == (checkpoint, state.model_copy(update={"resumes": 2}))
+    assert resumed.resumption == Resumption(policy_version=3, number=2)
     resumed.lock.close()
     with pytest.raises(ConfigError, match=r"run\.seed"):
         open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)

@@ -1,13 +1,15 @@
 """Games through a real hub from the algorithm's side: order, accounting, a hub that forgets, failures."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from fakes import FakeVllm, make_result, make_turn
 from fakes_api import FakeChatApi, error
 
-from algo import games as games_module
+from algo import earlier_games
+from algo.earlier_games import Resumption
 from algo.games import (
     FAILED_GAME,
     SUPERSEDED_ATTEMPT,
@@ -21,7 +23,7 @@ from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, GameTask, PolicyResources, SeatingRule
-from store.spans import context_digest
+from store.spans import context_digest, to_span
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
@@ -181,13 +183,14 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
 # --- an algorithm that is started again -------------------------------------------------------------------------------
 
 
-async def enqueue_like_an_earlier_process(client, tasks, run_name="run"):
+async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES):
+    await client.update_resources(resources.resources_id, resources.encode())
     requests = [
         EnqueueRolloutRequest(
             input=task.encode(),
-            resources_id=RESOURCES.resources_id,
+            resources_id=resources.resources_id,
             config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
-            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}"},
+            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "game_id": task.game_id},
         )
         for task in tasks
     ]
@@ -195,7 +198,7 @@ async def enqueue_like_an_earlier_process(client, tasks, run_name="run"):
 
 
 async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monkeypatch):
-    monkeypatch.setattr(games_module, "_ROLLOUTS_PER_PAGE", 2)
+    monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 2)
     tasks = step_tasks(CONFIG, "run", 1, 1)
     await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     queued, failed, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
@@ -242,7 +245,7 @@ async def test_open_games_are_told_where_the_policy_is_served_now(client):
 
 
 async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
-    monkeypatch.setattr(games_module, "_ROLLOUTS_PER_PAGE", 4)
+    monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 4)
     tasks = step_tasks(CONFIG, "run", 1, 1)
     await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     first = await enqueue_like_an_earlier_process(client, tasks)
@@ -257,6 +260,61 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
     )
     await step.cancel_open()
     assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
+
+
+UNDONE = RESOURCES.model_copy(update={"version": 4})
+
+
+async def test_what_undone_weights_were_to_play_is_played_anew(client):
+    """The checkpoint has version 3; the process before it was killed had made version 4 and enqueued games for it."""
+    at_checkpoint = RESOURCES.model_copy(update={"version": 3})
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    kept = await enqueue_like_an_earlier_process(client, tasks[:2], resources=at_checkpoint)
+    undone = await enqueue_like_an_earlier_process(client, tasks[2:], resources=UNDONE)
+    games = Games(client, CONFIG, Resumption(policy_version=3, number=1))
+    moved = at_checkpoint.model_copy(update={"endpoints": ("http://127.0.0.1:9/v1",)})
+    assert await games.enqueue(tasks, moved, resumed=True) == 2
+    rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
+    assert {rollouts[rollout_id].status for rollout_id in kept} == {"queuing"}
+    assert {rollouts[rollout_id].status for rollout_id in undone} == {"cancelled"}
+    anew = [rollout for rollout_id, rollout in rollouts.items() if rollout_id not in (*kept, *undone)]
+    assert sorted(rollout.metadata["game_id"] for rollout in anew) == [task.game_id for task in tasks[2:]]
+    assert all(rollout.metadata[IDEMPOTENCY_KEY].endswith("/1") for rollout in anew)
+    (published,) = await client.query_resources(resources_id=at_checkpoint.resources_id)
+    assert PolicyResources.decode(published).endpoints == moved.endpoints
+
+
+async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):
+    """With ``max_policy_lag`` weights change in mid-game: a game from before the checkpoint may have later turns."""
+    config = CONFIG.model_copy(update={"max_policy_lag": 1})
+    tasks = step_tasks(config, "run", 1, 1)
+    untouched, touched, playing, waiting = await enqueue_like_an_earlier_process(client, tasks)
+    for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,))):
+        taken = await client.dequeue_rollout(worker_id="w")
+        assert taken.rollout_id == rollout_id
+        key = dict(rollout_id=rollout_id, attempt_id=taken.attempt.attempt_id)
+        turns = [make_turn(turn=number, policy_version=version) for number, version in enumerate(versions)]
+        spans = [
+            to_span(turn, **key, sequence_id=number + 1, start_time=1.7e9, end_time=1.7e9)
+            for number, turn in enumerate(turns)
+        ]
+        await client.upload_spans(spans)
+        if len(versions) == 2:
+            await client.update_attempt(*key.values(), status="succeeded")
+    games = Games(client, config, Resumption(policy_version=0, number=2))
+    assert await games.adopt(tasks, RESOURCES) == tasks[1:]
+    statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
+    assert [statuses[rollout_id] for rollout_id in (playing, waiting)] == ["cancelled", "cancelled"]
+
+
+async def test_what_is_finished_is_not_taken_back(client):
+    games = Games(client, CONFIG)
+    await games.enqueue(step_tasks(CONFIG, "run", 1, 1), RESOURCES)
+    taken = await client.dequeue_rollout(worker_id="w")
+    await client.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+    await games.cancel_open()
+    statuses = Counter(rollout.status for rollout in await client.query_rollouts())
+    assert statuses == {"succeeded": 1, "cancelled": 3}
 
 
 # --- opponents that cannot be reached, in real games ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
 
 from algo.serving import Serving, ServingError
-from algo.startup import TrainerThread
+from algo.trainer_thread import TrainerThread
 from algo.weight_sender import PolicySource, ServersClient, WeightSender
 from algo.weight_transfer import policy_folder, push_policy
 from configs.loading import load_config
