@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 STEPS = 3
 GAMES = 4
 # (step, words of the log that tell what is being done): killed as soon as the log says so.
-# Checkpoints are made after every second step, so the second kill undoes an update: what its weights were to play in the
-# second step is played anew by those that are made again.
+# Checkpoints are made after every second step, so the second kill undoes an update: what its weights were to play in
+# the second step is played anew by those that are made again.
 KILLS = [(1, "playing"), (2, "updating"), (2, "writing a checkpoint"), (3, "giving version")]
 
 
