@@ -52,7 +52,7 @@ class GameConfig(Section):
     opponent: str = Field(
         "policy",
         description="who plays the seats of a side that is not trained: policy, scripted, random, or a name of the "
-        "section players",
+        "sections players and frozen",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),

@@ -40,7 +40,7 @@ class RunConfig(Section):
         "werewolf", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="names the run's folder and resources"
     )
     dir: Path = Field(Path("runs"), description="parent of the run's folder")
-    steps: int = Field(3, ge=1, description="updates to make")
+    steps: int = Field(3, ge=1, description="steps to make: games, then an update, if there is anything to learn from")
     seed: int = Field(1, ge=0, description="deals, sampling and mini-batch order all follow from it")
 
 
@@ -175,14 +175,18 @@ class Config(Section):
                     raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
-            raise ValueError("the judge would be asked in vain: set reward.judge_score or reward.low_judgement")
+            raise ValueError(
+                "the judge would be asked in vain: set reward.judge_score, low_judgement or very_low_judgement"
+            )
         if self.game.context_tokens > self.training.max_sequence_tokens:
             raise ValueError(
                 f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must not be below "
                 f"game.context_tokens ({self.game.context_tokens}): long games would be played and then left out"
             )
         if self.checkpoint.keep_best and not self.evaluation.deals:
-            raise ValueError("checkpoint.keep_best needs evaluations: set evaluation.deals and evaluation.every_steps")
+            raise ValueError(
+                "checkpoint.keep_best needs evaluations: set evaluation.deals, and evaluation.every_steps to have a choice"
+            )
         return self
 
     @model_validator(mode="after")
