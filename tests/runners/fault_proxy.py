@@ -43,12 +43,14 @@ class FaultProxy:
     """Stands before the hub at ``target``. Its faults may be planned, or drawn by chance.
 
     url: where clients find it. hit: faults that happened, by the kind of request and the fault.
+    refused: statuses with which requests are answered whose path ends thus; the hub does not see them.
     delay_seconds: by which every answer is late.
     """
 
     def __init__(self, target: str):
         self.delay_seconds = 0.0
         self.hit: Counter[tuple[str, Fault]] = Counter()
+        self.refused: dict[str, int] = {}
         self._target = target
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
@@ -98,6 +100,9 @@ class FaultProxy:
         self._plugged.set()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
+        for ending, status in self.refused.items():
+            if request.path.endswith(ending):
+                return web.Response(status=status)
         fault = self._fault_of(kind_of(request))
         body = await request.read()
         # What was sent arrives, even when its sender no longer waits for an answer.
