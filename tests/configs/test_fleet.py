@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -215,12 +216,19 @@ def test_the_proxy_forwards_what_runners_need_and_nothing_else():
     assert locations == {
         place: ("proxy_pass", f"http://127.0.0.1:{VLLM_PORT}{path}") for place, path in open_paths.items()
     }
-    assert f"listen {POLICY_PORT};" in (FLEET / "policy_proxy.conf").read_text()
+    configuration = (FLEET / "policy_proxy.conf").read_text()
+    assert f"listen {POLICY_PORT};" in configuration
+    assert "error_log stderr " in configuration, "under systemd /dev/stderr is a socket, which cannot be opened"
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")
 def test_nginx_takes_the_proxys_configuration():
-    subprocess.run(["nginx", "-e", "stderr", "-t", "-c", FLEET / "policy_proxy.conf"], check=True)
+    ours, its = socket.socketpair()  # under systemd its stderr is a socket, too
+    with ours, its:
+        tested = subprocess.run(
+            ["nginx", "-e", "stderr", "-t", "-c", FLEET / "policy_proxy.conf"], stderr=its, check=False
+        )
+        assert tested.returncode == 0, ours.recv(65536).decode()
 
 
 # Images
