@@ -64,7 +64,7 @@ class Service(Strict):
     image: str
     command: list[str]
     healthcheck: Healthcheck
-    restart: Literal["unless-stopped", "on-failure"]
+    restart: Literal["unless-stopped", "on-failure:20"]
     security_opt: list[Literal["no-new-privileges:true"]]
     cap_drop: list[Literal["ALL"]]
     build: Build | None = None
@@ -120,4 +120,4 @@ def test_compose():
     assert seconds(runner.stop_grace_period) >= longest_game()
     assert "hub:/data" in hub.volumes and "--db=/data/hub.sqlite3" in hub.command
     assert "runs:/runs" in algorithm.volumes and "--set=run.dir=/runs" in algorithm.command
-    assert algorithm.restart == "on-failure", "a finished run would begin again and again"
+    assert algorithm.restart == "on-failure:20", "a finished run, or one that cannot begin, would begin again and again"

@@ -1,13 +1,24 @@
 """The systemd recipe: its units restart and end as our processes do, and systemd takes them."""
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 
 import fleet_recipes as recipes
 import pytest
 from fleet_recipes import FLEET, longest_game
+
+# A runner that says when it is told to end, and ends when its input does.
+RUNNER = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+print("plays", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_systemd_units_restart_and_end_as_our_processes_do():
@@ -20,6 +31,7 @@ def test_systemd_units_restart_and_end_as_our_processes_do():
         assert service["NoNewPrivileges"] == ["yes"] and service["CapabilityBoundingSet"] == [""], name
         assert service["Restart"] in (["always"], ["on-failure"]), name
         assert units[name]["Install"]["WantedBy"] == ["multi-user.target"], name
+        assert units[name]["Unit"]["StartLimitIntervalSec"] == ["0"], f"{name}: an outage would end it for good"
         assert {"TimeoutStopSec", "LimitNOFILE"} <= set(service), name
     assert services["werewolf-hub.service"]["Restart"] == ["always"]
     for name in ("werewolf-algorithm.service", "werewolf-runner@.service"):
@@ -34,6 +46,27 @@ def test_systemd_units_restart_and_end_as_our_processes_do():
         assert f"{state}/var/lib/{services[name]['StateDirectory'][0]}" in services[name]["ExecStart"][0], name
 
 
+def test_stopping_a_runner_waits_for_its_end_and_is_no_failure():
+    """Nor is it when the runner has left by itself: systemd would start it again."""
+    stop = recipes.units()["werewolf-runner@.service"]["Service"]["ExecStop"][0]
+    assert stop.startswith("-"), "a drain that takes too long leaves the unit failed"
+    command = shlex.split(stop.removeprefix("-"))
+    assert command[:2] == ["/bin/sh", "-c"]
+    assert subprocess.run(command, env={"PATH": os.defpath}, timeout=60, check=False).returncode == 0
+    with subprocess.Popen([sys.executable, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runner:
+        runner.stdout.readline()
+        reaper = threading.Thread(target=runner.wait)
+        reaper.start()
+        environment = {"PATH": os.defpath, "MAINPID": str(runner.pid)}
+        with subprocess.Popen(command, env=environment) as stopping:
+            assert runner.stdout.readline() == b"told\n"
+            assert stopping.poll() is None, "it does not wait for the games"
+            runner.stdin.close()
+            assert stopping.wait(60) == 0
+        reaper.join()
+        assert runner.returncode == 0
+
+
 def test_systemd_units_name_units_that_are_there():
     units = recipes.units()
     for name, unit in units.items():
@@ -44,6 +77,8 @@ def test_systemd_units_name_units_that_are_there():
             assert name.replace(".timer", ".service") in units
             (watched,) = unit["Unit"]["PartOf"]
             assert unit["Install"]["WantedBy"] == [watched]
+            if units[watched.replace("%i", "")]["Service"]["Restart"] != ["always"]:  # then it may end by itself
+                assert unit["Unit"]["BindsTo"] == [watched]
             assert units[watched.replace("%i", "")]["Install"]["Also"] == [name.replace("@", "@%i")]
 
 
