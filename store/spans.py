@@ -93,12 +93,12 @@ class TurnSpan(BaseModel):
     policy_version: of the weights that sampled this turn; those of another turn of the game may be newer. 0 for a
         policy with frozen weights, unless its server says otherwise.
     valid: whether the reply gave a legal action.
-    error: why not; None when valid.
+    error: why not; None when valid. "defaulted" for a demonstrator that gave no usable reply of its own.
     context_tokens: length of the segment before this turn; 0 for a segment's first turn.
     context_digest: ``context_digest`` of exactly those tokens.
     prompt_ids: token ids added to the segment as this turn's prompt.
     response_ids: token ids sampled; logprobs align with them one to one, natural logarithm, at the
-        sampling temperature, as the server returned them.
+        sampling temperature, as the server returned them; all 0.0 for a demonstration (``GameTask.demonstrators``).
     finish_reason: "stop" when the end-of-turn token was sampled, "length" when cut at the limit.
     reply: the text of ``response_ids``; thought: what stood between <think> tags in it.
     facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.

@@ -1,8 +1,11 @@
 """Demonstrations: a turn holds what the policy would have been sent, token by token, and what its demonstrator did."""
 
 import random
+import re
+from collections import Counter
 
 import pytest
+from fakes_api import FakeChatApi
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.werewolf.agent import WerewolfGames
@@ -126,6 +129,37 @@ async def test_a_demonstrator_that_had_no_usable_reply_shows_nothing_to_learn(ti
     assert {turn.error for turn in turns if turn.seat == 1} == {DEFAULTED}
     assert {turn.error for turn in turns if turn.seat != 1} == {None}
     assert result.seats[0].defaulted_decisions == result.seats[0].decisions > 0
+
+
+def messages_with_options(messages):
+    """The options that the last message offers."""
+    found = re.findall("可选：([^。）]*)", messages[-1]["content"])
+    return found[-1].split("、") if found else []
+
+
+async def test_a_model_behind_an_api_demonstrates_without_its_thoughts_and_never_what_could_not_be_used(unserved):
+    asked = Counter()
+
+    def answer(messages):
+        options = messages_with_options(messages)
+        asked["choices" if options else "speeches"] += 1
+        if options and asked["choices"] <= 2:  # once, and once again: the first choice is taken by default
+            return "我再想想"
+        return f"<think>不能说出来的</think>{'决定：' + options[-1] if options else '我是好人，请听我说。'}"
+
+    api = FakeChatApi(answer)
+    await api.start()
+    try:
+        players = {"strong": api.endpoint(max_concurrent=1)}
+        task = make_task(seating={"wolf": "scripted", "good": "strong"}, trainable=["good"], demonstrators=["strong"])
+        result, turns = await play(task, unserved.model_copy(update={"players": players}))
+    finally:
+        await api.stop()
+    assert {turn.policy for turn in turns} == {"strong"} and all(turn.trainable for turn in turns)
+    assert Counter(turn.error for turn in turns) == {DEFAULTED: 1, None: len(turns) - 1} and len(turns) > 3
+    assert asked.total() == len(turns) + 1
+    assert all("不能说出来的" not in turn.reply + turn.thought for turn in turns)
+    assert sum(seat.defaulted_decisions for seat in result.seats) == 1
 
 
 async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
