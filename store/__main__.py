@@ -228,7 +228,13 @@ def _serve_parser() -> argparse.ArgumentParser:
     stock.add_argument(
         "--mongo-partition", default="hub", help="what keeps this hub's games apart in a shared database (%(default)s)"
     )
-    stock.add_argument("--n-workers", type=int, default=1, help="processes, for --backend mongo (%(default)s)")
+    stock.add_argument(
+        "--n-workers",
+        type=int,
+        default=1,
+        help="processes, for --backend mongo (%(default)s). With more than one, an overdue game is noticed only when "
+        "somebody asks the hub for something, as with `agl store`",
+    )
     return parser
 
 
@@ -239,7 +245,11 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which finished games stay in the database (default: all)")
+    group = parser.add_argument_group(
+        "which finished games stay in the database (default: all)",
+        "Every game stays for an hour after its end. One that the algorithm has not read by then and that is archived "
+        "is played again: keep more games than a run has in flight, and for longer than a run may pause.",
+    )
     group.add_argument("--keep-games", type=_count, metavar="N", help="the newest N; the others are archived")
     group.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
     group.add_argument(

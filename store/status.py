@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,8 @@ _RECENT_SECONDS = 600.0
 _SILENT_SECONDS = 60.0
 _LONGEST_KIND = 60
 _REQUEST_SECONDS = 30.0
+_OF_A_MACHINE = re.compile(r"(?P<host>.+?)-\d+(-[0-9a-f]{8}(-\d+)?)?", re.DOTALL)
+"""Names of runners: host and process id, mostly with random letters behind, and then with the number of a process."""
 
 Record = Mapping[str, Any]
 """A rollout, attempt or worker as the hub's JSON has it."""
@@ -193,11 +196,11 @@ def _machines(
 
 
 def _machine(worker_id: str | None) -> str:
-    """``host`` of a worker id ``host-<process id>``; others stand for themselves."""
+    """``host`` of a worker id that ends like a runner's own name or in one number; others stand for themselves."""
     if worker_id is None:
         return "(unnamed)"
-    host, _, process = worker_id.rpartition("-")
-    return host if host and process.isdecimal() else worker_id
+    name = _OF_A_MACHINE.fullmatch(worker_id)
+    return name["host"] if name else worker_id
 
 
 def _last_heard(worker: Record) -> float | None:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import socket
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from conftest import free_port
 from hub_process import HubProcess
 from rich.console import Console
 
+from runners.werewolf.__main__ import unique_worker_name
 from store.__main__ import main
 from store.client import connect
 from store.status import STATES, Machine, Running, render, summarise
@@ -65,6 +67,19 @@ def test_runners_are_counted_by_machine():
         Machine("laptop", 0, 0, 0, 0, 0.0, None),
     ]
     assert status.games_per_minute == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("process", ["", "-2"], ids=["alone", "one of several"])
+@pytest.mark.parametrize("host", ["big-machine", "node-3"])
+def test_runners_that_chose_their_names_are_counted_by_machine(host, process, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    names = [unique_worker_name() + process for _ in range(2)]
+    status = summary(
+        played=[rollout(1, worker_id=names[0], start_time=NOW - 5)],
+        closed=[rollout(2, "succeeded", names[1], ended=60)],
+        workers=[worker(name, NOW - 10, finished=1) for name in names],
+    )
+    assert status.machines == [Machine(host, 2, 1, 2, 0, 0.1, 10.0)]
 
 
 def test_the_speed_is_that_of_the_last_ten_minutes():
