@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import pytest
+from fakes import FakeVllm
 from fakes_api import FakeChatApi
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
@@ -17,7 +18,7 @@ from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
 from runners.werewolf.policy_model import Completion, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.schema import GameTask, PolicyResources
+from store.schema import FrozenPolicy, GameTask, PolicyResources
 
 
 def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):
@@ -160,6 +161,21 @@ async def test_a_model_behind_an_api_demonstrates_without_its_thoughts_and_never
     assert asked.total() == len(turns) + 1
     assert all("不能说出来的" not in turn.reply + turn.thought for turn in turns)
     assert sum(seat.defaulted_decisions for seat in result.seats) == 1
+
+
+async def test_a_policy_with_frozen_weights_demonstrates_in_the_trained_ones_tokens(unserved, tiny_tokenizer):
+    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "我是好人，请听我说。", model_folder=unserved.model)
+    endpoint = await vllm.start()
+    try:
+        frozen = {"old": FrozenPolicy(endpoint=endpoint, model="policy")}
+        task = make_task(seating={"wolf": "scripted", "good": "old"}, trainable=["good"], demonstrators=["old"])
+        _, turns = await play(task, unserved.model_copy(update={"frozen": frozen}))
+    finally:
+        await vllm.stop()
+    usable = [turn for turn in turns if turn.valid]
+    assert usable and {turn.reply for turn in usable} == {"我是好人，请听我说。"}
+    assert all(turn.policy == "old" and turn.trainable and set(turn.logprobs) == {0.0} for turn in turns)
+    assert {turn.error for turn in turns if turn.decision == "exile_vote"} == {DEFAULTED}
 
 
 async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
