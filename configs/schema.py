@@ -185,7 +185,7 @@ class Config(Section):
             )
         if self.checkpoint.keep_best and not self.evaluation.deals:
             raise ValueError(
-                "checkpoint.keep_best needs evaluations: set evaluation.deals, and evaluation.every_steps to have a choice"
+                "checkpoint.keep_best needs evaluations: set evaluation.deals, and evaluation.every_steps for a choice"
             )
         return self
 
