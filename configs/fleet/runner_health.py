@@ -4,13 +4,15 @@ A runner has no port to knock at, but it tells the hub every ten seconds that it
 nothing about the runner, which waits for it and ends by itself when that takes too long: that counts as alive.
 
 Run by path, with nothing but the standard library, because a health check runs often:
-``python runner_health.py --store URL NAME``, where NAME is the runner's ``--worker-id``. The hub's token comes from
-``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
+``python runner_health.py --store URL NAME``, where NAME is the runner's ``--worker-id``. With ``--processes`` they
+go by NAME-1, NAME-2, …, and the runner is alive while any of them is; their supervisor starts again those that die. The
+hub's token comes from ``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
 """
 
 import argparse
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.parse
@@ -25,12 +27,13 @@ _REQUEST_SECONDS = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what was found; returns the exit status."""
     options = parse_arguments(arguments)
-    url = f"{options.store.rstrip('/')}/v1/agl/workers/{urllib.parse.quote(options.worker_id, safe='')}"
+    query = urllib.parse.urlencode({"worker_id_contains": options.worker_id})
+    url = f"{options.store.rstrip('/')}/v1/agl/workers?{query}"
     token = _token()
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
-            worker = json.load(response)
+            workers = json.load(response)["items"]
             now = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except urllib.error.HTTPError as error:
         print(f"the hub refuses to tell of {options.worker_id}: {error.code} {error.reason}")
@@ -38,8 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # also what urllib raises when nobody answers
         print(f"no hub answers at {options.store}, so nothing is known of {options.worker_id}: {error}")
         return 0
-    heard = (worker or {}).get("last_heartbeat_time")
-    if heard is None:
+    own_name = re.compile(re.escape(options.worker_id) + r"(-\d+)?")
+    its_processes = [worker for worker in workers if own_name.fullmatch(worker["worker_id"])]
+    heard = max((worker["last_heartbeat_time"] or 0.0 for worker in its_processes), default=0.0)
+    if not heard:
         print(f"the hub has never heard of {options.worker_id}")
         return 1
     print(f"the hub heard of {options.worker_id} {max(now - heard, 0):.0f} s ago")

@@ -168,6 +168,12 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client, capsys):
     await client.update_worker("machine-1", {"playing": 1})
     assert await status("machine-1") == 0
     assert await status("machine-1", "--within", "-10") == 1  # silent for longer than that
+    for numbered in ("machine-2-1", "machine-2-2"):  # --processes 2
+        await client.update_worker(numbered, {"playing": 1})
+    assert await status("machine-2") == 0
+    assert await status("machine-2", "--within", "-10") == 1
+    for nobody in ("mach", "achine-1", "machine-2-", "machine.1"):  # though others' names look like it
+        assert await status(nobody) == 1, nobody
     await hub.stop()
     assert health.main(["--store", hub.url, "machine-1"]) == 0
     assert "no hub answers" in capsys.readouterr().out
