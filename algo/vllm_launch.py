@@ -13,6 +13,7 @@ from algo import child_guard
 from algo.policy_version import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
 from configs.serving import FrozenPolicyConfig
+from store.auth import TOKEN_VARIABLE
 
 GIB_BYTES = 2**30
 _CPU_BATCHED_TOKENS = 4096
@@ -146,12 +147,13 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
 
 
 def vllm_environment(config: Config, launch: Launch | None = None, weights_follow: bool = False) -> dict[str, str]:
-    """The environment that vLLM is started with: ours, and what the command line cannot say.
+    """The environment that vLLM is started with: ours without the hub's token, and what the command line cannot say.
 
     weights_follow: it refuses completions until weights are pushed, since those it starts with are not the newest.
     """
     launch = launch or policy_launches(config)[0]
     environment = dict(os.environ)
+    environment.pop(TOKEN_VARIABLE, None)  # it never asks the hub for anything
     environment |= {
         "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weight pushes
         "VLLM_NO_USAGE_STATS": "1",

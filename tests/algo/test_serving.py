@@ -24,6 +24,7 @@ from algo.serving import Serving, ServingDied, ServingError
 from algo.tiny_model import build_tiny_model
 from algo.vllm_launch import vllm_command, vllm_environment
 from algo.weight_files import check_same_tensors
+from store.auth import TOKEN_VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -213,6 +214,11 @@ def test_the_command_for_each_device(configure):
     assert "--gpu-memory-utilization" in command and "--kv-cache-memory-bytes" not in command
     assert "--enforce-eager" not in command
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
+
+
+def test_vllm_is_not_told_the_hubs_token(configure, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "jIwG7-long-and-secret")
+    assert "jIwG7-long-and-secret" not in vllm_environment(configure()).values()
 
 
 async def test_a_missing_model_names_the_remedy(configure, tmp_path):
