@@ -21,7 +21,7 @@ CONSTRAINTS := $(if $(filter cpu,$(EXTRA)),--constraint requirements-cpu.lock,--
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo test endurance bench lint format lock clean
+.PHONY: help install model demo test endurance soak bench lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -46,6 +46,9 @@ test: install ## All tests, those with real processes included
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
+
+soak: install ## Hubs, runners and algorithms killed very often, 20,000 games through one hub (hours)
+	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
 bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix step")
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)

@@ -18,6 +18,7 @@ from fakes import FakeVllm
 from algo.games import Games
 from algo.tasks import step_tasks
 from configs.schema import GameConfig
+from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
 from store.schema import PolicyResources
 
@@ -27,29 +28,34 @@ hub_process.preload(
 )
 
 RUN = "fleet"
+_OWN_DEATH = "died:"
 
 
 class Kept:
-    """A process that is started again whenever it was killed, until it ends by itself.
+    """A process that is started again whenever it was killed, until it is interrupted.
 
-    start: starts the process. deaths: how often it was killed.
+    start: starts the process. has_an_end: it may also end by itself, with 0. deaths: how often it was killed.
     """
 
-    def __init__(self, name: str, start: Callable[[], BaseProcess]):
+    def __init__(self, name: str, start: Callable[[], BaseProcess], has_an_end: bool = False):
         self.name = name
         self.deaths = 0
         self._start = start
         self._process: BaseProcess | None = None
+        self._in_order = {0} if has_an_end else set()
+        self._interrupted = False
 
     async def keep(self) -> None:
-        """Return when it has ended by itself or was interrupted; any other end but SIGKILL is an AssertionError."""
+        """Return when it has ended in order; any other end but SIGKILL is an AssertionError."""
         while True:
             self._process = self._start()
             await exit_of(self._process)
-            if self._process.exitcode in (0, -signal.SIGTERM):  # the latter: before it was ready to end in order
+            if self._process.exitcode != -signal.SIGKILL:
+                assert self._process.exitcode in self._in_order, f"{self.name} ended with {self._process.exitcode}"
                 return
-            assert self._process.exitcode == -signal.SIGKILL, f"{self.name} ended with {self._process.exitcode}"
             self.deaths += 1
+            if self._interrupted:
+                return
 
     def kill(self) -> None:
         """``kill -9``, if it is running."""
@@ -58,6 +64,9 @@ class Kept:
 
     def interrupt(self) -> None:
         """SIGTERM: end when what is under way is done."""
+        self._interrupted = True
+        # The latter two: before it was ready to end in order.
+        self._in_order = {0, EXIT_INTERRUPTED, -signal.SIGTERM}
         self._process.terminate()
 
 
@@ -136,7 +145,7 @@ def _algorithm(
 
     def perhaps_die(moment: str) -> None:
         if chance.random() < suicidal:
-            print("died:", moment, flush=True)
+            print(_OWN_DEATH, moment, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def play(client, batch: int) -> None:
@@ -172,6 +181,11 @@ def _algorithm(
 async def alive() -> None:
     """Nothing to look after."""
     pass
+
+
+def own_deaths(log: Path) -> int:
+    """How often the algorithm with this log has ended itself."""
+    return sum(line.startswith(_OWN_DEATH) for line in log.read_text().splitlines())
 
 
 def read_journal(journal: Path) -> list[dict]:
