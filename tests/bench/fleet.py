@@ -6,11 +6,9 @@ the one that comes with it: ours writes to disk, the other keeps everything in m
 """
 
 import asyncio
-import gc
-import itertools
 import multiprocessing
+import sys
 import tempfile
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,7 +25,8 @@ from store.spans import ResultSpan, TurnSpan, to_span
 import hub_process
 from agentlightning import EnqueueRolloutRequest, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer
 
-from bench.recorded import record_game
+from bench import held_games
+from bench.recorded import record_game, scripted_task
 
 PRESET, TURNS = "12p_sheriff", 60
 AT_ONCE = 8
@@ -131,46 +130,43 @@ async def _through(hub: hub_process.HubProcess, games: int, runners: list[tuple]
     return Cost(games / seconds, hub_used / games * 1000, runners_used / games * 1000)
 
 
-def _hold_games(megabytes: Connection, model_folder: Path, games: int) -> None:
-    """Report the memory that this process alone holds once all its games have come to their 60th model call."""
-
-    async def run() -> None:
-        held = asyncio.Event()
-        waiting = asyncio.Semaphore(0)
-
-        def until_sixtieth_call() -> Callable[[], Awaitable[None]]:
-            calls = itertools.count(1)
-
-            async def wait() -> None:
-                if next(calls) == TURNS:
-                    waiting.release()
-                    await held.wait()
-
-            return wait
-
-        playing = [
-            asyncio.create_task(record_game(PRESET, seed, model_folder, until_sixtieth_call())) for seed in range(games)
-        ]
-        for _ in playing:
-            await waiting.acquire()
-        gc.collect()
-        megabytes.send(psutil.Process().memory_full_info().uss / 1e6)
-        for task in playing:
-            task.cancel()
-        await asyncio.gather(*playing, return_exceptions=True)
-
-    asyncio.run(run())
-
-
-def _memory(model_folder: Path, games: int) -> float:
-    """Megabytes of a process with so many games under way, without what it shares with others."""
-    end, megabytes = multiprocessing.Pipe(duplex=False)
-    process = hub_process.fork(_hold_games, megabytes, model_folder, games)
-    megabytes.close()
+async def _held(hub: hub_process.HubProcess, kind: str, model_folder: Path, games: int) -> float:
+    """Megabytes of a runner's process with so many games under way, without what it shares with others."""
+    await hub.start()
+    process = None
     try:
-        return end.recv()
+        client = connect(hub.url)
+        await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
+        tasks = [scripted_task(PRESET, seed) for seed in range(games)]
+        await client.enqueue_many_rollouts(
+            [
+                EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=RESOURCES.resources_id)
+                for task in tasks
+            ]
+        )
+        await client.close()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", held_games.__name__, kind, hub.url, model_folder, str(games)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async for line in process.stdout:
+            if line.startswith(held_games.ANSWER.encode()):
+                return float(line.split()[-1])
+        raise RuntimeError(f"the process that was to hold games ended with {await process.wait()}")
     finally:
-        process.kill()
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+        hub.kill()
+
+
+async def _memory(model_folder: Path) -> tuple[float, float]:
+    """Of ours with ``MEMORY_GAMES``, and of agentlightning's runner with one game."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "stock").mkdir()
+        ours = await _held(hub_process.HubProcess(Path(folder)), held_games.OURS, model_folder, MEMORY_GAMES)
+        stock = await _held(hub_process.StockHub(Path(folder) / "stock"), held_games.STOCK, model_folder, 1)
+    return ours, stock
 
 
 async def _costs(game: Game) -> tuple[Cost, Cost]:
@@ -191,7 +187,7 @@ def measure(model_folder: Path) -> Table:
     result, turns = asyncio.run(record_game(PRESET, 0, model_folder))
     assert len(turns) >= TURNS, "the recorded game is too short"
     ours, stock = asyncio.run(_costs(Game(turns[:TURNS], result)))
-    alone, together = _memory(model_folder, 1), _memory(model_folder, MEMORY_GAMES)
+    together, alone = asyncio.run(_memory(model_folder))
     table = Table(
         title=f"Runners, {TURNS} turns a game, {AT_ONCE} games at once: one process and bulk upload, against "
         f"agentlightning's LitAgentRunner in {AT_ONCE} processes and a request a span",

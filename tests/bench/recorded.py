@@ -59,14 +59,9 @@ def _tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(model_folder)
 
 
-async def record_game(
-    preset_name: str, seed: int, model_folder: Path, wait: Callable[[], Awaitable[None]] | None = None
-) -> tuple[ResultSpan, list[TurnSpan]]:
-    """Play one game at the real table; returns its result and its turns in the order they were decided.
-
-    wait: awaited at every model call, as a model would take its time.
-    """
-    task = GameTask(
+def scripted_task(preset_name: str, seed: int) -> GameTask:
+    """A task for ``play_scripted``."""
+    return GameTask(
         game_id=f"{preset_name}-{seed}",
         group_id=f"{preset_name}-{seed}",
         seed=seed,
@@ -76,8 +71,19 @@ async def record_game(
         trainable=frozenset(Side),
         limits=LIMITS,
     )
+
+
+async def record_game(
+    preset_name: str, seed: int, model_folder: Path, wait: Callable[[], Awaitable[None]] | None = None
+) -> tuple[ResultSpan, list[TurnSpan]]:
+    """Play one game at the real table; returns its result and its turns in the order they were decided.
+
+    wait: awaited at every model call, as a model would take its time.
+    """
     turns: list[TurnSpan] = []
-    result = await play_scripted(task, model_folder, lambda turn, *times: turns.append(turn), wait)
+    result = await play_scripted(
+        scripted_task(preset_name, seed), model_folder, lambda turn, *times: turns.append(turn), wait
+    )
     return result, turns
 
 
