@@ -29,7 +29,7 @@ HAND_BACK = signal.SIGHUP
 EXIT_INTERRUPTED = 130
 """Exit status of a process that was stopped before it could take a game."""
 
-_DELIBERATE = (os.EX_OK, 2, os.EX_UNAVAILABLE, EXIT_INTERRUPTED)
+_DELIBERATE = (os.EX_OK, 2, EXIT_INTERRUPTED)
 _RESTART_DELAYS = (1.0, 5.0, 15.0, 30.0, 60.0)
 _SETTLED_SECONDS = 60.0
 _LONGEST_WAIT_SECONDS = 3600.0
@@ -55,10 +55,12 @@ class _Place:
 class Fleet:
     """Keeps ``count`` processes running until each has ended of its own accord, or all are told to.
 
-    command: the command of process number 1, 2, …; it exits with 0, 2 (usage), ``os.EX_UNAVAILABLE`` or
-        ``EXIT_INTERRUPTED`` when that is how it wants to end, and follows ``DRAIN`` and ``HAND_BACK``.
+    command: the command of process number 1, 2, …; it exits with 0, 2 (usage) or ``EXIT_INTERRUPTED`` when that is how
+        it wants to end, with ``os.EX_UNAVAILABLE`` when it has waited in vain for what it needs, and follows ``DRAIN``
+        and ``HAND_BACK``. One that has waited in vain is started again while another runs, and else ends the fleet.
     restart_delays: seconds before a process that died is started again, by how often it did in a row; one that dies
         once more is given up. settled_seconds: a process that lived this long has not died "in a row".
+    patience_seconds: how long a process waits before it ends with ``os.EX_UNAVAILABLE``.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class Fleet:
         count: int,
         restart_delays: Sequence[float] = _RESTART_DELAYS,
         settled_seconds: float = _SETTLED_SECONDS,
+        patience_seconds: float = 0.0,
     ):
         self._command = command
         self._places = [_Place(number) for number in range(1, count + 1)]
         self._restart_delays = restart_delays
         self._settled_seconds = settled_seconds
+        self._patience_seconds = patience_seconds
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._pid = os.getpid()
         self._told: signal.Signals | None = None
@@ -153,11 +157,24 @@ class Fleet:
                 logger.info("process %d has ended (%s)", place.number, reason)
                 place.status = status if status >= 0 else 128 - status
                 continue
-            place.deaths = 1 if time.monotonic() - place.started > self._settled_seconds else place.deaths + 1
+            unavailable = status == os.EX_UNAVAILABLE
+            if unavailable and all(other.process is None for other in self._places):
+                logger.error("process %d has ended (%s), the last of them", place.number, reason)
+                self._end_all(status)
+                return
+            settled_seconds = self._settled_seconds + (self._patience_seconds if unavailable else 0.0)
+            place.deaths = 1 if time.monotonic() - place.started > settled_seconds else place.deaths + 1
             if place.deaths > len(self._restart_delays):
                 logger.error("process %d died again (%s): it is given up", place.number, reason)
                 place.status = status if status > 0 else 128 - status
                 continue
-            delay = self._restart_delays[place.deaths - 1]
+            # The longest delay for one that has waited in vain: by then the others may have, too.
+            delay = self._restart_delays[-1 if unavailable else place.deaths - 1]
             place.start_at = time.monotonic() + delay
             logger.error("process %d died (%s); it is started again in %g s", place.number, reason, delay)
+
+    def _end_all(self, status: int) -> None:
+        """Start none again; none is running."""
+        for place in self._places:
+            if place.status is None:
+                place.start_at, place.status = None, status

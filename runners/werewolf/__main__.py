@@ -271,7 +271,7 @@ def _run_fleet(options: argparse.Namespace) -> int:
     def command(number: int) -> list[str]:
         return [sys.executable, "-m", "runners.werewolf", *sys.argv[1:], *own_arguments, str(number)]
 
-    return Fleet(command, options.processes).run()
+    return Fleet(command, options.processes, patience_seconds=options.patience).run()
 
 
 async def _dry_run(options: argparse.Namespace) -> int:

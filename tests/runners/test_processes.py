@@ -18,7 +18,7 @@ from store.client import connect
 from store.schema import GameTask, PolicyResources
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
-# its status of those behind its number. One that is deaf does not listen yet.
+# its status of those behind its number, unless that is "stays". One that is deaf does not listen yet.
 PROCESS = """
 import os, signal, sys
 def say(*words):
@@ -33,7 +33,7 @@ number, statuses = int(sys.argv[1]), sys.argv[2:]
 if statuses == ["deaf"]:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 say(number, "runs", os.getpid())
-if statuses not in ([], ["deaf"]):
+if statuses not in ([], ["deaf"]) and statuses[number - 1] != "stays":
     os._exit(int(statuses[number - 1]))
 while True:
     signal.pause()
@@ -158,7 +158,7 @@ def test_a_supervisor_under_nohup_stays_when_the_terminal_is_closed(start):
     supervisor.wait_for("1 drains")
 
 
-@pytest.mark.parametrize("statuses", [(0, 0), (os.EX_UNAVAILABLE, 0), (0, 2), (EXIT_INTERRUPTED, EXIT_INTERRUPTED)])
+@pytest.mark.parametrize("statuses", [(0, 0), (0, 2), (EXIT_INTERRUPTED, EXIT_INTERRUPTED)])
 def test_processes_that_end_of_their_own_accord_are_not_started_again(start, statuses):
     status, said = start(2, statuses=statuses).end()
     assert status == next((status for status in statuses if status), 0)
@@ -169,6 +169,22 @@ def test_a_process_that_cannot_live_is_given_up(start):
     status, said = start(2, delays=(0.0, 0.01), statuses=(1, 0)).end()
     assert status == 1 and "process 1 died again (exit status 1): it is given up" in said
     assert sum("1 runs" in line for line in said) == 3 and sum("2 runs" in line for line in said) == 1
+
+
+def test_a_process_that_has_waited_in_vain_is_started_again_while_another_runs(start):
+    supervisor = start(2, delays=(0.0, 0.01), statuses=(os.EX_UNAVAILABLE, "stays"))
+    supervisor.wait_for(r"process 1 died \(exit status 69\); it is started again in 0.01 s")
+    supervisor.wait_for(r"process 1 died again \(exit status 69\): it is given up")
+    supervisor.process.send_signal(signal.SIGHUP)
+    status, said = supervisor.end()
+    assert status == os.EX_UNAVAILABLE and "2 hands back" in said
+    assert sum("1 runs" in line for line in said) == 3
+
+
+def test_processes_that_have_all_waited_in_vain_end_together(start):
+    """The first of them does not wait for the hour after which it was to be started again."""
+    status, said = start(3, delays=(3600.0,), statuses=(os.EX_UNAVAILABLE,) * 3).end()
+    assert status == os.EX_UNAVAILABLE and sum("runs" in line for line in said) == 3
 
 
 def test_a_process_told_to_stop_before_it_listens_counts_as_interrupted(start):
