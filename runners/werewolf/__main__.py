@@ -13,6 +13,7 @@ us; 130 when stopped before the hub had answered.
 import argparse
 import asyncio
 import logging
+import math
 import os
 import re
 import secrets
@@ -66,18 +67,18 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games (each process)"
     )
     parser.add_argument(
-        "--idle-exit", type=float, metavar="SECONDS", help="leave after this long without a game (each process)"
+        "--idle-exit", type=_seconds, metavar="SECONDS", help="leave after this long without a game (each process)"
     )
     parser.add_argument(
         "--patience",
-        type=float,
+        type=_seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long to wait for a hub that is away (default: %(default)g)",
     )
     parser.add_argument(
         "--policy-patience",
-        type=float,
+        type=_seconds,
         default=90.0,
         metavar="SECONDS",
         help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
@@ -153,6 +154,16 @@ def unique_worker_name() -> str:
     """A name that no other runner has: containers may share both their host name and their process ids."""
     host = re.sub(r"[^\w.-]", "-", socket.gethostname())
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number of seconds, 0 or more, got {text!r}")
+    return seconds
 
 
 def _positive(text: str) -> int:
