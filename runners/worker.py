@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
 _LAST_REPORT_SECONDS = 10.0
+_LAST_ANSWER_SECONDS = 1.0
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
@@ -70,6 +71,7 @@ class Worker:
         self._full_token_spans = full_token_spans
         self._uploader = SpanUploader(client)
         self._games: dict[asyncio.Task[None], _Game] = {}
+        self._taking: asyncio.Task[None] | None = None
         self._handing_back = False
         self._taken = 0
         self._draining = asyncio.Event()
@@ -93,6 +95,8 @@ class Worker:
         for task, game in self._games.items():
             if game.begun:  # one that has not would end without telling the hub; it looks at the flag instead
                 task.cancel()
+        if self._taking is not None:  # an answer on its way can still be handed back; later its games must time out
+            asyncio.get_running_loop().call_later(_LAST_ANSWER_SECONDS, self._taking.cancel)
 
     async def run(self) -> WorkerStats:
         """Play until drained, handed back, idle for too long or out of games.
@@ -103,12 +107,12 @@ class Worker:
         self.ready = True
         logger.info("%s: ready, up to %d games at a time", self.worker_id, self._games_at_once)
         background = [asyncio.create_task(self._uploader.run()), asyncio.create_task(self._heartbeat())]
-        taking = asyncio.create_task(self._take_games())
+        self._taking = taking = asyncio.create_task(self._take_games())
         try:
             # Only ``taking`` ends by itself; a background task ends by raising.
             await asyncio.wait([taking, *background], return_when=asyncio.FIRST_COMPLETED)
             for task in (taking, *background):
-                if task.done():
+                if task.done() and not task.cancelled():
                     task.result()
             while self._games:
                 await asyncio.wait([*self._games, *background], return_when=asyncio.FIRST_COMPLETED)
@@ -223,7 +227,7 @@ class Worker:
             while True:
                 try:
                     await self._uploader.finish(key)
-                    await self._set_status(key, "succeeded")
+                    reported = await self._set_status(key, "succeeded")
                     break
                 except (aiohttp.ClientError, TimeoutError) as error:
                     logger.warning(
@@ -244,6 +248,9 @@ class Worker:
             self.stats.failed += 1
             logger.error("%s is finished, but the hub cannot be told: %s", result.game_id, error)
         else:
+            if not reported:
+                self.stats.failed += 1
+                return
             self.stats.finished += 1
             self.stats.turns += result.turns
             logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
@@ -258,33 +265,43 @@ class Worker:
                 "rollout %s: its time-out must end it, since the hub cannot be told: %s", game.key[0], described(error)
             )
 
-    async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> None:
-        """Report the end of an attempt, unless the hub has closed or replaced it in the meantime."""
+    async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> bool:
+        """Report the end of an attempt, unless the hub has closed or replaced it in the meantime.
+
+        Whether the attempt has this status now: also where an earlier report arrived, and only its answer was lost.
+        """
         rollout_id, attempt_id = key
-        why_closed = (await self._why_closed([key])).get(key)
-        if why_closed is not None:
-            logger.warning("rollout %s: %s; the end of attempt %s is not reported", rollout_id, why_closed, attempt_id)
-            return
+        closed = (await self._closed([key])).get(key)
+        if closed is not None:
+            if closed.status == status:
+                return True
+            logger.warning(
+                "rollout %s: %s; the end of attempt %s is not reported", rollout_id, closed.reason, attempt_id
+            )
+            return False
         metadata = {"reason": reason} if reason else {}
         await self._client.update_attempt(rollout_id, attempt_id, status=status, metadata=metadata)
+        return True
 
-    async def _why_closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, str]:
-        """Those of the attempts that the hub has closed, replaced or forgotten, with the reason."""
+    async def _closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, "_Closed"]:
+        """Those of the attempts that the hub has closed, replaced or forgotten."""
         keys = list(keys)
         found = {
             rollout.rollout_id: rollout
             for rollout in await self._client.query_rollouts(rollout_id_in=[rollout_id for rollout_id, _ in keys])
         }
-        reasons = {}
+        closed = {}
         for rollout_id, attempt_id in keys:
             rollout = found.get(rollout_id)
             if not isinstance(rollout, AttemptedRollout):
-                reasons[rollout_id, attempt_id] = "the hub no longer knows the game; it must have restarted"
+                closed[rollout_id, attempt_id] = _Closed("the hub no longer knows the game; it must have restarted")
             elif rollout.attempt.attempt_id != attempt_id:
-                reasons[rollout_id, attempt_id] = "the hub has given the game to another runner"
+                closed[rollout_id, attempt_id] = _Closed("the hub has given the game to another runner")
             elif rollout.status in _CLOSED_ROLLOUTS or rollout.attempt.status not in _OPEN_ATTEMPTS:
-                reasons[rollout_id, attempt_id] = f"the hub has closed the game ({rollout.status})"
-        return reasons
+                closed[rollout_id, attempt_id] = _Closed(
+                    f"the hub has closed the game ({rollout.status})", rollout.attempt.status
+                )
+        return closed
 
     async def _heartbeat(self) -> None:
         """Tell the hub now and then that this runner lives, and drop the games that it no longer wants.
@@ -303,19 +320,27 @@ class Worker:
                     },
                 )
                 if self._games:
-                    self._drop(await self._why_closed(game.key for game in self._games.values()))
+                    self._drop(await self._closed(game.key for game in self._games.values()))
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)
 
-    def _drop(self, reasons: Mapping[AttemptKey, str]) -> None:
+    def _drop(self, closed: Mapping[AttemptKey, "_Closed"]) -> None:
         """End the games that the hub no longer wants; those that are ending anyway are left to it."""
         for task, game in self._games.items():
-            if game.key in reasons and game.begun and not (game.ending or game.unwanted):
-                logger.warning("rollout %s dropped: %s", game.key[0], reasons[game.key])
+            if game.key in closed and game.begun and not (game.ending or game.unwanted):
+                logger.warning("rollout %s dropped: %s", game.key[0], closed[game.key].reason)
                 game.unwanted = True
                 self.stats.failed += 1
                 task.cancel()
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """Why the hub wants no end of an attempt. status: of the attempt itself; None where the hub did not say."""
+
+    reason: str
+    status: str | None = None
 
 
 @dataclass

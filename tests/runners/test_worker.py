@@ -147,6 +147,22 @@ async def test_handing_back_reaches_games_that_are_just_arriving(client, play, m
     assert await statuses(client, ids) == ["requeuing", "requeuing"]
 
 
+async def test_handing_back_does_not_wait_for_a_hub_that_does_not_answer(client, play, monkeypatch):
+    asked = asyncio.Event()
+
+    async def no_answer(**options):
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(client, "dequeue_many_rollouts", no_answer)
+    worker = Worker(client, play, "w")
+    running = asyncio.create_task(worker.run())
+    await asked.wait()
+    worker.hand_back()
+    async with asyncio.timeout(30):
+        assert (await running).handed_back == 0
+
+
 async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monkeypatch):
     """A late span would make the hub believe that the game, already queued again, is running."""
     await enqueue(client, 2)
@@ -184,6 +200,20 @@ async def test_a_finished_game_whose_report_fails_is_reported_again(client, play
     assert await statuses(client, ids) == ["succeeded"]
 
 
+async def test_a_finished_game_is_counted_though_the_answer_to_its_report_is_lost(client, play, monkeypatch):
+    ids = await enqueue(client, 1)
+    report = client.update_attempt
+
+    async def lost(*arguments, **options):
+        await report(*arguments, **options)
+        raise aiohttp.ClientPayloadError("cut off")
+
+    monkeypatch.setattr(client, "update_attempt", lost)
+    stats = await Worker(client, play, "w", max_games=1).run()
+    assert (stats.finished, stats.failed) == (1, 0)
+    assert await statuses(client, ids) == ["succeeded"]
+
+
 async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
     ids = await enqueue(client, 2)
     play.gate.clear()
@@ -204,7 +234,8 @@ async def test_a_cancelled_rollout_stays_cancelled(client, play):
     await play.started.wait()
     await client.update_rollout(rollout_id, status="cancelled")
     play.gate.set()
-    await running
+    stats = await running
+    assert (stats.finished, stats.failed) == (0, 1)
     assert await statuses(client, [rollout_id]) == ["cancelled"]
 
 
