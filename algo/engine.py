@@ -10,6 +10,7 @@ its share of a checkpoint there, and rank 0 the exported model.
 import json
 import math
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +61,7 @@ class Engine:
         check_engine(config)
         self._config, self._model, self._training = config, config.model, config.training
         self._updates = {"policy": 0, "critic": 0}
+        self._closing = threading.Lock()
         self._has_critic = needs_critic(config)
         if config.training.device == "cpu":
             platform_cpu.select()
@@ -207,17 +209,22 @@ class Engine:
         self._call(lambda: self._ranks.send_weights(backend, dtype, servers))
 
     def close(self) -> None:
-        """Stop the workers, and Ray if this engine started it. Closing twice is harmless."""
-        self._workers = None
-        if self._pool is not None:
-            # Removing a placement group kills the workers in it.
-            for group in self._pool.pgs or []:
-                ray.util.remove_placement_group(group)
-            self._pool.pgs = None
-        if self._ray_directory is not None:
-            ray.shutdown()
-            shutil.rmtree(self._ray_directory, ignore_errors=True)
-            self._ray_directory = None
+        """Stop the workers, and Ray if this engine started it. Closing twice is harmless.
+
+        A call under way on another thread ends with an error.
+        """
+        # That call closes the engine, too, when it sees its ranks die; without Ray it would wait for ever to do so.
+        with self._closing:
+            self._workers = None
+            if self._pool is not None:
+                # Removing a placement group kills the workers in it.
+                for group in self._pool.pgs or []:
+                    ray.util.remove_placement_group(group)
+                self._pool.pgs = None
+            if self._ray_directory is not None:
+                ray.shutdown()
+                shutil.rmtree(self._ray_directory, ignore_errors=True)
+                self._ray_directory = None
 
     def __enter__(self) -> Self:
         return self
