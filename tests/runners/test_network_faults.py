@@ -19,8 +19,10 @@ from store.spans import TurnSpan, is_result, is_turn
 
 TURNS = 4
 PATIENCE_SECONDS = 30.0
-ANSWER_SECONDS = 0.5
-"""How long a client waits for an answer; 30 s in earnest."""
+ANSWER_SECONDS = 2.0
+"""How long a client waits for an answer; 30 s in earnest. A hub on a busy machine must answer within it."""
+SHORT_ANSWER_SECONDS = 0.5
+"""The same, where it does no harm that the hub may take longer."""
 STUCK_SECONDS = 120
 """Only a test that hangs takes so long, also on a machine that is busy."""
 
@@ -163,7 +165,7 @@ async def test_the_hub_is_away_in_mid_game(client, proxy, afar, swallowed):
         play.gate.set()
         while play.playing:
             await asyncio.sleep(0.05)
-        await asyncio.sleep(2)
+        await asyncio.sleep(1.5 * ANSWER_SECONDS)
         assert {rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)} & {"preparing", "running"}
         if swallowed:
             proxy.plug_in()
@@ -231,7 +233,7 @@ async def test_games_are_enqueued_once(client, proxy, afar):
 
 async def test_a_slow_hub_costs_time_only(client, proxy, afar):
     ids = await enqueue(client, 4)
-    proxy.delay_seconds = ANSWER_SECONDS * 0.8
+    proxy.delay_seconds = ANSWER_SECONDS * 0.4
     async with (
         asyncio.timeout(STUCK_SECONDS),
         working(Worker(afar, Play(), "w", games_at_once=3, heartbeat_seconds=0.2)),
@@ -249,7 +251,7 @@ async def test_requests_that_time_out_after_being_applied(client, proxy, afar):
         await play.waiting.wait()
         proxy.delay_seconds = ANSWER_SECONDS * 1.5
         play.gate.set()
-        await asyncio.sleep(3)
+        await asyncio.sleep(2 * ANSWER_SECONDS)
         proxy.delay_seconds = 0.0
         await all_closed(client, ids)
     statuses = await check_played_once(client, ids)
@@ -295,7 +297,9 @@ async def test_faults_by_chance(client, proxy):
 
 async def faults_by_chance(client, proxy, seed, games, share):
     ids = await enqueue(client, games, unresponsive_seconds=2.0)
-    clients = [PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=ANSWER_SECONDS) for _ in "abc"]
+    clients = [
+        PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=SHORT_ANSWER_SECONDS) for _ in "abc"
+    ]
     workers = [Worker(afar, Play(), f"w{n}", games_at_once=4, heartbeat_seconds=0.3) for n, afar in enumerate(clients)]
     proxy.by_chance(seed, share)
     try:
