@@ -26,10 +26,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 STEPS = 3
 GAMES = 4
-# (step, words of the log that tell what is being done): killed as soon as the log says so.
-# Checkpoints are made after every second step, so the second kill undoes an update: what its weights were to play in
-# the second step is played anew by those that are made again.
-KILLS = [(1, "playing"), (2, "updating"), (2, "writing a checkpoint"), (3, "giving version")]
+# (step, words of the log that tell what is being done): killed as soon as the log says so. Checkpoints are made after
+# every second step, so a kill in the second undoes an update: what its weights were to play is played anew.
+KILLS = {
+    "shortly": [(2, "updating"), (3, "giving version")],
+    "everywhere": [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")],
+}
+KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.soak)]
 
 
 class Machine:
@@ -147,33 +150,42 @@ def weights_of(machine, name):
     return load_file(machine.folder / name / "checkpoints" / f"step-{STEPS:06d}" / "huggingface" / "model.safetensors")
 
 
-def test_killed_at_every_stage_it_ends_with_the_same_weights(machine):
+@pytest.fixture(scope="module")
+def whole(machine):
+    """A run that nothing disturbs."""
+    finish(machine, "whole")
+    return steps_of(machine, "whole"), weights_of(machine, "whole")
+
+
+@pytest.mark.parametrize("name", KILLED)
+async def test_killed_at_many_stages_it_ends_with_the_same_weights(machine, whole, name):
     import torch
 
-    finish(machine, "whole")
-    for step, doing in KILLS:
-        kill_when(machine, "broken", step, doing)
-    finish(machine, "broken")
+    for step, doing in KILLS[name]:
+        kill_when(machine, name, step, doing)
+    finish(machine, name)
 
-    whole, broken = steps_of(machine, "whole"), steps_of(machine, "broken")
-    assert [line["step"] for line in broken] == [line["step"] for line in whole] == [1, 2, 3]
-    for ours, undisturbed in zip(broken, whole, strict=True):
-        for name in ("games/finished", "turns/in_batch", "tokens/trained", "policy_version", "reward/wolf"):
-            assert ours["data"][name] == undisturbed["data"][name], (ours["step"], name)
-    expected = weights_of(machine, "whole")
-    for name, weights in weights_of(machine, "broken").items():
-        assert torch.equal(weights, expected[name]), name
-    summary = json.loads((machine.folder / "broken" / "summary.json").read_text())
+    steps, weights = whole
+    broken = steps_of(machine, name)
+    assert [line["step"] for line in broken] == [line["step"] for line in steps] == [1, 2, 3]
+    for ours, undisturbed in zip(broken, steps, strict=True):
+        for metric in ("games/finished", "turns/in_batch", "tokens/trained", "policy_version", "reward/wolf"):
+            assert ours["data"][metric] == undisturbed["data"][metric], (ours["step"], metric)
+    for tensor, values in weights_of(machine, name).items():
+        assert torch.equal(values, weights[tensor]), tensor
+    summary = json.loads((machine.folder / name / "summary.json").read_text())
     assert summary["steps"] == STEPS and summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
-    assert not list((machine.folder / "broken" / "checkpoints").glob("unfinished-*"))
+    assert not list((machine.folder / name / "checkpoints").glob("unfinished-*"))
+    await check_games_of(machine, name)
 
 
-async def test_games_in_flight_were_taken_up_and_none_is_left_in_the_queue(machine):
+async def check_games_of(machine, name):
+    """Games in flight were taken up, and none is left in the queue."""
     client = connect(machine.hub.url)
     rollouts = [
         rollout
         for rollout in await client.query_rollouts()
-        if rollout.metadata["run"].startswith("broken-")  # the run's id, which all its processes shared
+        if rollout.metadata["run"].startswith(f"{name}-")  # the run's id, which all its processes shared
     ]
     await client.close()
     assert len({rollout.metadata["run"] for rollout in rollouts}) == 1

@@ -51,7 +51,8 @@ class Play:
             self.playing -= 1
 
 
-BOTH_HUBS = pytest.mark.parametrize("hub", [HubProcess, StockHub], ids=["ours", "stock"], indirect=True)
+STOCK = pytest.param(StockHub, id="stock", marks=pytest.mark.soak)
+BOTH_HUBS = pytest.mark.parametrize("hub", [pytest.param(HubProcess, id="ours"), STOCK], indirect=True)
 """For what depends on the hub; what the client does by itself is shown before one of them."""
 
 
