@@ -44,12 +44,14 @@ class Kept:
         self._process: BaseProcess | None = None
         self._in_order = {0} if has_an_end else set()
         self._interrupted = False
+        self._ended = asyncio.Event()
 
     async def keep(self) -> None:
         """Return when it has ended in order; any other end but SIGKILL is an AssertionError."""
         while True:
             self._process = self._start()
             await exit_of(self._process)
+            self._ended.set()
             if self._process.exitcode != -signal.SIGKILL:
                 assert self._process.exitcode in self._in_order, f"{self.name} ended with {self._process.exitcode}"
                 return
@@ -61,6 +63,12 @@ class Kept:
         """``kill -9``, if it is running."""
         if self._process is not None:
             self._process.kill()
+
+    async def die(self) -> None:
+        """``kill -9``; returns once it has been noticed, which takes a moment, so that the next one finds it alive."""
+        self._ended.clear()
+        self.kill()
+        await self._ended.wait()
 
     def interrupt(self) -> None:
         """SIGTERM: end when what is under way is done."""
