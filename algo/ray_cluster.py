@@ -29,6 +29,8 @@ def connect(config: Config) -> Path | None:
         ray.init(**quiet)
         return None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray puts workers behind everything else on the machine; here they are what the machine is for.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters.
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     with _visible_gpus(training_gpus(config)):

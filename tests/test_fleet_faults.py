@@ -178,6 +178,7 @@ async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):
         assert await check(fleet) == GAMES
 
 
+@pytest.mark.soak
 async def test_runners_and_the_algorithm_may_die_at_the_stock_hub(tmp_path, tiny_model, tiny_tokenizer):
     async with Fleet(StockHub(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
         await fleet.play(ALL_BUT_THE_HUB)
