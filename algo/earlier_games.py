@@ -34,7 +34,7 @@ def version_of(rollout: Rollout) -> int:
 async def find_games(
     client: PatientStoreClient, run_name: str, game_ids: Collection[str]
 ) -> dict[str, dict[str, Rollout]]:
-    """The run's rollouts of these games that were neither taken back nor failed for good: game id -> rollout id -> it.
+    """The run's rollouts of these games, however they stand: game id -> rollout id -> it.
 
     They are looked for among all rollouts of the hub, the newest first: the protocol has no search by metadata.
     """
@@ -47,8 +47,7 @@ async def find_games(
         known = len(found)
         for rollout in page:
             metadata = rollout.metadata or {}
-            wanted = metadata.get("run") == run_name and metadata.get("game_id") in game_ids
-            if wanted and rollout.status not in ("cancelled", "failed"):
+            if metadata.get("run") == run_name and metadata.get("game_id") in game_ids:
                 found[metadata["game_id"]][rollout.rollout_id] = rollout
         # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all games are found,
         # one more page is read, for what a request made twice may have left there.

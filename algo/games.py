@@ -120,15 +120,15 @@ class Games:
         resumed: bool = False,
         mode: RolloutMode = "train",
     ) -> int:
-        """Publish the policy and enqueue the games; returns how many of them the hub had already.
+        """Publish the policy and enqueue the games; returns how many of them the hub had, in whatever state.
 
         resumed: an earlier process of this run may have enqueued some of the games; see ``adopt``.
         """
         await self._client.update_resources(resources.resources_id, resources.encode())
-        missing = await self.adopt(tasks, resources, mode) if resumed else list(tasks)
+        missing, known = await self.adopt(tasks, resources, mode) if resumed else (list(tasks), 0)
         if missing:
             await self._enqueue([_OpenGame(task, resources, mode) for task in missing])
-        return len(tasks) - len(missing)
+        return known
 
     async def serve_at(self, endpoints: tuple[str, ...]) -> None:
         """Publish the policies of all open games anew, under the same ids, as served at these endpoints from now on."""
@@ -200,20 +200,19 @@ class Games:
 
     async def adopt(
         self, tasks: Sequence[GameTask], resources: PolicyResources, mode: RolloutMode = "train"
-    ) -> list[GameTask]:
+    ) -> tuple[list[GameTask], int]:
         """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
 
-        Returns the tasks of which the hub has no game that can be used; those are to be enqueued. It cannot be used if
-        it was taken back, failed for good (as games do while no policy is served), or was played by weights that are
-        no more (``Resumption``). Of several games of one task (the stock hub may have been given a request twice) the
-        one that got furthest counts, the others are taken back.
+        Returns the tasks of which the hub has no game that can be used, which are to be enqueued, and of how many tasks
+        it has any game. One cannot be used that was taken back, failed for good (as games do while no policy is
+        served), or was played by weights that are no more (``Resumption``). Of several games of one task (the stock
+        hub may have been given a request twice) the one that got furthest counts, the others are taken back.
         """
         found = await find_games(self._client, resources.run_name, {task.game_id for task in tasks})
         missing, republished = [], {resources.resources_id: resources}
         for task in tasks:
-            candidates = sorted(
-                found.get(task.game_id, {}).values(), key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status)
-            )
+            usable = [one for one in found.get(task.game_id, {}).values() if one.status in _BEST_TO_ADOPT]
+            candidates = sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
             best = None
             for rollout in candidates:
                 if best is None and await self._may_be_used(rollout):
@@ -234,7 +233,7 @@ class Games:
             logger.info(
                 "%d of %d games were enqueued before; going on with them", len(tasks) - len(missing), len(tasks)
             )
-        return missing
+        return missing, len(found)
 
     async def _may_be_used(self, rollout: Rollout) -> bool:
         if self._resumption is None:

@@ -82,8 +82,8 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
                 for ahead in range(step, min(step + config.game.max_policy_lag, config.run.steps) + 1):
                     if ahead not in in_flight:
                         in_flight[ahead] = step_tasks(config.game, config.run.name, config.run.seed, ahead)
-                        adopted = await run.games.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
-                        adopting = adopting and adopted > 0  # steps are enqueued in order: nothing lies beyond a gap
+                        known = await run.games.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
+                        adopting = adopting and known > 0  # steps are enqueued in order: nothing lies beyond a gap
                 tasks = in_flight.pop(step)
                 logger.info("%s: playing %d games", title, len(tasks))
                 with game_progress(f"{title}: games", len(tasks)) as on_progress:

@@ -252,7 +252,7 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
     await client.dequeue_many_rollouts(limit=1, worker_id="w")
     second = await enqueue_like_an_earlier_process(client, tasks)
     step = Games(client, CONFIG)
-    assert await step.adopt(tasks, RESOURCES) == []
+    assert await step.adopt(tasks, RESOURCES) == ([], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
     assert all(
@@ -273,7 +273,7 @@ async def test_what_undone_weights_were_to_play_is_played_anew(client):
     undone = await enqueue_like_an_earlier_process(client, tasks[2:], resources=UNDONE)
     games = Games(client, CONFIG, Resumption(policy_version=3, number=1))
     moved = at_checkpoint.model_copy(update={"endpoints": ("http://127.0.0.1:9/v1",)})
-    assert await games.enqueue(tasks, moved, resumed=True) == 2
+    assert await games.enqueue(tasks, moved, resumed=True) == 4
     rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
     assert {rollouts[rollout_id].status for rollout_id in kept} == {"queuing"}
     assert {rollouts[rollout_id].status for rollout_id in undone} == {"cancelled"}
@@ -302,7 +302,7 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
         if len(versions) == 2:
             await client.update_attempt(*key.values(), status="succeeded")
     games = Games(client, config, Resumption(policy_version=0, number=2))
-    assert await games.adopt(tasks, RESOURCES) == tasks[1:]
+    assert await games.adopt(tasks, RESOURCES) == (tasks[1:], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert [statuses[rollout_id] for rollout_id in (playing, waiting)] == ["cancelled", "cancelled"]
 
