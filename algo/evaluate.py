@@ -4,7 +4,6 @@
 """
 
 import argparse
-import asyncio
 import hashlib
 import logging
 import re
@@ -13,25 +12,33 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from algo.command_line import add_configuration_options, run_to_its_end
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation_page import estimate_text, write_page
 from algo.frozen_serving import open_frozen
-from algo.games import Games, NoGamesFinished, Progress
+from algo.games import Games, Progress
 from algo.matches import SIDES, held_out_deals, match_tasks, record_games
 from algo.report import game_progress
-from algo.run_folder import OpenedRun, cancel_on_signals, open_run, policy_resources, read_prompts, set_up_logging
-from algo.serving import Serving, ServingError
+from algo.run_folder import (
+    OpenedRun,
+    as_yaml,
+    cancel_on_signals,
+    open_run,
+    policy_resources,
+    read_prompts,
+    set_up_logging,
+)
+from algo.serving import Serving
 from algo.triplets import FinishedGame
 from configs.loading import load_config
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
-from store.client import StoreUnreachable, connect, described
+from store.client import connect
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
@@ -141,13 +148,13 @@ def _samples(matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedG
     return samples
 
 
-async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path]:
+async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path, Path]:
     """Serve a model folder, evaluate it through the hub and the runners, and write what was found.
 
     Policies with frozen weights among the opponents are served beside it; "initial" is ``model.path``.
     model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
-    Returns the evaluation and its file. Raises StoreUnreachable, ServingError, NoGamesFinished, ConfigError, and
-    ValueError as ``evaluate`` does.
+    Returns the evaluation, its file, and the page over all evaluations of the run. Raises StoreUnreachable,
+    ServingError, NoGamesFinished, ConfigError, and ValueError as ``evaluate`` does.
     """
     config = opened.config
     served = config
@@ -186,7 +193,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
             )
     path = file_of(config.run_dir, label)
     evaluation.write(path)
-    return evaluation, path
+    return evaluation, path, write_page(config.run_dir)
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
@@ -248,15 +255,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Evaluate a policy without training it: games on held-out deals through the hub and its runners, "
         "each deal with sides swapped, against the opponents in evaluation.opponents.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override one setting, e.g. --set evaluation.deals=50; may be repeated",
-    )
+    add_configuration_options(parser, example="evaluation.deals=50")
     parser.add_argument(
         "--model",
         type=Path,
@@ -272,9 +271,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="auto: add to the evaluations of this run.name, and go on with the games of this label; never (default): "
         "begin a folder, under a name with a number if the name is taken",
     )
-    parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
-    )
     return parser.parse_args(arguments)
 
 
@@ -283,6 +279,9 @@ def main() -> int:
     options = parse_arguments()
     try:
         config = load_config(options.config, options.overrides)
+        if options.print_config:
+            print(as_yaml(config), end="")
+            return 0
         if not config.evaluation.deals:
             raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
         if options.model is not None and not options.model.is_dir():
@@ -298,21 +297,16 @@ def main() -> int:
         return 2
     run_dir = opened.config.run_dir
     set_up_logging(options.log_level, run_dir / "logs" / "evaluation.log")
-    try:
-        evaluation, path = asyncio.run(evaluate_model(opened, options.model, label))
-        page = write_page(run_dir)
-    except asyncio.CancelledError:
-        logger.warning("interrupted; finished games stay in the hub, and --resume auto goes on with them")
-        return 130
-    except (StoreUnreachable, ServingError, NoGamesFinished, ConfigError) as error:
-        logger.error("%s", error)
-        return 1
-    except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s refused a request or stopped answering: %s", config.store.url, described(error))
-        return 1
-    except Exception:  # a bug: say so here, where the log file gets it too
-        logger.exception("the evaluation ended with an unexpected error")
-        return 1
+    status, done = run_to_its_end(
+        evaluate_model(opened, options.model, label),
+        config,
+        logger,
+        "interrupted; finished games stay in the hub, and --resume auto goes on with them",
+        {},
+    )
+    if done is None:
+        return status
+    evaluation, path, page = done
     console = Console()
     show_evaluation(evaluation, console)
     console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)

@@ -14,15 +14,14 @@ import logging
 import math
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 from ray.exceptions import RayError
 from rich.console import Console
 
 from algo.batch import build_batch
 from algo.checkpoints import RUN_FILE, load_state
+from algo.command_line import add_configuration_options, run_to_its_end
 from algo.demonstrations import (
     CUT_REPLY,
     Demonstrations,
@@ -34,7 +33,7 @@ from algo.demonstrations import (
 )
 from algo.engine import Engine
 from algo.frozen_serving import open_frozen
-from algo.games import Games, NoGamesFinished, PlayedGames
+from algo.games import Games, PlayedGames
 from algo.report import RunSummary, Stopwatch, game_progress, write_transcripts
 from algo.run_folder import (
     OpenedRun,
@@ -46,7 +45,6 @@ from algo.run_folder import (
     read_prompts,
     set_up_logging,
 )
-from algo.serving import ServingError
 from algo.startup import check_log_backends, open_tracking
 from algo.tokenizer_check import check_tokenizer
 from algo.trainer_thread import TrainerThread
@@ -55,8 +53,7 @@ from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
-from store.auth import UnusableToken
-from store.client import PatientStoreClient, StoreUnreachable, connect, described
+from store.client import PatientStoreClient, connect
 
 logger = logging.getLogger("algo.werewolf_sft")
 
@@ -239,24 +236,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Warm start: fine-tune a policy on games of scripted players, of other models or of a run, before "
         "it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: start it again.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override one setting, e.g. --set warm_start.games=200; may be repeated",
-    )
+    add_configuration_options(parser, example="warm_start.games=200")
     parser.add_argument(
         "--from-run",
         metavar="RUN",
         help="imitate what the policy did in a run's games that the hub holds, instead of playing new ones: the name "
         "of its folder under run.dir, or its id",
-    )
-    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
-    parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
     )
     return parser.parse_args(arguments)
 
@@ -281,27 +266,20 @@ def main() -> int:
     config = opened.config
     set_up_logging(options.log_level, config.run_dir / "logs" / "warm_start.log")
     logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
-    try:
-        summary = asyncio.run(warm_start(opened, from_run))
-    except asyncio.CancelledError:
-        logger.warning("interrupted; finished games stay in the hub: --from-run %s takes them", opened.state.run_id)
-        return 130
-    except (StoreUnreachable, UnusableToken, ServingError, NoGamesFinished, NothingToImitate, ConfigError) as error:
-        logger.error("%s", error)
-        return 1
-    except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s refused a request or stopped answering: %s", config.store.url, described(error))
-        return 1
-    except RayError as error:
-        logger.error(
-            "the trainer's Ray workers failed: %s. --from-run %s takes the games again", error, opened.state.run_id
-        )
-        return 1
-    except Exception:  # a bug: say so here, where the log file gets it too
-        logger.exception("the warm start ended with an unexpected error")
-        return 1
-    show_summary(summary, Console())
-    return 0
+    run_id = opened.state.run_id
+    status, summary = run_to_its_end(
+        warm_start(opened, from_run),
+        config,
+        logger,
+        f"interrupted; finished games stay in the hub: --from-run {run_id} takes them",
+        {
+            NothingToImitate: "{}",
+            RayError: f"the trainer's Ray workers failed: {{}}. --from-run {run_id} takes the games again",
+        },
+    )
+    if summary is not None:
+        show_summary(summary, Console())
+    return status
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:

@@ -7,22 +7,19 @@ checkpoint, with the games that were in flight.
 """
 
 import argparse
-import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 from ray.exceptions import RayError
 from rich.console import Console
 
 from algo.advantages import seat_advantages
 from algo.agreement import WeightsNotServed
 from algo.checkpoints import save_checkpoint
+from algo.command_line import add_configuration_options, run_to_its_end
 from algo.dry_run import dry_run
-from algo.games import NoGamesFinished
 from algo.report import (
     RunSummary,
     Stopwatch,
@@ -40,7 +37,6 @@ from algo.role_baselines import RoleBaselines
 from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals, open_run, set_up_logging
 from algo.running import start
 from algo.selection import STALE, select_sequences
-from algo.serving import ServingError
 from algo.startup import check_before_starting
 from algo.tasks import step_tasks
 from algo.trajectories import build_trajectories
@@ -48,8 +44,6 @@ from algo.update import assess, update
 from algo.weight_transfer import policy_folder
 from configs.loading import load_config
 from configs.section import ConfigError
-from store.auth import UnusableToken
-from store.client import StoreUnreachable, described
 from store.schema import GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")
@@ -176,15 +170,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         prog="python -m algo.werewolf_verl",
         description="Train a policy to play Werewolf: games through the hub, updates through verl, serving by vLLM.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override one setting, e.g. --set run.steps=5; may be repeated",
-    )
+    add_configuration_options(parser, example="run.steps=5")
     parser.add_argument(
         "--resume",
         choices=["never", "auto"],
@@ -196,10 +182,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--dry-run",
         action="store_true",
         help="play one game, print everything that would reach the update, train nothing",
-    )
-    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
-    parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
     )
     options = parser.parse_args(arguments)
     if options.dry_run and options.resume != "never":
@@ -229,35 +211,20 @@ def main() -> int:
     if opened.state.step >= config.run.steps:
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
         return 0
-    try:
-        if options.dry_run:
-            asyncio.run(dry_run(opened, Console()))
-            return 0
-        summary = asyncio.run(train(opened))
-    except asyncio.CancelledError:
-        logger.warning(
-            "interrupted; finished games stay in the hub, checkpoints in %s; --resume auto goes on from there",
-            config.run_dir / "checkpoints",
-        )
-        return 130
-    except (StoreUnreachable, UnusableToken, ServingError, NoGamesFinished, WeightsNotServed, ConfigError) as error:
-        logger.error("%s", error)
-        return 1
-    except aiohttp.ClientResponseError as error:
-        hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
-        logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
-        return 1
-    except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
-        return 1
-    except RayError as error:
-        logger.error("the trainer's Ray workers failed: %s. --resume auto goes on from the last checkpoint", error)
-        return 1
-    except Exception:  # a bug: say so here, where the log file gets it too
-        logger.exception("the run ended with an unexpected error")
-        return 1
-    show_summary(summary, Console())
-    return 0
+    status, summary = run_to_its_end(
+        dry_run(opened, Console()) if options.dry_run else train(opened),
+        config,
+        logger,
+        f"interrupted; finished games stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "
+        f"--resume auto goes on from there",
+        {
+            WeightsNotServed: "{}",
+            RayError: "the trainer's Ray workers failed: {}. --resume auto goes on from the last checkpoint",
+        },
+    )
+    if summary is not None:
+        show_summary(summary, Console())
+    return status
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
 """The algorithm's command line: what is refused before anything starts."""
 
+import asyncio
+import logging
+
+import aiohttp
 import pytest
 
 from algo import werewolf_verl
+from algo.command_line import run_to_its_end
 from algo.earlier_games import Resumption
 from algo.run_folder import open_run
+from configs.schema import Config
 from configs.section import ConfigError
+from store.client import StoreUnreachable
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -86,3 +93,30 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
     resumed.lock.close()
     with pytest.raises(ConfigError, match=r"run\.seed"):
         open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)
+
+
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (None, 0, ""),
+        (asyncio.CancelledError(), 130, "it was interrupted"),
+        (StoreUnreachable("no hub answers"), 1, "no hub answers"),
+        (aiohttp.ClientConnectionError("gone"), 1, "stopped answering"),
+        (OwnError("rank 0"), 1, "workers failed: rank 0. Resume"),
+        (ZeroDivisionError("oops"), 1, "Traceback"),
+    ],
+)
+def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
+    async def work():
+        if error is not None:
+            raise error
+        return "done"
+
+    told = {OwnError: "workers failed: {}. Resume"}
+    found = run_to_its_end(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
+    assert found == (status, "done" if error is None else None)
+    assert said in caplog.text and (error is not None or not caplog.text)

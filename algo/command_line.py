@@ -1,0 +1,68 @@
+"""What this room's programs have in common on the command line: which configuration they take, and how they end."""
+
+import argparse
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from algo.games import NoGamesFinished
+from algo.vllm_server import ServingError
+from configs.schema import Config
+from configs.section import ConfigError
+from store.auth import UnusableToken
+from store.client import StoreUnreachable, described
+
+_Result = TypeVar("_Result")
+
+
+def add_configuration_options(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``. example: an override to show in the help."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help=f"override one setting, e.g. --set {example}; may be repeated",
+    )
+    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
+    )
+
+
+def run_to_its_end(
+    work: Coroutine[Any, Any, _Result],
+    config: Config,
+    logger: logging.Logger,
+    interrupted: str,
+    told: Mapping[type[Exception], str],
+) -> tuple[int, _Result | None]:
+    """Run a program's work; (exit status, its result if the status is 0). Every end but that is logged in a line.
+
+    interrupted: what to say when Ctrl-C or SIGTERM ended it.
+    told: further errors that are no bugs, and what to say of them; ``{}`` stands for the error.
+    """
+    try:
+        return 0, asyncio.run(work)
+    except asyncio.CancelledError:
+        logger.warning("%s", interrupted)
+        return 130, None
+    except (StoreUnreachable, UnusableToken, ServingError, NoGamesFinished, ConfigError) as error:
+        logger.error("%s", error)
+    except aiohttp.ClientResponseError as error:
+        hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
+        logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
+    except tuple(told) as error:
+        sentence = next(sentence for kind, sentence in told.items() if isinstance(error, kind))
+        logger.error("%s", sentence.format(error))
+    except Exception:  # a bug: say so here, where the log file gets it too
+        logger.exception("ended with an unexpected error")
+    return 1, None
