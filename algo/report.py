@@ -58,14 +58,17 @@ class Stopwatch:
 
 
 @contextmanager
-def game_progress(title: str, games: int) -> Iterator[Any]:
+def game_progress(title: str, games: int, steps: tuple[int, int] | None = None) -> Iterator[Any]:
     """Shows how far a number of games are: a bar on a terminal, a line now and then elsewhere.
 
+    steps: those made and all of the run, for a second bar.
     Yields a callback for ``algo.games.Progress``.
     """
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
+            if steps is not None:
+                bar.add_task("steps", completed=steps[0], total=steps[1])
             task = bar.add_task(title, total=games)
             yield lambda now: bar.update(task, completed=now.finished + now.failed)
         return

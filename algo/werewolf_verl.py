@@ -80,7 +80,7 @@ async def train(opened: OpenedRun) -> dict[str, Any]:
                         adopting = adopting and known > 0  # steps are enqueued in order: nothing lies beyond a gap
                 tasks = in_flight.pop(step)
                 logger.info("%s: playing %d games", title, len(tasks))
-                with game_progress(f"{title}: games", len(tasks)) as on_progress:
+                with game_progress(f"{title}: games", len(tasks), (step - 1, config.run.steps)) as on_progress:
                     played = await run.games.collect(tasks, run.keep_serving, on_progress)
             write_transcripts(config, step, played.finished)
 

@@ -1,5 +1,6 @@
 """The numbers of a step: each seat counts once, dimensions by side and by role."""
 
+import io
 import json
 from collections import Counter
 from dataclasses import replace
@@ -7,9 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 from fakes import make_result
+from rich.console import Console
 
-from algo.games import PlayedGames
-from algo.report import RunSummary, Stopwatch, game_metrics, time_metrics, trajectory_metrics, write_batch
+from algo import report
+from algo.games import PlayedGames, Progress
+from algo.report import (
+    RunSummary,
+    Stopwatch,
+    game_metrics,
+    game_progress,
+    time_metrics,
+    trajectory_metrics,
+    write_batch,
+)
 from algo.trajectories import SeatTrajectory
 from algo.triplets import FinishedGame
 from algo.update import Update
@@ -111,3 +122,12 @@ def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     summary = second.as_dict(later, 2)
     assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
+
+
+def test_a_terminal_shows_games_and_steps(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(report, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    with game_progress("step 3/9: games", 4, (2, 9)) as on_progress:
+        on_progress(Progress(finished=1, failed=0, playing=3, waiting=0))
+    assert "2/9" in screen.getvalue() and "1/4" in screen.getvalue()
