@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -16,7 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
+from algo.evaluation_page import PAGE_NAME
 from algo.games import PlayedGames, Progress
+from algo.matches import SIDES
 from algo.trajectories import SeatTrajectory, TrajectorySet
 from algo.triplets import FinishedGame
 from configs.schema import Config
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LINE_EVERY_SECONDS = 10.0
+_WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
 
 
 class Stopwatch:
@@ -111,6 +115,24 @@ def game_metrics(played: PlayedGames) -> dict[str, float]:
         metrics["judge/judged_share"] = sum(len(game.result.judgements) for game in games) / asked
     for result in ("wolf", "good", "draw"):
         metrics[f"games/{result}_share"] = sum(game.result.result == result for game in games) / len(games)
+    return metrics | _wins_of_policy(games)
+
+
+def _wins_of_policy(games: Iterable[FinishedGame]) -> dict[str, float]:
+    """``policy/<side>/games`` and ``policy/<side>/wins``, of games in which the policy has no seat of the other side.
+
+    Counts and not shares, so that the games of several steps can be pooled. A side without such games has no numbers:
+    a win over itself says nothing of the policy.
+    """
+    metrics = {}
+    for side in SIDES:
+        ends = [
+            game.result.result
+            for game in games
+            if {seat.side for seat in game.result.seats if seat.policy == TRAINED_POLICY} == {side}
+        ]
+        if ends:
+            metrics |= {f"policy/{side}/games": float(len(ends)), f"policy/{side}/wins": float(ends.count(side))}
     return metrics
 
 
@@ -271,6 +293,7 @@ class RunSummary:
                 "sampled_and_trained": int(self._total("tokens/sampled_and_trained")),
             },
             "seconds_by_stage": {name: round(seconds, 1) for name, seconds in self._all_seconds(stopwatch).items()},
+            "before": self.before,
             "step_metrics": self.steps,
             "files": {
                 "logs": str(self.run_dir / "logs"),
@@ -278,11 +301,33 @@ class RunSummary:
                 "transcripts": str(self.run_dir / "transcripts"),
                 "checkpoints": str(self.run_dir / "checkpoints"),
                 "policy": str(self.run_dir / "policy"),
+                **({"evaluations": str(self.run_dir / PAGE_NAME)} if _evaluations(self.before, self.steps) else {}),
             },
         }
 
     def _total(self, name: str) -> float:
         return sum(step.get(name, 0.0) for step in self.steps)
+
+
+def _evaluations(before: Mapping[str, float], steps: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """The metrics that hold an evaluation's numbers, in their order."""
+    return [metrics for metrics in (before, *steps) if any(name.startswith("evaluation/") for name in metrics)]
+
+
+def _win_rate_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a summary says of evaluation: win rates of the first and the last one, with their 95 % intervals."""
+    evaluations = _evaluations(summary["before"], summary["step_metrics"])
+    first_and_last = evaluations[:1] + evaluations[1:][-1:]
+    for name in dict.fromkeys(name for metrics in first_and_last for name in metrics):
+        if (found := _WIN_RATE.fullmatch(name)) is None:
+            continue
+        rates = [
+            f"{metrics[name]:.0%} ({metrics[f'{name}/low']:.0%} to {metrics[f'{name}/high']:.0%})"
+            if name in metrics
+            else "-"
+            for metrics in first_and_last
+        ]
+        yield f"win rate, {found['side']} against {found['opponent']}", " -> ".join(rates)
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
@@ -301,6 +346,8 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     for side, rewards in summary["reward_by_side"].items():
         shown = " -> ".join("-" if reward is None else f"{reward:+.3f}" for reward in rewards)
         overview.add_row(f"mean reward, {side}", shown)
+    for row in _win_rate_rows(summary):
+        overview.add_row(*row)
     sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
     overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")
     console.print(overview)

@@ -15,10 +15,10 @@ def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
     Both are Hugging Face model folders; names and shapes are compared, number formats are not. Nothing
     is compared when the reference holds no safetensors.
     """
-    given = _tensor_shapes(model_dir)
+    given = tensor_shapes(model_dir)
     if not given:
         raise ValueError(f"{model_dir} holds no *.safetensors file, so there are no weights to push")
-    expected = _tensor_shapes(reference_dir)
+    expected = tensor_shapes(reference_dir)
     if not expected:  # in another format; whoever loads the weights has to judge
         return
     # A model with tied embeddings may be saved with or without a copy of them.
@@ -39,7 +39,7 @@ def _is_tied(directory: Path) -> bool:
     return config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)
 
 
-def _tensor_shapes(directory: Path) -> dict[str, list[int]]:
+def tensor_shapes(directory: Path) -> dict[str, list[int]]:
     """Tensor name -> shape, from the headers of a folder's safetensors files; no weights are read."""
     shapes: dict[str, list[int]] = {}
     for path in sorted(directory.glob("*.safetensors")):

@@ -17,6 +17,7 @@ from algo.report import (
     Stopwatch,
     game_metrics,
     game_progress,
+    show_summary,
     time_metrics,
     trajectory_metrics,
     write_batch,
@@ -122,6 +123,64 @@ def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     summary = second.as_dict(later, 2)
     assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
+
+
+def game_of(result, *seats):
+    (seat,) = make_result().seats
+    seated = tuple(seat.model_copy(update={"side": side, "policy": policy}) for side, policy in seats)
+    return make_result(result).model_copy(update={"seats": seated})
+
+
+def test_games_and_wins_of_the_policy_by_side():
+    metrics = game_metrics(
+        played(
+            game_of("good", ("wolf", "scripted"), ("good", "policy"), ("good", "policy")),
+            game_of("wolf", ("wolf", "scripted"), ("good", "policy"), ("good", "random")),
+            game_of("draw", ("wolf", "scripted"), ("good", "policy")),
+            game_of("wolf", ("wolf", "policy"), ("good", "scripted")),
+            game_of("wolf", ("wolf", "policy"), ("good", "policy")),  # over itself: no news of it
+        )
+    )
+    found = {name: value for name, value in metrics.items() if name.startswith("policy/")}
+    assert found == {
+        "policy/good/games": 3, "policy/good/wins": 1, "policy/wolf/games": 1, "policy/wolf/wins": 1,
+    }  # fmt: skip
+    itself = game_metrics(played(game_of("wolf", ("wolf", "policy"), ("good", "policy"))))
+    assert not [name for name in itself if name.startswith("policy/")]
+
+
+def summary_of(tmp_path, before, *after):
+    names = ("games/finished", "games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
+    others = ("tokens/trained_sequences", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
+    summary = RunSummary(tmp_path / "run")
+    summary.before = before
+    for metrics in after:
+        summary.add_step(dict.fromkeys((*names, *others), 1.0) | metrics, Counter())
+    return summary.as_dict(Stopwatch(), len(after))
+
+
+def shown(summary):
+    screen = io.StringIO()
+    show_summary(summary, Console(file=screen, width=200))
+    return screen.getvalue()
+
+
+def test_an_evaluated_runs_summary_tells_its_win_rates_and_where_they_are_shown(tmp_path):
+    def rate(side, value):
+        name = f"evaluation/win_rate/{side}/vs/scripted"
+        return {name: value, f"{name}/low": value - 0.05, f"{name}/high": value + 0.05}
+
+    before = rate("wolf", 0.4) | rate("good", 0.2) | {"evaluation/win_rate/role/wolf/vs/scripted": 0.9}
+    text = shown(summary_of(tmp_path, before, rate("good", 0.3), rate("good", 0.7), {}))
+    assert "win rate, good against scripted" in text and "20% (15% to 25%) -> 70% (65% to 75%)" in text
+    assert "40% (35% to 45%) -> -" in text  # no games of that side at the end
+    assert "30%" not in text and "90%" not in text
+    assert str(tmp_path / "run" / "evaluations.html") in text
+
+
+def test_a_run_without_evaluations_says_nothing_of_them(tmp_path):
+    text = shown(summary_of(tmp_path, {}, {}))
+    assert "win rate" not in text and "evaluations.html" not in text
 
 
 def test_a_terminal_shows_games_and_steps(monkeypatch):
