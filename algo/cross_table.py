@@ -1,0 +1,327 @@
+"""``python -m algo.cross_table``: who beats whom, every player on either side against every other and against itself.
+
+It shows what there is to win before a training run begins: how scripted players fare against players who choose by
+chance, and where a policy stands between them.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from algo.command_line import add_configuration_options, run_to_its_end
+from algo.evaluate import temperature_of
+from algo.evaluation_page import estimate_text
+from algo.frozen_serving import open_frozen
+from algo.games import Games
+from algo.matches import SIDES, GameRecord, held_out_deals, match_tasks, record_games
+from algo.report import game_progress
+from algo.run_folder import (
+    OpenedRun,
+    UnservedPolicy,
+    as_yaml,
+    cancel_on_signals,
+    open_run,
+    policy_resources,
+    read_prompts,
+    set_up_logging,
+)
+from algo.serving import Serving
+from algo.statistics_of_games import Estimate, wilson_interval
+from configs.loading import load_config
+from configs.opponents import INITIAL_POLICY, unknown_player
+from configs.schema import Config
+from configs.section import ConfigError
+from store.client import connect
+from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, SideName
+
+logger = logging.getLogger("algo.cross_table")
+
+CROSS_TABLE_FILE = "cross_table.json"
+"""Inside the folder of its run."""
+
+
+class Cell(BaseModel):
+    """The games of one player as the wolves (row) against one as the good side (column).
+
+    games: finished ones. not_finished: games that were to be played and failed, or could not be read.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    wolf: str
+    good: str
+    games: int = Field(ge=0)
+    wolf_wins: int = Field(ge=0)
+    good_wins: int = Field(ge=0)
+    draws: int = Field(ge=0)
+    not_finished: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _every_game_ended_in_one_way(self) -> Self:
+        if self.wolf_wins + self.good_wins + self.draws != self.games:
+            raise ValueError(
+                f"{self.wolf} against {self.good}: {self.wolf_wins} + {self.good_wins} wins and {self.draws} draws do "
+                f"not make {self.games} games"
+            )
+        return self
+
+    def win_rate(self, side: SideName) -> Estimate | None:
+        """The share of the finished games that a side won, with Wilson's interval; a draw is nobody's win.
+
+        None without finished games.
+        """
+        wins = self.wolf_wins if side == "wolf" else self.good_wins
+        return wilson_interval(wins, self.games) if self.games else None
+
+
+class CrossTable(BaseModel):
+    """Who beats whom.
+
+    players: their names, in the order of rows and columns. preset: what was played. seed, deals: of the held-out deals,
+    each of which was played once in every cell. model: folder of the policy; empty where it did not play.
+    cells: row by row; the wolves' player is the row.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    players: tuple[str, ...]
+    preset: str
+    seed: int
+    deals: int
+    model: str
+    cells: tuple[Cell, ...]
+
+    @model_validator(mode="after")
+    def _has_every_cell(self) -> Self:
+        if [(cell.wolf, cell.good) for cell in self.cells] != [(a, b) for a in self.players for b in self.players]:
+            raise ValueError("the cells are not those of every pair of players, row by row")
+        return self
+
+    def cell(self, wolf: str, good: str) -> Cell:
+        """The games of ``wolf`` as the wolves against ``good``. Raises KeyError for a player that did not play."""
+        for cell in self.cells:
+            if (cell.wolf, cell.good) == (wolf, good):
+                return cell
+        raise KeyError(f"nobody played {wolf!r} against {good!r}; players: {', '.join(self.players)}")
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON. A file that is there is replaced whole."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what ``write`` wrote. Raises ValueError, naming the file and what is wrong with it."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is no cross table that this version can read: {error}") from error
+
+
+def cross_table_tasks(players: Sequence[str], config: Config, deals: int, name: str) -> list[GameTask]:
+    """One game for each deal and each ordered pair of players, a player with itself included.
+
+    name: names the games and, with the players, seeds their sampling.
+    """
+    seeds = held_out_deals(deals, config.evaluation.seed)
+    tasks = []
+    for number, first in enumerate(players):
+        for second in players[number:]:
+            both_seatings = match_tasks(first, second, seeds, config.game, name)
+            # A player against itself sits on both sides either way.
+            tasks += both_seatings[:: len(SIDES)] if first == second else both_seatings
+    return tasks
+
+
+def cells_of(players: Sequence[str], tasks: Iterable[GameTask], games: Iterable[GameRecord]) -> tuple[Cell, ...]:
+    """The cells, row by row. tasks: of all games that were to be played; games: of those that finished."""
+    expected: Counter[tuple[str, str]] = Counter()
+    for task in tasks:
+        by_side = {rule.side: name for rule in task.seating for name in rule.players}
+        expected[by_side["wolf"], by_side["good"]] += 1
+    results: Counter[tuple[str, str, str]] = Counter(
+        (game.players["wolf"], game.players["good"], game.result) for game in games
+    )
+    cells = []
+    for wolf in players:
+        for good in players:
+            wolf_wins, good_wins, draws = (results[wolf, good, result] for result in (*SIDES, "draw"))
+            finished = wolf_wins + good_wins + draws
+            cells.append(
+                Cell(
+                    wolf=wolf,
+                    good=good,
+                    games=finished,
+                    wolf_wins=wolf_wins,
+                    good_wins=good_wins,
+                    draws=draws,
+                    not_finished=expected[wolf, good] - finished,
+                )
+            )
+    return tuple(cells)
+
+
+async def play_cross_table(
+    opened: OpenedRun, players: Sequence[str], deals: int, model: Path | None
+) -> tuple[CrossTable, Path]:
+    """Play it through the hub and the runners, and write what was found; returns it and its file.
+
+    model: the policy's folder; None for ``model.path``. A vLLM is started, or attached to, only where the policy plays.
+    Raises StoreUnreachable, ServingError, NoGamesFinished.
+    """
+    config = opened.config
+    folder = (model or config.model.path).resolve()
+    served = config.model_copy(update={"model": config.model.model_copy(update={"path": folder})})
+    prompts = read_prompts(config)
+    tasks = cross_table_tasks(players, config, deals, config.run.name)
+    with_policy = TRAINED_POLICY in players
+    cancel_on_signals()
+    async with AsyncExitStack() as stack:
+        client = connect(config.store.url, config.store.patience_seconds)
+        stack.push_async_callback(client.close)
+        await client.wait_until_reachable()
+        games = Games(client, config.game, opened.resumption)
+        policy: Serving | UnservedPolicy
+        if with_policy:
+            policy = serving = await stack.enter_async_context(
+                await Serving.open(served, lambda line: logger.info("%s", line))
+            )
+            if config.serving.mode == "attach":
+                await serving.push_weights(folder, 0)
+
+            async def check_alive() -> None:
+                if await serving.check_alive():
+                    await games.serve_at(serving.endpoints)
+
+        else:
+            policy = UnservedPolicy(model=str(folder))
+
+            async def check_alive() -> None:
+                """No policy is served; frozen ones look after themselves."""
+
+        beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, beside))
+        stack.push_async_callback(games.cancel_open)
+        resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, prompts)
+        resources = resources.model_copy(
+            update={
+                "sampling": resources.sampling.model_copy(update={"temperature": temperature_of(config)}),
+                "judge": None,  # would be asked in vain: nothing is rewarded
+            }
+        )
+        with game_progress("cross table", len(tasks)) as on_progress:
+            played = await games.play(tasks, resources, check_alive, on_progress, mode="val")
+    for reason, count in played.failures.items():
+        logger.warning("%d games failed: %s", count, reason)
+    table = CrossTable(
+        players=tuple(players),
+        preset=config.game.preset,
+        seed=config.evaluation.seed,
+        deals=deals,
+        model=str(folder) if with_policy else "",
+        cells=cells_of(players, tasks, record_games(tasks, played.finished)),
+    )
+    path = config.run_dir / CROSS_TABLE_FILE
+    table.write(path)
+    return table, path
+
+
+def show_cross_table(table: CrossTable, console: Console) -> None:
+    """Print it: the share of games that the wolves won."""
+    shown = Table(
+        title=f"Games won by the wolves (row) against the good side (column), with 95 % intervals; {table.preset}, "
+        f"{table.deals} deals a cell",
+        title_justify="left",
+        box=SIMPLE,
+    )
+    shown.add_column("wolves")
+    for name in table.players:
+        shown.add_column(f"good: {name}", justify="right", no_wrap=True)
+    for wolf in table.players:
+        shown.add_row(wolf, *(estimate_text(table.cell(wolf, good).win_rate("wolf")) for good in table.players))
+    console.print(shown)
+    draws, missing = sum(cell.draws for cell in table.cells), sum(cell.not_finished for cell in table.cells)
+    console.print(f"{draws} draws count as won by nobody; {missing} games did not finish", highlight=False)
+
+
+def check_players(players: Sequence[str], config: Config) -> None:
+    """Raise ConfigError for a player that is unknown or named twice."""
+    for name in players:
+        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
+            raise ConfigError(f"--players: {problem}")
+    if len(set(players)) < len(players):
+        raise ConfigError(f"--players {' '.join(players)}: a player is named twice")
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.cross_table",
+        description="Who beats whom: each player as the wolves against each as the good side, itself included, on "
+        "held-out deals, through the hub and its runners.",
+    )
+    add_configuration_options(parser, example="game.preset=9p")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="the policy's folder (default: model.path)")
+    parser.add_argument(
+        "--deals", type=int, metavar="N", help="deals, each played once in every cell (default: evaluation.deals)"
+    )
+    parser.add_argument(
+        "--players",
+        nargs="+",
+        metavar="NAME",
+        default=[RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY],
+        help="random, scripted, policy, initial (the weights in model.path), or names of the sections players and "
+        "frozen (default: %(default)s)",
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Entry point; the exit status is 0 only for a table of which at least one game finished."""
+    options = parse_arguments()
+    try:
+        config = load_config(options.config, options.overrides)
+        if options.print_config:
+            print(as_yaml(config), end="")
+            return 0
+        deals = config.evaluation.deals if options.deals is None else options.deals
+        if deals < 1:
+            raise ConfigError(f"{deals} deals are nothing to play; name a number, e.g. --deals 100")
+        if options.model is not None and not options.model.is_dir():
+            raise ConfigError(f"--model {options.model} is no folder")
+        check_players(options.players, config)
+        opened = open_run(config, False, "-cross-table")
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
+        return 2
+    set_up_logging(options.log_level, opened.config.run_dir / "logs" / "cross_table.log")
+    status, done = run_to_its_end(
+        play_cross_table(opened, options.players, deals, options.model), config, logger, "interrupted", {}
+    )
+    if done is None:
+        return status
+    table, path = done
+    console = Console()
+    show_cross_table(table, console)
+    console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The cross table: every ordered pair once a deal, a player against itself included; counted right, kept, shown."""
+
+import json
+from collections import Counter
+
+import pytest
+from conftest import free_port
+from evaluations import make_game
+from fakes import FakeVllm
+from rich.console import Console
+from test_evaluate import runner_at
+
+from algo.cross_table import (
+    Cell,
+    CrossTable,
+    cells_of,
+    cross_table_tasks,
+    main,
+    play_cross_table,
+    show_cross_table,
+)
+from algo.matches import held_out_deals
+from algo.run_folder import open_run
+from configs.schema import Config
+from store.schema import PolicyResources
+
+PLAYERS = ("random", "scripted", "policy")
+
+
+def make_config(tmp_path, **settings):
+    return Config(
+        run={"dir": tmp_path, "name": "run"},
+        game={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
+        **settings,
+    )
+
+
+def seated(task):
+    return tuple(next(name for rule in task.seating if rule.side == side for name in rule.players) for side in PAIR)
+
+
+PAIR = ("wolf", "good")
+
+
+def test_every_ordered_pair_plays_every_deal_once(tmp_path):
+    tasks = cross_table_tasks(PLAYERS, make_config(tmp_path), 5, "name")
+    games = Counter(seated(task) for task in tasks)
+    assert games == {(wolf, good): 5 for wolf in PLAYERS for good in PLAYERS}
+    for wolf in PLAYERS:
+        for good in PLAYERS:
+            deals = [task.seed for task in tasks if seated(task) == (wolf, good)]
+            assert deals == held_out_deals(5, 1)
+    assert len({task.game_id for task in tasks}) == len({task.sampling_seed for task in tasks}) == 45
+    assert {task.trainable for task in tasks} == {frozenset()}
+
+
+def test_cells_count_who_won_on_which_side_and_what_is_missing(tmp_path):
+    players = ("random", "scripted")
+    tasks = cross_table_tasks(players, make_config(tmp_path), 4, "name")
+    games = [
+        *(make_game(result, "random", "scripted") for result in ("wolf", "good", "good", "draw")),
+        *(make_game(result, "scripted", "random") for result in ("wolf", "wolf", "wolf")),
+        make_game("good", "scripted", "scripted"),
+    ]
+    cells = {(cell.wolf, cell.good): cell for cell in cells_of(players, tasks, games)}
+    assert list(cells) == [(wolf, good) for wolf in players for good in players]
+    counts = {
+        pair: (cell.games, cell.wolf_wins, cell.good_wins, cell.draws, cell.not_finished)
+        for pair, cell in cells.items()
+    }
+    assert counts == {
+        ("random", "random"): (0, 0, 0, 0, 4),
+        ("random", "scripted"): (4, 1, 2, 1, 0),
+        ("scripted", "random"): (3, 3, 0, 0, 1),
+        ("scripted", "scripted"): (1, 0, 1, 0, 3),
+    }
+    mixed = cells["random", "scripted"]
+    assert (mixed.win_rate("wolf").value, mixed.win_rate("good").value) == (0.25, 0.5)
+    assert mixed.win_rate("wolf").low < 0.1 and mixed.win_rate("wolf").high > 0.5
+    assert cells["random", "random"].win_rate("wolf") is None
+
+
+async def test_players_without_a_model_need_no_vllm(hub, client, tmp_path, monkeypatch):
+    async def not_asked_for(*_):
+        raise AssertionError("a vLLM was asked for")
+
+    monkeypatch.setattr("algo.cross_table.Serving.open", not_asked_for)
+    config = make_config(tmp_path, store={"url": hub.url}, evaluation={"seed": 7})
+    async with runner_at(client):
+        table, path = await play_cross_table(
+            open_run(config, False, "-cross-table"), ["random", "scripted"], 6, tmp_path
+        )
+    assert path == tmp_path / "run-cross-table" / "cross_table.json" and CrossTable.read(path) == table
+    assert (table.players, table.preset, table.seed, table.deals, table.model) == (
+        ("random", "scripted"), "5p_tiny", 7, 6, "",
+    )  # fmt: skip
+    assert [(cell.games, cell.not_finished) for cell in table.cells] == [(6, 0)] * 4
+    assert {rollout.mode for rollout in await client.query_rollouts()} == {"val"}
+
+
+async def test_the_policy_plays_both_sides_of_its_own_cell(hub, client, tiny_tokenizer, tiny_model, tmp_path):
+    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是好人。\n决定：1号", str(tiny_model))
+    endpoint = await vllm.start()
+    pushed = []
+
+    class FakeServing:
+        endpoints, model = (endpoint,), "policy"
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def check_alive(self):
+            return False
+
+        async def push_weights(self, folder, version):
+            pushed.append((folder, version))
+
+    async def open_fake(config, progress):
+        return FakeServing()
+
+    config = make_config(
+        tmp_path,
+        store={"url": hub.url},
+        serving={"mode": "attach", "urls": ["http://127.0.0.1:1"]},
+        evaluation={"temperature": 0.5},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("algo.cross_table.Serving.open", open_fake)
+        async with runner_at(client):
+            table, _ = await play_cross_table(open_run(config, False), ["random", "policy"], 1, tiny_model)
+    await vllm.stop()
+    assert [(cell.wolf, cell.good, cell.games) for cell in table.cells] == [
+        ("random", "random", 1), ("random", "policy", 1), ("policy", "random", 1), ("policy", "policy", 1),
+    ]  # fmt: skip
+    assert table.model == str(tiny_model) and pushed == [(tiny_model, 0)]
+    (resources,) = await client.query_resources()
+    assert PolicyResources.decode(resources).sampling.temperature == 0.5
+
+
+def make_cell(wolf, good, wolf_wins=1, good_wins=2, draws=1, **changes):
+    fields = dict(games=wolf_wins + good_wins + draws, wolf_wins=wolf_wins, good_wins=good_wins, draws=draws)
+    return Cell(wolf=wolf, good=good, **(fields | changes))
+
+
+def make_table(**changes):
+    fields = dict(
+        players=("a", "b"),
+        preset="5p_tiny",
+        seed=1,
+        deals=4,
+        model="",
+        cells=(make_cell("a", "a"), make_cell("a", "b", 4, 0, 0), make_cell("b", "a"), make_cell("b", "b")),
+    )
+    return CrossTable(**{**fields, **changes})
+
+
+def test_a_table_that_cannot_be_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="do not make 5 games"):
+        make_cell("a", "b", games=5)
+    with pytest.raises(ValueError, match="every pair"):
+        make_table(cells=make_table().cells[1:])
+    with pytest.raises(KeyError, match="players: a, b"):
+        make_table().cell("a", "c")
+    document = json.loads(make_table().model_dump_json())
+    (tmp_path / "cross_table.json").write_text(json.dumps(document | {"preset": 3}))
+    with pytest.raises(ValueError, match=r"cross_table.json is no cross table"):
+        CrossTable.read(tmp_path / "cross_table.json")
+
+
+def test_it_is_shown_with_the_wolves_in_the_rows(capsys):
+    cells = (make_cell("a", "a", 0, 0, 0, not_finished=4), *make_table().cells[1:])
+    show_cross_table(make_table(cells=cells), Console(width=100))
+    shown = capsys.readouterr().out
+    (row,) = (line for line in shown.splitlines() if line.split()[:1] == ["a"])
+    assert row.split() == ["a", "–", "100", "%", "(51–100)"]
+    assert "2 draws" in shown and "4 games did not finish" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "0 deals are nothing to play"),
+        (["--deals", "1", "--players", "scriptd"], "did you mean 'scripted'"),
+        (["--deals", "1", "--players", "random", "random"], "named twice"),
+        (["--deals", "1", "--model", "not-there"], "not-there is no folder"),
+    ],
+)
+def test_what_cannot_be_played_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["cross_table", "--set", f"run.dir={tmp_path}", *arguments])
+    assert main() == 2
+    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, monkeypatch):
+    address = f"http://127.0.0.1:{free_port()}"
+    settings = [f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
+    arguments = ["cross_table", "--deals", "1", *(part for one in settings for part in ("--set", one))]
+    monkeypatch.setattr("sys.argv", arguments)
+    monkeypatch.setattr("algo.cross_table.set_up_logging", lambda level, file: None)
+    assert main() == 1
+    assert f"no hub answers at {address}" in caplog.text
