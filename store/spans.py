@@ -101,6 +101,9 @@ class TurnSpan(BaseModel):
         sampling temperature, as the server returned them; all 0.0 for a demonstration (``GameTask.demonstrators``).
     finish_reason: "stop" when the end-of-turn token was sampled, "length" when cut at the limit.
     reply: the text of ``response_ids``; thought: what stood between <think> tags in it.
+    target: seat that the reply chose (to hit, check, poison, vote for, propose, ...); None where nobody was chosen, or
+        an option such as to save, and where the reply is not valid.
+    claimed_role: role that a public speech says its speaker has, the first that it names; None without such a claim.
     facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
     """
 
@@ -130,6 +133,8 @@ class TurnSpan(BaseModel):
     finish_reason: str
     reply: str
     thought: str = ""
+    target: int | None = Field(default=None, ge=1)
+    claimed_role: str | None = None
     facts: Facts = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -39,7 +39,7 @@ from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import Transcript
-from runners.werewolf.turn_facts import Speaker, is_public, turn_facts
+from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
 from store.schema import TRAINED_POLICY, GameTask
 from store.spans import TURN_FACTS, Judgement, ResultSpan, SeatResult, TurnSpan
 
@@ -161,15 +161,17 @@ class _Table:
         answer = await self._players[request.seat](message)
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
-            self._record(state, request, turn, "" if turn.error else decided.action.text)
+            self._record(state, request, turn, None if turn.error else decided.action)
         self._decisions[request.seat] += 1
         self._reasked[request.seat] += decided.reasked
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
 
-    def _record(self, state: GameState, request: Request, turn: ModelTurn, heard: str) -> None:
-        """Write down one call. heard: what it made the seat say."""
+    def _record(self, state: GameState, request: Request, turn: ModelTurn, action: Action | None) -> None:
+        """Write down one call. action: what it made the seat say and choose; None for a reply that cannot be used."""
         seat, sampled = request.seat, turn.sampled
+        heard = "" if action is None else action.text
+        claimed = claimed_role(request, heard)
         facts = turn_facts(turn, request, heard, self._speakers[seat], self._said[seat])
         role = self._roles[seat]
         span = TurnSpan(
@@ -197,6 +199,8 @@ class _Table:
             finish_reason=sampled.finish_reason,
             reply=turn.reply,
             thought=turn.thought,
+            target=action.choice if action is not None and isinstance(action.choice, int) else None,
+            claimed_role=None if claimed is None else claimed.value,
             facts=facts,
         )
         if heard:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from runners.werewolf.game import Decision, Request, Side
+from runners.werewolf.game import Decision, Request, Role, Side
 from runners.werewolf.identity_leak import gives_wolves_away, prints_prompt
 from runners.werewolf.players import ModelTurn
+from runners.werewolf.prompts_zh.talk import understand
 from runners.werewolf.replies import ReplyError, parse_reply
 from store.spans import NEUTRAL_FACTS
 
@@ -77,6 +78,14 @@ def whole_speech(reply: str, request: Request) -> str:
 def is_public(request: Request) -> bool:
     """Whether everybody hears what is said, and not the wolves alone."""
     return request.speaks and request.decision is not Decision.WOLF_TALK
+
+
+def claimed_role(request: Request, heard: str) -> Role | None:
+    """The role that a public speech says its speaker has, as scripted players understand it; None without a claim.
+
+    heard: as in ``turn_facts``.
+    """
+    return understand(heard).claimed if is_public(request) else None
 
 
 def leaks_identity(speech: str, speaker: Speaker) -> bool:

@@ -269,6 +269,51 @@ async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
     assert result.rewards()["seat.1.chinese_share"] == result.seats[0].facts["chinese_share"]
 
 
+async def test_whom_a_valid_reply_chose_is_recorded(vllm):
+    answers = legal_answer(random.Random(2))
+    # Of every question the first reply cannot be used, although it names a seat.
+    vllm.answer = lambda prompt: (
+        answers(prompt) if "无效" in prompt.rsplit("<|im_start|>user", 1)[1] else "决定：不是1号"
+    )
+    _, turns = await play(vllm, make_task())
+    chosen = [turn for turn in turns if turn.valid and turn.target is not None]
+    assert {"wolf_kill", "seer_check", "exile_vote"} <= {turn.decision for turn in chosen}
+    for turn in chosen:
+        assert turn.reply == f"决定：{turn.target}号"
+    others = [turn for turn in turns if turn.target is None]
+    assert {turn.valid for turn in others} == {True, False}
+    assert not any(turn.valid and re.search("决定：[0-9]+号", turn.reply) for turn in others)
+    assert all(turn.claimed_role is None for turn in turns)
+
+
+async def test_an_option_is_no_seat(vllm):
+    answers = legal_answer(random.Random(5))
+    vllm.answer = lambda prompt: "决定：上警" if "上警" in prompt.rsplit("可选", 1)[-1] else answers(prompt)
+    preset = dict(preset="12p_sheriff", limits={"context_tokens": 7000, "reply_tokens": 40})
+    _, turns = await play(vllm, make_task(**preset))
+    signed_up = [turn for turn in turns if turn.decision == "sign_up"]
+    assert len(signed_up) == 12 and all(turn.valid and turn.target is None for turn in signed_up)
+
+
+async def test_what_a_public_speech_claims_to_be_is_recorded(vllm):
+    answers = legal_answer(random.Random(4))
+
+    def answer(prompt):
+        if answers(prompt).startswith("决定"):
+            return answers(prompt)
+        return {"狼人": "我是预言家，第1夜查验3号，是好人。", "村民": "我是好人。"}.get(
+            whose_turn(prompt), "我是猎人。"
+        )
+
+    vllm.answer = answer
+    _, turns = await play(vllm, make_task())
+    spoken = [turn for turn in turns if turn.facts["speech_chars"]]
+    claims = {"wolf": "seer", "villager": None, "seer": "hunter"}
+    assert {turn.role for turn in spoken} == set(claims)
+    assert all(turn.valid and turn.claimed_role == claims[turn.role] for turn in spoken)
+    assert all(turn.claimed_role is None for turn in turns if turn not in spoken)
+
+
 async def test_a_second_call_a_cut_reply_and_an_unusable_one_are_facts(vllm):
     vllm.answer = lambda prompt: "好" * 100
     result, turns = await play(vllm, make_task())

@@ -31,6 +31,17 @@ def test_turn_comes_back_exactly():
     assert decoded.model_copy(update={"logprobs": turn.logprobs}) == turn
 
 
+def test_what_a_reply_chose_and_claimed_comes_back_and_older_spans_without_it_are_read():
+    turn = TurnSpan.decode(wrap(make_turn(target=3, claimed_role="seer")))
+    assert (turn.target, turn.claimed_role) == (3, "seer")
+    older = wrap(make_turn(target=None, claimed_role=None))
+    assert not {"werewolf.target", "werewolf.claimed_role"} & older.attributes.keys()
+    turn = TurnSpan.decode(older)
+    assert (turn.target, turn.claimed_role) == (None, None)
+    with pytest.raises(ValidationError, match="target"):
+        make_turn(target=0)
+
+
 def test_result_comes_back_and_is_a_reward_for_stock_agentlightning():
     span = wrap(make_result("wolf"))
     assert ResultSpan.decode(span) == make_result("wolf")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.game import Action, Decision, Option, Phase, Request, Side
+from runners.werewolf.game import Action, Decision, Option, Phase, Request, Role, Side
 from runners.werewolf.identity_leak import prompt_runs
 from runners.werewolf.players import ModelTurn
 from runners.werewolf.policy_model import SampledTurn
@@ -12,6 +12,7 @@ from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.turn_facts import (
     Speaker,
     chinese_share,
+    claimed_role,
     leaks_identity,
     repetition,
     repetition_of,
@@ -145,6 +146,20 @@ def test_only_a_wolf_leaks_and_only_in_public(decision):
     assert facts_of("我是狼人。", request(decision), GOOD)["identity_leak"] == 0
     assert facts_of(reply, request(Decision.WOLF_TALK), WOLF)["identity_leak"] == 0
     assert facts_of("我是预言家，3号是狼人。", request(decision), WOLF)["identity_leak"] == 0
+
+
+@pytest.mark.parametrize(
+    ("heard", "role"),
+    [
+        ("我是预言家，第1夜查验3号，是狼人。", Role.SEER), ("我是猎人，3号说我是村民。", Role.HUNTER),
+        ("我是村民。", Role.VILLAGER), ("我是好人。", None), ("我是狼人。", None), ("3号是预言家。", None), ("", None),
+    ],
+)  # fmt: skip
+def test_only_in_public_a_role_is_claimed(heard, role):
+    for decision in Decision:
+        asked = request(decision, speech_chars=0 if "vote" in decision else 20)
+        expected = role if asked.speaks and decision is not Decision.WOLF_TALK else None
+        assert claimed_role(asked, heard) is expected
 
 
 def test_everybody_who_prints_the_prompt_leaks():
