@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from algo.triplets import FinishedGame
 from store.schema import TRAINED_POLICY, SideName
@@ -35,10 +35,10 @@ class Behaviour(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     games: int = 0
-    kills: dict[str, int] = {}
-    checks: dict[str, int] = {}
-    votes: dict[str, int] = {}
-    claims: dict[str, dict[str, int]] = {}
+    kills: dict[str, int] = Field(default_factory=dict)
+    checks: dict[str, int] = Field(default_factory=dict)
+    votes: dict[str, int] = Field(default_factory=dict)
+    claims: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """All of it by what is counted, for those who show it; what never happened is left out."""

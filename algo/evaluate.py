@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from algo.behaviour import behaviour_of
 from algo.command_line import add_configuration_options, run_to_its_end
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
-from algo.evaluation_page import estimate_text, write_page
+from algo.evaluation_page import counts_text, estimate_text, write_page
 from algo.frozen_serving import open_frozen
 from algo.games import Games, Progress
 from algo.matches import SIDES, held_out_deals, match_tasks, record_games
@@ -32,8 +33,8 @@ from algo.run_folder import (
     read_prompts,
     set_up_logging,
 )
+from algo.samples import sample_games
 from algo.serving import Serving
-from algo.triplets import FinishedGame
 from configs.loading import load_config
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
@@ -103,7 +104,8 @@ async def evaluate(
         games=tuple(record_games(all_tasks, played.finished)),
         failures=dict(played.failures),
         retried=dict(played.retried),
-        transcripts=_samples(tasks.values(), played.finished),
+        behaviour={side: behaviour_of(played.finished, side) for side in SIDES},
+        samples=sample_games(tasks.values(), played.finished, config.reward),
     )
     return with_ratings([*earlier, evaluation])[-1]
 
@@ -135,17 +137,6 @@ def _tasks_against(opponent: str, config: Config, label: str, model: Path | None
     name = f"{config.run.name}-evaluation-{label.replace(' ', '-')}-{digest}"
     deals = held_out_deals(settings.deals, settings.seed)
     return match_tasks(TRAINED_POLICY, opponent, deals, config.game, name)
-
-
-def _samples(matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedGame]) -> dict[str, str]:
-    """Of each match the first finished game with the policy as either side."""
-    transcripts = {game.result.game_id: game.result.transcript for game in finished}
-    samples = {}
-    for tasks in matches:
-        for first in range(len(SIDES)):
-            found = [task.game_id for task in tasks[first :: len(SIDES)] if task.game_id in transcripts]
-            samples |= {game_id: transcripts[game_id] for game_id in found[:1]}
-    return samples
 
 
 async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path, Path]:
@@ -216,6 +207,12 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     overview.add_row("days a game", "–" if conduct.days is None else f"{conduct.days:.1f}")
     overview.add_row("replies a game", "–" if conduct.turns_per_game is None else f"{conduct.turns_per_game:.1f}")
     console.print(overview)
+    if any(behaviour.counts() for behaviour in evaluation.behaviour.values()):
+        deeds = Table("side", "of", "shares", title="Behaviour", title_justify="left", box=SIMPLE)
+        for side, behaviour in evaluation.behaviour.items():
+            for name, counts in behaviour.counts().items():
+                deeds.add_row(side, name, counts_text(counts))
+        console.print(deeds)
     ratings = _table("Ratings, with 95 % intervals", "player", "rating", "interval", "games")
     for name, rating in evaluation.ratings.items():
         ratings.add_row(name, f"{rating.mu:.1f}", f"{rating.low:.1f} to {rating.high:.1f}", str(rating.games))

@@ -7,8 +7,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from algo.behaviour import Behaviour
 from algo.matches import SIDES, GameRecord
 from algo.ratings import Rating, Ratings
+from algo.samples import SampleGame
 from algo.statistics_of_games import (
     Conduct,
     Estimate,
@@ -64,7 +66,8 @@ class Evaluation(BaseModel):
     games: those that finished, in their order.
     failures: reasons of the others, each with the number of its games. retried: reasons of attempts that were repeated.
     ratings: of all players, after this evaluation and those before it in the run.
-    transcripts: sample games as readable Chinese text, by game id.
+    behaviour: side -> what the policy's seats of that side did, against all opponents.
+    samples: of each opponent and side the games of the first two deals that finished.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,7 +83,8 @@ class Evaluation(BaseModel):
     failures: dict[str, int] = Field(default_factory=dict)
     retried: dict[str, int] = Field(default_factory=dict)
     ratings: dict[str, Rating] = Field(default_factory=dict)
-    transcripts: dict[str, str] = Field(default_factory=dict)
+    behaviour: dict[SideName, Behaviour] = Field(default_factory=dict)
+    samples: tuple[SampleGame, ...] = ()
 
     def against(self, opponent: str) -> list[GameRecord]:
         """The finished games against one opponent."""

@@ -52,7 +52,7 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"estimate": estimate_text, "number": _number}
+    environment.filters |= {"estimate": estimate_text, "number": _number, "counts": counts_text}
     return environment.get_template("evaluation_page.html").render(
         title=title,
         evaluations=list(zip(evaluations, found, strict=True)),
@@ -71,6 +71,12 @@ def estimate_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     return f"{100 * estimate.value:.0f} % ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """ "seer 75 %, villager 25 % of 8"; counts: at least one, none of them 0."""
+    total = sum(counts.values())
+    return ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in counts.items()) + f" of {total}"
 
 
 def _number(value: float | None) -> str:

@@ -108,8 +108,13 @@ def record_games(tasks: Iterable[GameTask], games: Iterable[FinishedGame]) -> li
     return [_record(by_id[game.result.game_id], game) for game in games]
 
 
+def players_by_side(task: GameTask) -> dict[SideName, str]:
+    """Who plays each side in a game of ``match_tasks``."""
+    return {rule.side: next(iter(rule.players)) for rule in task.seating if rule.side is not None}
+
+
 def _record(task: GameTask, game: FinishedGame) -> GameRecord:
-    players = {rule.side: next(iter(rule.players)) for rule in task.seating if rule.side is not None}
+    players = players_by_side(task)
     result = game.result
     strangers = [seat for seat in result.seats if seat.policy != players[seat.side]]
     if result.seed != task.seed or strangers:

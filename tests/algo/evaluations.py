@@ -2,6 +2,7 @@
 
 from algo.evaluation import Evaluation
 from algo.matches import GameRecord, SeatRecord
+from algo.samples import SampleGame, SampleSeat, SampleTurn
 
 
 def make_game(result="wolf", wolf="policy", good="scripted", deal=1, game_id=None, turns=2, invalid=0, leaks=0, days=2):
@@ -30,6 +31,23 @@ def make_game(result="wolf", wolf="policy", good="scripted", deal=1, game_id=Non
         result=result,
         days=days,
         seats=tuple(seats),
+    )
+
+
+def make_sample(game_id="g", transcript="平安夜", wolf="policy", good="scripted", deal=1):
+    """A sample game of two seats: the wolf's model said one thing, the other seat has no model."""
+    said = SampleTurn(day=1, decision="speech", thought="想", reply="我是好人。", error=None, target=None)
+    return SampleGame(
+        game_id=game_id,
+        deal=deal,
+        players={"wolf": wolf, "good": good},
+        result="wolf",
+        days=2,
+        transcript=transcript,
+        seats=(
+            SampleSeat(seat=1, role="wolf", side="wolf", policy=wolf, reward=0.5, turns=(said,)),
+            SampleSeat(seat=2, role="seer", side="good", policy=good, reward=None, turns=()),
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from fakes_api import FakeChatApi
 from rich.console import Console
 
 from algo import evaluate as evaluate_module
+from algo.behaviour import Behaviour
 from algo.evaluate import default_label, evaluate, file_of, main, show_evaluation
 from algo.evaluation import EVALUATIONS_FOLDER, read_evaluations, with_ratings
 from algo.games import Games
@@ -91,7 +92,24 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert statistics.conduct_by_side["wolf"].leaks > 0 and statistics.conduct.turns > 8
     assert (evaluation.label, evaluation.player, evaluation.temperature) == ("step 5", "policy@5", 0.5)
     assert evaluation.opponents == {"scripted": 4, "random": 4}
-    assert len(evaluation.transcripts) == 4 and all("夜" in text for text in evaluation.transcripts.values())
+    assert {side: behaviour.games for side, behaviour in evaluation.behaviour.items()} == {"wolf": 4, "good": 4}
+    wolves, good = evaluation.behaviour["wolf"], evaluation.behaviour["good"]
+    # It names seat 1 whatever it is asked, which is no wolf's in these deals, and cannot be claimed to be anything.
+    assert set(wolves.kills) <= {"villager", "seer"} and wolves.kills and set(good.votes) == {"good"}
+    assert set(wolves.claims["wolf"]) == {"none"} == set(good.claims["villager"])
+    assert [game.game_id for game in evaluation.samples] == [
+        game.game_id
+        for opponent in ("scripted", "random")
+        for side in ("wolf", "good")
+        for game in evaluation.against(opponent)
+        if game.sides_of("policy") == [side]
+    ]
+    for sample in evaluation.samples:
+        assert "夜" in sample.transcript
+        for seat in sample.seats:
+            own = seat.policy == "policy"
+            assert own == (sample.players[seat.side] == "policy") == (seat.reward is not None) == bool(seat.turns)
+            assert {turn.reply for turn in seat.turns} <= {"发言：我是狼人。\n决定：1号"}
     # With what the run played before, but neither an earlier try of this evaluation nor what came of later weights.
     assert set(evaluation.ratings) == {"policy@0", "policy@5", "scripted", "random"}
     assert evaluation.ratings["scripted"].games == 8
@@ -225,10 +243,17 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, 
 
 
 def test_tables_show_what_was_found_and_what_was_not(capsys):
-    evaluation = make_evaluation(opponents=("scripted", "random"), failures={"CannotPlay: [red]no[/]": 1})
+    behaviour = {"good": Behaviour(games=2, votes={"wolf": 3, "good": 1}, claims={"seer": {"seer": 2}})}
+    reasons = {"CannotPlay: [red]no[/]": 1}
+    evaluation = make_evaluation(opponents=("scripted", "random"), failures=reasons, behaviour=behaviour)
     (evaluation,) = with_ratings([evaluation.model_copy(update={"games": evaluation.against("scripted")})])
     show_evaluation(evaluation, Console(width=80))
     shown = capsys.readouterr().out
+    deeds = [line.split() for line in shown.splitlines() if line.strip().startswith("good")]
+    assert deeds == [
+        ["good", "votes", "wolf", "75", "%,", "good", "25", "%", "of", "4"],
+        ["good", "claims", "as", "seer", "seer", "100", "%", "of", "2"],
+    ]
     assert "50 % (9–91)" in shown and "CannotPlay: [red]no[/]" in shown
     (random,) = (line for line in shown.splitlines() if "random" in line)
     assert random.split() == ["random", "–", "–", "–", "0", "0", "4"]

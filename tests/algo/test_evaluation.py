@@ -4,11 +4,17 @@ import json
 import re
 
 import pytest
-from evaluations import make_evaluation, make_game
+from evaluations import make_evaluation, make_game, make_sample
 
+from algo.behaviour import Behaviour
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation_page import PAGE_NAME, render_page, write_page
 from algo.statistics_of_games import wilson_interval
+
+BEHAVIOUR = {
+    "wolf": Behaviour(games=2, kills={"seer": 3, "villager": 1}, claims={"wolf": {"hunter": 1}}),
+    "good": Behaviour(games=2, votes={"wolf": 1}),
+}
 
 
 def test_each_opponent_and_side_has_its_win_rate():
@@ -57,7 +63,7 @@ def test_numbers_for_the_log_are_flat_and_finite():
 
 
 def test_an_evaluation_is_read_back_as_it_was_written(tmp_path):
-    evaluation = make_evaluation(transcripts={"a": "第一夜"}, failures={"CannotPlay: no": 1})
+    evaluation = make_evaluation(behaviour=BEHAVIOUR, samples=(make_sample(),), failures={"CannotPlay: no": 1})
     path = tmp_path / EVALUATIONS_FOLDER / "step-000005.json"
     evaluation.write(path)
     evaluation.write(path)
@@ -89,13 +95,25 @@ EVIL = "</script><script>alert('x')</script><img src=x onerror=alert(1)>"
 
 def test_the_page_shows_all_evaluations_and_needs_no_network(tmp_path):
     for version in (0, 5):
-        evaluation = make_evaluation(f"step {version}", version, ("scripted", "random"), transcripts={"g": "平安夜"})
+        evaluation = make_evaluation(
+            f"step {version}", version, ("scripted", "random"), behaviour=BEHAVIOUR, samples=[make_sample()]
+        )
         evaluation.write(tmp_path / EVALUATIONS_FOLDER / f"step-{version:06d}.json")
     path = write_page(tmp_path)
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / PAGE_NAME and [file.name for file in tmp_path.glob("*unfinished*")] == []
     assert not re.search(r"<(script|link|img|iframe)[^>]*\s(src|href)=", page)
-    for shown in ("step 0", "step 5", "against scripted", "against random", "50 % (", "policy@5", "平安夜", "villager"):
+    for shown in (
+        "step 0",
+        "step 5",
+        "against scripted",
+        "against random",
+        "50 % (",
+        "policy@5",
+        "平安夜",
+        "villager",
+        "seer 75 %, villager 25 % of 4",
+    ):
         assert shown in page
 
 
@@ -106,7 +124,13 @@ def test_without_evaluations_there_is_no_page(tmp_path):
 
 def test_what_others_wrote_is_shown_and_never_run():
     evaluation = make_evaluation(
-        f"step {EVIL}", opponents=(EVIL,), player=EVIL, failures={EVIL: 1}, transcripts={EVIL: EVIL}, preset=EVIL
+        f"step {EVIL}",
+        opponents=(EVIL,),
+        player=EVIL,
+        failures={EVIL: 1},
+        preset=EVIL,
+        samples=[make_sample(EVIL, EVIL)],
+        behaviour={"good": Behaviour(games=1, claims={EVIL: {EVIL: 1}})},
     )
     page = render_page(EVIL, with_ratings([evaluation, evaluation]))
     assert EVIL not in page and "<img" not in page
