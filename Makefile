@@ -44,7 +44,7 @@ $(INSTALLED): pyproject.toml requirements-cpu.lock
 model: install ## Build the tiny model in runs/tiny_model
 	$(BIN)/python -m algo.tiny_model runs/tiny_model
 
-demo: install ## Hub, runner, vLLM and verl on this machine: a few training steps of a tiny model
+demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(BIN)/python -m algo.demo
 
 learn: install ## Show that a policy gets better, with a report (SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
