@@ -20,6 +20,7 @@ from algo.learning_counts import (
     window_of,
 )
 from algo.learning_figures import draw_figures
+from algo.learning_record import LearningRecord
 from algo.learning_report import behaviour_rows, headline_of, main, render_report, sample_pair, write_report
 from algo.learning_run import read_learning_run
 from algo.statistics_of_games import wilson_interval
@@ -83,12 +84,15 @@ def test_seeds_that_did_not_end_are_named_and_not_left_out(tmp_path):
     (tmp_path / "seed-2" / EVALUATIONS_FOLDER / "step-000004.json").unlink()
     lines = (tmp_path / "seed-3" / "metrics.jsonl").read_text().splitlines()
     (tmp_path / "seed-3" / "metrics.jsonl").write_text("\n".join(lines[:2]))
+    record = LearningRecord.read(tmp_path)
+    record.model_copy(update={"seeds": (1, 2, 3, 4)}).write(tmp_path)  # of the fourth there is no folder yet
     run = read_learning_run(tmp_path)
     headline = headline_of(run)
     assert headline.unmet == (
         "Seed 2 is not complete: no evaluation after training.", "Seed 3 is not complete: 2 of 4 steps made.",
+        "Seed 4 is not complete: training has not begun.",
     )  # fmt: skip
-    assert not headline.met and [seed.seed for seed in run.seeds] == [1, 2, 3]
+    assert not headline.met and [seed.seed for seed in run.seeds] == [1, 2, 3, 4]
     page = render_report(run, draw_figures(run))
     assert "Seed 2 is not complete" in page
 
