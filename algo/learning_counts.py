@@ -66,7 +66,7 @@ class Change:
         if points is None:
             return ["no games before or after"]
         if points.value < POINTS_TO_GAIN:
-            moved = f"rose by only {points.value:.1f}" if points.value > 0 else f"did not rise ({points.value:+.1f})"
+            moved = f"rose by only {points.value:.1f}" if points.value > 0 else f"changed by {points.value:+.1f}"
             found.append(f"the win rate {moved} points; {POINTS_TO_GAIN:.0f} are asked for")
         if self.intervals_touch:
             found.append("the intervals before and after touch, so that chance may explain the difference")
