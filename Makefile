@@ -1,6 +1,7 @@
 # Every target installs what it needs first, into a virtual environment of this project.
 #
-#   make demo            train a tiny model on this machine, from nothing
+#   make demo            train a tiny model on this machine, from nothing, in minutes
+#   make learn           the same for longer, until it plays better, with a report
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
 #
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
@@ -12,6 +13,11 @@ VENV ?= .venv
 EXTRA ?= $(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu)
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
+# Of `make learn`; see `python -m algo.learn --help`.
+SIDE ?=
+SEEDS ?=
+RESUME ?=
+LEARN_FLAGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(EXTRA)
@@ -21,7 +27,7 @@ CONSTRAINTS := $(if $(filter cpu,$(EXTRA)),--constraint requirements-cpu.lock,--
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo test endurance soak bench lint format lock clean
+.PHONY: help install model demo learn test endurance soak bench lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -38,8 +44,11 @@ $(INSTALLED): pyproject.toml requirements-cpu.lock
 model: install ## Build the tiny model in runs/tiny_model
 	$(BIN)/python -m algo.tiny_model runs/tiny_model
 
-demo: install ## Hub, runner, vLLM and verl on this machine: a few training steps of a tiny model
+demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(BIN)/python -m algo.demo
+
+learn: install ## Show that a policy gets better, with a report (SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
+	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 
 test: install ## All tests, those with real processes included
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

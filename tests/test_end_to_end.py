@@ -31,6 +31,7 @@ import requests
 from agentlightning import find_final_reward
 from conftest import free_port
 
+from configs.loading import DEFAULT_CONFIG
 from store.client import connect
 from store.spans import ResultSpan, TurnSpan, is_result, is_turn
 
@@ -331,7 +332,8 @@ def end_of_demo(demo, folder, timeout=120):
 
 
 def test_ctrl_c_ends_every_process_of_the_demo(tmp_path):
-    demo = start_demo(tmp_path)
+    small = ["warm_start.games=4", "warm_start.held_out_games=2", "warm_start.epochs=1"]
+    demo = start_demo(tmp_path, *(part for setting in small for part in ("--set", setting)))
     try:
         wait_until(lambda: "vLLM is starting" in demo_output(tmp_path), 240, "vLLM's start")
         assert len(processes_marked(tmp_path)) > 5
@@ -344,7 +346,7 @@ def test_ctrl_c_ends_every_process_of_the_demo(tmp_path):
 
 
 def test_a_vllm_that_dies_in_mid_game_is_started_again_and_the_games_go_on(tmp_path):
-    demo = start_demo(tmp_path, "--steps", "1")
+    demo = start_demo(tmp_path, "--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", "1")
     try:
         wait_until(lambda: "playing 8 games" in demo_output(tmp_path), 400, "the first games")
         servers = [

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: `make demo`'s run, its stages, and what neither vLLM nor verl had of it."""
+"""Where the time of a training step goes: a demo's run, its stages, and what neither vLLM nor verl had of it."""
 
 import json
 import subprocess
@@ -9,13 +9,16 @@ from statistics import fmean
 
 from rich.table import Table
 
+from configs.loading import DEFAULT_CONFIG
+
 STEPS = 3
 
 
 def measure(model_folder: Path) -> Table:
     """Run the demo; the first step is left out, since it warms up what the others find warm."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "algo.demo", "--runs-dir", folder, "--steps", str(STEPS)]
+        options = ["--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", str(STEPS)]
+        command = [sys.executable, "-m", "algo.demo", "--runs-dir", folder, *options]
         demo = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if demo.returncode:
             raise RuntimeError(f"the demo ended with exit code {demo.returncode}:\n{demo.stdout[-3000:]}")

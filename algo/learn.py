@@ -1,0 +1,372 @@
+"""``python -m algo.learn`` (``make learn``): does the system make a policy better? From a random model to a report.
+
+For each seed a tiny random model learns by imitation of scripted players, is placed in a cross table, and then learns
+by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on. Hub, runner
+and each of these stages are processes of their own, the same ones that the README's terminals start. A report over all
+seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from algo.cross_table import CROSS_TABLE_FILE
+from algo.learning_record import (
+    CONFIG_FILE,
+    RECORD_FILE,
+    REPORT_FILE,
+    WARM_START_CONFIG_FILE,
+    LearningRecord,
+    StageRun,
+    cross_table_folder,
+    installed_versions,
+    training_folder,
+    warm_start_folder,
+)
+from algo.local_processes import Interrupted, Processes, free_ports, local_processes, start_hub_and_runner
+from algo.run_folder import as_yaml
+from configs.loading import CONFIG_DIR, load_config
+from configs.schema import Config
+from configs.section import ConfigError
+
+DEFAULT_SIDE = "wolf"
+GAMES_AT_ONCE = 32
+INTERRUPTED_FOLDER = "interrupted"
+"""What a stage that cannot be gone on with had written when it was interrupted."""
+
+_SHARED_GAME_SETTINGS = ("preset", "rules", "prompts", "context_tokens", "reply_tokens", "thinking")
+_console = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One process of a learning run, and how to know that it has done its work.
+
+    seed: None for a stage of all seeds. serves: it starts a vLLM, and is given a free port for it.
+    logs: where to look when it fails; None where it says everything on the terminal.
+    results: files that are there once it is done; empty for a stage that finds out by itself.
+    folder: what an unfinished try has left, to be put aside before the next; None where that goes on with it.
+    """
+
+    kind: str
+    seed: int | None
+    command: tuple[str, ...]
+    serves: bool = False
+    logs: Path | None = None
+    results: tuple[Path, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is called on the terminal."""
+        return self.kind if self.seed is None else f"{self.kind} of seed {self.seed}"
+
+    def is_done(self) -> bool:
+        """Whether an earlier try has finished its work."""
+        return bool(self.results) and all(path.exists() for path in self.results)
+
+    def full_command(self) -> list[str]:
+        """The command line; a port is chosen at the last moment, so that it is still free."""
+        port = ["--set", f"serving.port={free_ports(1)[0]}"] if self.serves else []
+        return [*self.command, *port]
+
+
+def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
+    """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
+    model = directory / "tiny_model"
+    stages = [
+        Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",)),
+    ]
+    for seed in record.seeds:
+        name = training_folder(directory, seed).name
+        settings = {"run.name": name, "run.dir": directory, "run.seed": seed, "store.url": hub}
+        warm, crossed = warm_start_folder(directory, seed), cross_table_folder(directory, seed)
+        learned = warm / "huggingface"  # algo.werewolf_sft.MODEL_FOLDER, whose import takes verl along
+        training_config = ("--config", str(directory / CONFIG_FILE))
+        stages += [
+            Stage(
+                "warm start",
+                seed,
+                _python(
+                    "algo.werewolf_sft",
+                    *("--config", str(directory / WARM_START_CONFIG_FILE)),
+                    *_overrides(settings | {"model.path": model}),
+                ),
+                logs=warm / "logs",
+                results=(warm / "summary.json", learned / "config.json"),
+                folder=warm,
+            ),
+            Stage(
+                "cross table",
+                seed,
+                _python(
+                    "algo.cross_table",
+                    *training_config,
+                    *("--deals", str(record.cross_table_deals)),
+                    *_overrides(settings | {"model.path": learned}),
+                ),
+                serves=True,
+                logs=crossed / "logs",
+                results=(crossed / CROSS_TABLE_FILE,),
+                folder=crossed,
+            ),
+            Stage(
+                "training",
+                seed,
+                _python(
+                    "algo.werewolf_verl",
+                    *training_config,
+                    *("--resume", "auto"),
+                    *_overrides(settings | {"model.path": learned}),
+                ),
+                serves=True,
+                logs=training_folder(directory, seed) / "logs",
+            ),
+        ]
+    return [*stages, Stage("report", None, _python("algo.learning_report", str(directory)))]
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _overrides(settings: dict[str, object]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def run_stages(processes: Processes, stages: Sequence[Stage], directory: Path) -> int:
+    """Run what is not done yet, one after the other; 0, or the exit status of the stage that failed.
+
+    Every try is entered in the learning run's record. Raises Interrupted.
+    """
+    started = time.monotonic()
+    for number, stage in enumerate(stages):
+        where = f"stage {number + 1} of {len(stages)}: {stage.title}"
+        minutes = f"{(time.monotonic() - started) / 60:.1f} minutes so far"
+        if stage.is_done():
+            _console.print(f"{where}: done before")
+            continue
+        _put_aside(stage, directory)
+        following = next((later.title for later in stages[number + 1 :] if not later.is_done()), None)
+        coming = f"then {following}" if following else "the last one"
+        _console.print(f"\n[bold]{where}[/] ({minutes}; {coming})")
+        began, clock = datetime.now(UTC), time.monotonic()
+        status = 130
+        try:
+            processes.start(stage.title, stage.full_command(), None)
+            status = processes.wait_for(stage.title)
+        finally:
+            record = LearningRecord.read(directory)
+            seconds = round(time.monotonic() - clock, 1)
+            tried = StageRun(stage=stage.kind, seed=stage.seed, began=began, seconds=seconds, exit_status=status)
+            record.model_copy(update={"stages": (*record.stages, tried)}).write(directory)
+        missing = [str(path) for path in stage.results if not path.exists()]
+        if status or missing:
+            why = f"exit code {status}" if status else f"{', '.join(missing)} was not written"
+            logs = "" if stage.logs is None else f"; its log: {stage.logs}"
+            _console.print(
+                f"[red]the {stage.title} failed: {why}{logs}[/]; logs of hub and runner: {directory / 'logs'}",
+                soft_wrap=True,
+            )
+            return status or 1
+    return 0
+
+
+def _put_aside(stage: Stage, directory: Path) -> None:
+    if stage.folder is None or not stage.folder.exists():
+        return
+    aside = directory / INTERRUPTED_FOLDER
+    aside.mkdir(exist_ok=True)
+    number = 1
+    while (target := aside / f"{stage.folder.name}-{number}").exists():
+        number += 1
+    stage.folder.rename(target)
+
+
+def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
+    """Make a learning run's folder, or take one up; returns it. Raises ConfigError.
+
+    arguments: of the command line, for the record.
+    """
+    command = shlex.join(["python", "-m", "algo.learn", *arguments])
+    directory = options.directory
+    if directory is None and options.resume:
+        directory = _newest(options.runs_dir, options.side)
+    if directory is not None and (directory / RECORD_FILE).exists():
+        return _take_up(directory.resolve(), options, command)
+    if options.resume:
+        raise ConfigError(f"{directory} is no learning run to go on with: it has no {RECORD_FILE}")
+    if directory is not None and directory.exists() and any(directory.iterdir()):
+        raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
+    seeds = _different(options.seeds or [1])
+    file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
+    config, warm_start = load_config(file, options.overrides), load_config(options.warm_start, options.overrides)
+    check_configurations(config, warm_start)
+    side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
+    record = LearningRecord(
+        commands=(command,),
+        side=side,
+        configuration=os.path.relpath(file),
+        warm_start_configuration=os.path.relpath(options.warm_start),
+        overrides=tuple(options.overrides),
+        seeds=seeds,
+        steps=config.run.steps,
+        deals=config.evaluation.deals,
+        cross_table_deals=options.cross_table_deals,
+        versions=installed_versions(),
+        cpus=os.cpu_count() or 1,
+    )
+    if directory is None:
+        directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
+        directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    # Written out, so that a learning run that is gone on with later has the settings that it began with.
+    (directory / CONFIG_FILE).write_text(as_yaml(config), encoding="utf-8")
+    (directory / WARM_START_CONFIG_FILE).write_text(as_yaml(warm_start), encoding="utf-8")
+    record.write(directory)
+    return directory.resolve()
+
+
+def _newest(runs_dir: Path, side: str | None) -> Path:
+    folders = sorted(runs_dir.glob(f"learn-{side or '*'}-*"), key=lambda folder: folder.name.split("-")[-2:])
+    found = [folder for folder in folders if (folder / RECORD_FILE).exists()]
+    if not found:
+        raise ConfigError(f"{runs_dir} has no learning run to go on with; leave out --resume to begin one")
+    return found[-1]
+
+
+def _take_up(directory: Path, options: argparse.Namespace, command: str) -> Path:
+    try:
+        record = LearningRecord.read(directory)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if options.config or options.overrides or options.side not in (None, record.side):
+        raise ConfigError(
+            f"{directory} goes on with the settings that it began with, which lie in {CONFIG_FILE} and "
+            f"{WARM_START_CONFIG_FILE} there: leave out --side, --config and --set, or begin another learning run"
+        )
+    seeds = _different([*record.seeds, *(seed for seed in options.seeds or [] if seed not in record.seeds)])
+    record.model_copy(update={"seeds": seeds, "commands": (*record.commands, command)}).write(directory)
+    return directory
+
+
+def _different(seeds: Sequence[int]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ConfigError(f"--seeds {' '.join(map(str, seeds))}: seeds are different numbers, none below 0")
+    return tuple(seeds)
+
+
+def check_configurations(config: Config, warm_start: Config) -> None:
+    """Raise ConfigError unless the two can belong to one learning run, and can show what was learned."""
+    evaluation = config.evaluation
+    if not (evaluation.deals and evaluation.at_start and evaluation.at_end):
+        raise ConfigError(
+            "a learning run compares before with after: set evaluation.deals above 0, and evaluation.at_start and "
+            "at_end to true"
+        )
+    for name in _SHARED_GAME_SETTINGS:
+        trained, imitated = getattr(config.game, name), getattr(warm_start.game, name)
+        if trained != imitated:
+            raise ConfigError(
+                f"game.{name} is {imitated!r} in the warm start and {trained!r} after it: what is imitated would not "
+                f"be what is played"
+            )
+    if config.model.model_copy(update={"path": warm_start.model.path}) != warm_start.model:
+        raise ConfigError("the sections model of the warm start and after it differ in more than path")
+
+
+def run_learning(directory: Path) -> int:
+    """Run a learning run's stages, with a hub and a runner beside them; returns the exit status."""
+    started = time.monotonic()
+    logs = directory / "logs"
+    logs.mkdir(exist_ok=True)
+    with local_processes() as processes:
+        try:
+            hub = start_hub_and_runner(processes, GAMES_AT_ONCE, logs)
+            _console.print(f"hub {hub} (agl store), a runner with {GAMES_AT_ONCE} games at a time; their logs: {logs}")
+            status = run_stages(processes, stages_of(directory, LearningRecord.read(directory), hub), directory)
+        except Interrupted:
+            _console.print("\n[yellow]interrupted; stopping everything[/]")
+            status = 130
+    minutes = (time.monotonic() - started) / 60
+    if status:
+        _console.print(
+            f"[red]stopped after {minutes:.1f} minutes[/]; to go on: python -m algo.learn --directory "
+            f"{os.path.relpath(directory)}",
+            soft_wrap=True,
+        )
+    else:
+        _console.print(f"[green]done in {minutes:.1f} minutes[/]: {directory / REPORT_FILE}", soft_wrap=True)
+    return status
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.learn",
+        description="Show that a policy gets better: a tiny random model learns by imitation, then by reinforcement "
+        "against a frozen opponent, evaluated before and after on held-out deals; with a report at the end. Hub, "
+        "runner and vLLM are started and stopped on this machine.",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--side",
+        choices=["wolf", "good", "both"],
+        help=f"what is trained, with the settings of configs/learn_SIDE.yaml (default: {DEFAULT_SIDE})",
+    )
+    which.add_argument("--config", type=Path, metavar="FILE", help="settings of training and evaluation instead")
+    parser.add_argument(
+        "--warm-start",
+        type=Path,
+        metavar="FILE",
+        default=CONFIG_DIR / "learn_warm_start.yaml",
+        help="settings of the warm start (default: configs/learn_warm_start.yaml)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help="override one setting in both, e.g. --set run.steps=10; may be repeated",
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each, in turn (default: 1)")
+    parser.add_argument(
+        "--cross-table-deals", type=int, default=100, metavar="N", help="deals in each cell (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="the learning run's folder; one that was begun before is gone on with: what is done is skipped, and "
+        "further --seeds are added (default: a new runs/learn-SIDE-TIME)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the newest learning run under --runs-dir")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where new folders go (default: runs)")
+    options = parser.parse_args(arguments)
+    if options.cross_table_deals < 1:
+        parser.error("--cross-table-deals must be at least 1")
+    return options
+
+
+def main() -> int:
+    """Entry point; the exit status is 0 only for a learning run with its report."""
+    options = parse_arguments(sys.argv[1:])
+    try:
+        directory = begin(options, sys.argv[1:])
+    except (ConfigError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return run_learning(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

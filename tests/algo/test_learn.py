@@ -1,0 +1,260 @@
+"""A learning run's folder, its stages' command lines, what is skipped, what is put aside, and how it ends.
+
+The stages that run here are tiny stand-in commands; the real ones run in tests/test_learn_end_to_end.py.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from algo import cross_table, werewolf_sft, werewolf_verl
+from algo.learn import Stage, begin, check_configurations, main, parse_arguments, run_stages, stages_of
+from algo.learning_record import LearningRecord
+from algo.local_processes import Interrupted, local_processes
+from configs.loading import CONFIG_DIR, load_config
+from configs.section import ConfigError
+
+HUB = "http://127.0.0.1:4747"
+
+
+def begun(folder, *arguments):
+    return begin(parse_arguments([*arguments, "--runs-dir", str(folder)]), [*arguments])
+
+
+# --- its folder and its record ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["wolf", "good", "both"])
+def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
+    options = ["--side", side, "--seeds", "3", "1", "--set", "run.steps=7", "--set", "evaluation.deals=9"]
+    directory = begun(tmp_path, *options, "--cross-table-deals", "5")
+    assert directory.parent == tmp_path and directory.name.startswith(f"learn-{side}-")
+    record = LearningRecord.read(directory)
+    assert (record.side, record.seeds, record.steps, record.deals, record.cross_table_deals) == (side, (3, 1), 7, 9, 5)
+    assert record.configuration.endswith(f"configs/learn_{side}.yaml") and record.overrides == tuple(options[-3::2])
+    (command,) = record.commands
+    assert command == f"python -m algo.learn {' '.join(options)} --cross-table-deals 5"
+    assert {"python", "verl", "agentlightning"} < set(record.versions)
+    config = load_config(directory / "config.yaml")
+    assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
+    assert load_config(directory / "warm_start.yaml").warm_start.games > 0
+
+
+def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_seeds(tmp_path):
+    directory = begun(tmp_path, "--side", "good", "--set", "run.steps=7")
+    assert begun(tmp_path, "--directory", str(directory), "--seeds", "2", "1") == directory
+    record = LearningRecord.read(directory)
+    assert (record.seeds, record.steps, len(record.commands)) == ((1, 2), 7, 2)
+    assert begun(tmp_path, "--directory", str(directory), "--side", "good") == directory
+    for options in (["--side", "wolf"], ["--set", "run.steps=8"], ["--config", str(CONFIG_DIR / "learn_good.yaml")]):
+        with pytest.raises(ConfigError, match="goes on with the settings that it began with"):
+            begun(tmp_path, "--directory", str(directory), *options)
+    assert LearningRecord.read(directory).seeds == (1, 2)
+
+
+def test_resume_finds_the_newest(tmp_path):
+    directory = begun(tmp_path)
+    names = ("learn-wolf-20260101-000000", "learn-good-20260102-000000", "learn-wolf-20260103-000000")
+    for name in names:
+        (tmp_path / name).mkdir()
+        for file in directory.iterdir():
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "learn-wolf-20991231-000000").mkdir()  # of which nothing is known
+    directory.rename(tmp_path / "elsewhere")
+    assert begun(tmp_path, "--resume").name == names[2]
+    LearningRecord.read(tmp_path / names[1]).model_copy(update={"side": "good"}).write(tmp_path / names[1])
+    assert begun(tmp_path, "--resume", "--side", "good").name == names[1]
+    with pytest.raises(ConfigError, match="no learning run to go on with"):
+        begun(tmp_path / "nowhere", "--resume")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "1", "1"], "seeds are different numbers"),
+        (["--seeds", "-1"], "none below 0"),
+        (["--set", "evaluation.deals=0"], "compares before with after"),
+        (["--set", "evaluation.at_start=false"], "compares before with after"),
+        (["--config", "not-there.yaml"], "cannot read configuration not-there.yaml"),
+        (["--set", "game.opponent=nobody"], "unknown player 'nobody'"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_before_a_folder_is_made(options, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["learn", "--runs-dir", str(tmp_path), *options])
+    assert main() == 2
+    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(ConfigError, match="holds something that is no learning run"):
+        begun(tmp_path, "--directory", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_damaged_record_is_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / "learn.json").write_text("{}")
+    monkeypatch.setattr("sys.argv", ["learn", "--directory", str(tmp_path)])
+    assert main() == 2 and f"{tmp_path / 'learn.json'} is damaged" in capsys.readouterr().err
+
+
+def test_what_is_imitated_must_be_what_is_played():
+    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("wolf", "warm_start"))
+    check_configurations(config, warm_start)
+    for setting, message in (
+        ("game.reply_tokens=30", r"game.reply_tokens is 30 in the warm start and \d+ after it"),
+        ("game.preset=9p", "game.preset is '9p'"),
+        ("model.dtype=bfloat16", "sections model"),
+    ):
+        other = load_config(CONFIG_DIR / "learn_warm_start.yaml", [setting])
+        with pytest.raises(ConfigError, match=message):
+            check_configurations(config, other)
+
+
+# --- command lines ----------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_path):
+    directory = begun(tmp_path, "--side", "good", "--seeds", "4", "2", "--cross-table-deals", "6")
+    stages = stages_of(directory, LearningRecord.read(directory), HUB)
+    of_a_seed = ["warm start", "cross table", "training"]
+    assert [(stage.kind, stage.seed) for stage in stages] == [
+        ("tiny model", None), *((kind, seed) for seed in (4, 2) for kind in of_a_seed), ("report", None),
+    ]  # fmt: skip
+    assert stages[0].command[-1] == str(directory / "tiny_model")
+    assert stages[-1].command[-2:] == ("algo.learning_report", str(directory))
+    warm, crossed, training = stages[4:7]
+    for stage, module, folder, suffix, model in (
+        (warm, werewolf_sft, "seed-2-warm-start", "-warm-start", "tiny_model"),
+        (crossed, cross_table, "seed-2-cross-table", "-cross-table", "seed-2-warm-start/huggingface"),
+        (training, werewolf_verl, "seed-2", "", "seed-2-warm-start/huggingface"),
+    ):
+        assert stage.command[:3] == (sys.executable, "-m", module.__name__)
+        options = module.parse_arguments(list(stage.full_command()[3:]))
+        config = load_config(options.config, options.overrides)
+        assert config.run_dir.with_name(config.run.name + suffix) == directory / folder
+        assert (config.run.seed, config.store.url, config.model.path) == (2, HUB, directory / model)
+        assert stage.logs == directory / folder / "logs"
+        expected = "warm_start.yaml" if stage is warm else "config.yaml"
+        assert options.config == directory / expected
+        # Each vLLM gets a port of its own, chosen when it starts.
+        assert (stage.full_command() != stage.full_command()) == (stage is not warm)
+    assert cross_table.parse_arguments(list(crossed.command[3:])).deals == 6
+    assert werewolf_verl.parse_arguments(list(training.command[3:])).resume == "auto"
+    assert warm.results[0] == warm.folder / werewolf_sft.SUMMARY_FILE
+    assert warm.results[1].parent == warm.folder / werewolf_sft.MODEL_FOLDER
+    assert training.results == () and training.folder is None  # it knows itself how far it is
+
+
+# --- stages, played by stand-ins --------------------------------------------------------------------------------------
+
+
+def stand_in(kind, where, code="", status=0, writes=True, **changes):
+    """A stage that notes in ``ran`` that it ran, writes its result and ends with a status."""
+    result = where / f"{kind}-run" / "result"
+    script = f"""
+import os, sys, time
+open({str(where / "ran")!r}, "a").write("{kind} ")
+os.makedirs({str(result.parent)!r}, exist_ok=True)
+{code}
+if {writes}: open({str(result)!r}, "w").close()
+sys.exit({status})
+"""
+    fields = dict(logs=result.parent / "logs", results=(result,), folder=result.parent)
+    return Stage(kind, 1, (sys.executable, "-c", script), **(fields | changes))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return begun(tmp_path)
+
+
+def run(stages, directory):
+    with local_processes() as processes:
+        return run_stages(processes, stages, directory)
+
+
+def tries(directory):
+    return [(each.stage, each.seed, each.exit_status) for each in LearningRecord.read(directory).stages]
+
+
+def test_stages_run_in_order_and_say_what_comes_next(directory, capsys):
+    assert run([stand_in("first", directory), stand_in("second", directory)], directory) == 0
+    assert (directory / "ran").read_text() == "first second "
+    assert tries(directory) == [("first", 1, 0), ("second", 1, 0)]
+    record = LearningRecord.read(directory)
+    assert record.minutes * 60 == pytest.approx(sum(stage.seconds for stage in record.stages))
+    told = capsys.readouterr().err
+    assert "stage 1 of 2: first of seed 1 (0.0 minutes so far; then second of seed 1)" in told
+    assert "stage 2 of 2: second of seed 1 (0.0 minutes so far; the last one)" in told
+
+
+def test_a_stage_that_fails_is_named_with_its_log_and_nothing_follows(directory, capsys):
+    stages = [stand_in("first", directory, status=3), stand_in("second", directory)]
+    assert run(stages, directory) == 3
+    assert (directory / "ran").read_text() == "first " and tries(directory) == [("first", 1, 3)]
+    told = capsys.readouterr().err
+    assert f"the first of seed 1 failed: exit code 3; its log: {stages[0].logs}" in told
+    assert str(directory / "logs") in told
+
+
+def test_a_stage_that_leaves_no_result_has_failed(directory, capsys):
+    stages = [stand_in("first", directory, writes=False), stand_in("second", directory)]
+    assert run(stages, directory) == 1
+    assert f"{stages[0].results[0]} was not written" in capsys.readouterr().err
+    assert (directory / "ran").read_text() == "first "
+
+
+def test_what_is_done_is_skipped_and_what_was_interrupted_begins_anew(directory, capsys):
+    first, second = stand_in("first", directory), stand_in("second", directory, status=1, writes=False)
+    assert run([first, second], directory) == 1
+    (second.folder / "half").write_text("of the first try")
+    second = stand_in("second", directory, code=f"assert not os.path.exists({str(second.folder / 'half')!r})")
+    third = stand_in("third", directory, results=(), folder=None)
+    assert run([first, second, third], directory) == 0
+    assert (directory / "ran").read_text() == "first second second third "
+    assert "stage 1 of 3: first of seed 1: done before" in capsys.readouterr().err
+    assert (directory / "interrupted" / "second-run-1" / "half").read_text() == "of the first try"
+    # One without results finds out by itself, and goes on with its folder.
+    (directory / "third-run" / "half").write_text("x")
+    assert run([first, second, third], directory) == 0
+    assert (directory / "ran").read_text() == "first second second third third "
+    assert (directory / "third-run" / "half").exists()
+    assert [stage for stage, _, _ in tries(directory)] == ["first", "second", "second", "third", "third"]
+
+
+def test_ctrl_c_ends_the_stage_and_is_recorded(directory):
+    stage = stand_in("first", directory, code=f"open({str(directory / 'pid')!r}, 'w').write(str(os.getpid())); "
+                     f"os.kill({os.getpid()}, 2); time.sleep(600)")  # fmt: skip
+    with pytest.raises(Interrupted):
+        run([stage, stand_in("second", directory)], directory)
+    assert tries(directory) == [("first", 1, 130)] and (directory / "ran").read_text() == "first "
+    pid = int((directory / "pid").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_end_of_the_hub_ends_the_learning_run(directory, capsys):
+    with local_processes() as processes:
+        processes.start("hub", [sys.executable, "-c", "raise SystemExit(4)"], None)
+        assert run_stages(processes, [stand_in("first", directory, code="time.sleep(600)")], directory) == 4
+    assert "the hub ended with exit code 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ending", "status"), [("fail", 5), ("ctrl-c", 130)])
+def test_the_command_ends_with_the_status_and_says_how_to_go_on(ending, status, tmp_path, capsys, monkeypatch):
+    def stages(directory, record, hub):
+        assert hub == HUB and record.seeds == (1,)
+        code = f"os.kill({os.getpid()}, {int(signal.SIGTERM)}); time.sleep(600)" if ending == "ctrl-c" else ""
+        return [stand_in("first", directory, code=code, status=5)]
+
+    monkeypatch.setattr("algo.learn.start_hub_and_runner", lambda processes, games, logs: HUB)
+    monkeypatch.setattr("algo.learn.stages_of", stages)
+    directory = tmp_path / "mine"
+    monkeypatch.setattr("sys.argv", ["learn", "--directory", str(directory)])
+    assert main() == status
+    told = capsys.readouterr().err
+    assert f"python -m algo.learn --directory {os.path.relpath(directory)}" in told
+    assert ("interrupted; stopping everything" in told) == (ending == "ctrl-c")
