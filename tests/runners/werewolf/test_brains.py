@@ -592,6 +592,8 @@ def test_wolves_do_not_hunt_a_role_that_nobody_was_dealt():
     said = speech(4, talk.claim_role(Role.HUNTER))
     hunt = seen(1, Role.WOLF, Decision.WOLF_KILL, team(1), said, living=(1, 2, 3, 4, 5), deck=TINY.deck)
     assert answers(hunt) == {2, 3, 4, 5} and answers(replace(hunt, deck=TWELVE.deck)) == {4}
+    vouches = replace(hunt, events=(team(1), speech(4, talk.claim_role(Role.WITCH) + talk.report_saving(3))))
+    assert answers(vouches) == {2, 3, 4, 5}
 
 
 class Pretender:
