@@ -157,7 +157,7 @@ def run_stages(processes: Processes, stages: Sequence[Stage], directory: Path) -
         _put_aside(stage, directory)
         following = next((later.title for later in stages[number + 1 :] if not later.is_done()), None)
         coming = f"then {following}" if following else "the last one"
-        _console.print(f"\n[bold]{where}[/] ({minutes}; {coming})")
+        _console.print(f"\n[bold]{where}[/] ({minutes}; {coming})", soft_wrap=True)
         began, clock = datetime.now(UTC), time.monotonic()
         status = 130
         try:

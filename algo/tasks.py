@@ -1,6 +1,7 @@
 """The games of a step: which deals, who sits where, with which seeds. All of it follows from the configuration."""
 
 import hashlib
+from collections.abc import Collection
 from typing import get_args
 
 from configs.game import GameConfig
@@ -10,9 +11,9 @@ from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, SeatingRule, Si
 
 def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
     """The games of one step: ``groups_per_step`` deals, each played ``games_per_group`` times."""
-    seating = seating_rules(config)
     tasks = []
     for group in range(config.groups_per_step):
+        sides = _learning_sides(config, (step - 1) * config.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
         for game in range(config.games_per_group):
             tasks.append(
@@ -23,18 +24,31 @@ def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> l
                     sampling_seed=derived_seed("sampling", run_seed, step, group, game),
                     preset=config.preset,
                     rules=config.rules.chosen(),
-                    seating=seating,
-                    trainable=frozenset(config.train_sides),
+                    seating=seating_rules(config, sides),
+                    trainable=frozenset(sides),
                     limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),
                 )
             )
     return tasks
 
 
-def seating_rules(config: GameConfig) -> tuple[SeatingRule, ...]:
-    """Who plays which seat: the configured rules, and behind them one for each side, so that no seat is left out."""
+def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
+    """The sides that learn from a deal: all trained ones, unless another player opposes them, who then takes turns.
+
+    deal: its number in the run, from 0.
+    """
+    if config.opponent == TRAINED_POLICY:
+        return config.train_sides
+    return (config.train_sides[deal % len(config.train_sides)],)
+
+
+def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[SeatingRule, ...]:
+    """Who plays which seat: the configured rules, and behind them one for each side, so that no seat is left out.
+
+    sides: those that the policy plays where no configured rule says otherwise.
+    """
     by_side = (
-        SeatingRule(side=side, players={TRAINED_POLICY if side in config.train_sides else config.opponent: 1.0})
+        SeatingRule(side=side, players={TRAINED_POLICY if side in sides else config.opponent: 1.0})
         for side in get_args(SideName)
     )
     return (*(SeatingRule(**rule.model_dump()) for rule in config.seating), *by_side)

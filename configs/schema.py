@@ -162,11 +162,6 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _nothing_is_set_in_vain(self) -> "Config":
-        if self.game.opponent != "policy" and set(self.game.train_sides) == {"wolf", "good"}:
-            raise ValueError(
-                "game.opponent plays only a side that is not trained, and both are: set game.train_sides, or seat "
-                "opponents among the trained by game.seating"
-            )
         for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
             for role in selection.roles or ():
                 if role not in DEALT[self.game.preset][1]:

@@ -100,6 +100,25 @@ def test_a_side_that_is_not_trained_is_played_by_its_opponent():
     assert task.trainable == {"wolf"}
 
 
+def test_two_trained_sides_take_turns_against_an_opponent_deal_by_deal():
+    config = GameConfig(train_sides=("wolf", "good"), opponent="scripted", groups_per_step=3, games_per_group=2)
+    tasks = [*step_tasks(config, "run", 1, 1), *step_tasks(config, "run", 1, 2)]
+    turns = ["wolf", "good", "wolf", "good", "wolf", "good"]
+    assert [task.trainable for task in tasks[::2]] == [task.trainable for task in tasks[1::2]] == [{s} for s in turns]
+    for task in tasks:
+        (side,) = task.trainable
+        assert {rule.side: set(rule.players) for rule in task.seating} == {
+            side: {"policy"},
+            "good" if side == "wolf" else "wolf": {"scripted"},
+        }
+
+
+def test_two_trained_sides_learn_from_every_game_of_the_policy_against_itself():
+    for task in step_tasks(GameConfig(groups_per_step=2), "run", 1, 1):
+        assert task.trainable == {"wolf", "good"}
+        assert [set(rule.players) for rule in task.seating] == [{"policy"}, {"policy"}]
+
+
 def test_seating_rules_come_before_the_sides():
     seating = [{"role": "seer", "players": {"strong": 1}}, {"side": "wolf", "players": {"policy": 4, "strong": 1}}]
     task = step_tasks(GameConfig(train_sides=("wolf",), opponent="random", seating=seating), "run", 1, 1)[0]

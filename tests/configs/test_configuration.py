@@ -171,7 +171,6 @@ def test_overrides_are_typed_by_their_setting():
         ("serving.public_urls=[http://h:1/v1]", "leave out /v1"),
         ("serving.public_urls=[h:1]", "http://"),
         ("store.url=localhost:4747", "store.url"),
-        ("game.opponent=scripted", "set game.train_sides"),
         ("judge={model: m}", "asked in vain"),
         ("selection.roles=[guard]", "'guard', which preset '5p_tiny' does not deal"),
         ("selection={winners: 0, losers: 0}", "winners and losers are both 0"),

@@ -69,7 +69,8 @@ def vote(seat=2):
         speech_chars=0,
         default=Action(1),
     )
-    return Observation(seat, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3), None, (), request)
+    deck = PRESETS["5p_tiny"].deck
+    return Observation(seat, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3), None, (), request, deck)
 
 
 async def hear(player, *events):

@@ -71,6 +71,7 @@ def form_beliefs(turn: Turn) -> Beliefs:
         seer, clear, liars = None, True, set(memory.claims)
     else:
         seer, clear, liars = _judge_claims(turn)
+    liars |= memory.pretenders
     liars |= {seat for seat, role in memory.gods.items() if role is turn.observation.role and role in _DEALT_ONCE}
     reports = {} if seer is None else memory.claims[seer]
     rivals = memory.claims.keys() - {seer} - liars
@@ -106,7 +107,7 @@ def _judge_claims(turn: Turn) -> tuple[int | None, bool, set[int]]:
     liars = {
         seat
         for seat, reports in memory.claims.items()
-        if seat in memory.exploded
+        if seat in memory.exploded | memory.pretenders
         # It knows itself to be good.
         or reports.get(turn.me) is Side.WOLF
         or any(reports.get(wolf) is Side.GOOD for wolf in memory.exploded)

@@ -1,6 +1,6 @@
 """What one scripted player remembers of a game: small sets, learned from events and from words of speeches."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runners.werewolf.game import Event, EventKind, Role, Side
@@ -14,12 +14,14 @@ HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
 class TableMemory:
     """What a seat has learned. To learn the same events again changes nothing.
 
+    deck: the roles that were dealt.
     team: the wolves, for a wolf; empty for others.
     reports: (night, seat, side) of each check that this seat stands by: a seer's true ones, a posing wolf's inventions.
     saved, poisoned: on whom this seat used its potions.
     claims: seat that called itself the seer -> what it reported, by seat; in the order of the first claims.
     gods: seat that called itself another of the 神职 -> that role.
     vouched: (witch, seat): whom a claimed witch says she saved. slain: (witch, seat): whom one says she poisoned.
+    pretenders: seats that claimed a role that nobody was dealt; of such a claim nothing else is learned.
     followed: speaker -> the seat that it last called the seer.
     attacks: (voter, target) of every exile vote.
     night_deaths: seat -> how many died in the same night. exploded: seats that showed themselves as wolves.
@@ -27,6 +29,7 @@ class TableMemory:
     proposals: wolf -> the victim that it proposed first tonight. poser: the wolf that is to pose as the seer.
     """
 
+    deck: frozenset[Role] = frozenset()
     team: set[int] = field(default_factory=set)
     reports: list[tuple[int, int, Side]] = field(default_factory=list)
     saved: int | None = None
@@ -35,6 +38,7 @@ class TableMemory:
     gods: dict[int, Role] = field(default_factory=dict)
     vouched: set[tuple[int, int]] = field(default_factory=set)
     slain: set[tuple[int, int]] = field(default_factory=set)
+    pretenders: set[int] = field(default_factory=set)
     followed: dict[int, int] = field(default_factory=dict)
     attacks: set[tuple[int, int]] = field(default_factory=set)
     night_deaths: dict[int, int] = field(default_factory=dict)
@@ -44,8 +48,12 @@ class TableMemory:
     proposals: dict[int, int] = field(default_factory=dict)
     poser: int | None = None
 
-    def learn(self, events: Iterable[Event], seat: int) -> None:
-        """Take in what ``seat`` was told, oldest first; its own public words it knows already."""
+    def learn(self, events: Iterable[Event], seat: int, deck: Collection[Role]) -> None:
+        """Take in what ``seat`` was told, oldest first; its own public words it knows already.
+
+        deck: the roles that were dealt.
+        """
+        self.deck = frozenset(deck)
         for event in events:
             lesson = _LESSONS.get(event.kind)
             if lesson is not None and (event.seat != seat or event.kind not in _SPEECHES):
@@ -107,11 +115,14 @@ def _vote(memory: TableMemory, event: Event) -> None:
 def _hear(memory: TableMemory, event: Event) -> None:
     heard = understand(event.text)
     speaker = event.seat
-    if heard.claimed is Role.SEER:
+    dealt = heard.claimed in memory.deck
+    if heard.claimed is not None and not dealt:
+        memory.pretenders.add(speaker)
+    elif heard.claimed is Role.SEER:
         memory.claims.setdefault(speaker, {}).update(heard.reports)
     elif heard.claimed in HIDDEN_GODS:
         memory.gods[speaker] = heard.claimed
-    if heard.claimed is Role.WITCH:
+    if heard.claimed is Role.WITCH and dealt:
         memory.vouched.update((speaker, seat) for seat in heard.saved)
         memory.slain.update((speaker, seat) for seat in heard.poisoned)
     if heard.followed is not None:

@@ -22,7 +22,7 @@ class ScriptedBrain:
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
         request = question_of(observation)
-        self._memory.learn(observation.events, observation.seat)
+        self._memory.learn(observation.events, observation.seat, observation.deck)
         turn = Turn(
             observation=observation,
             request=request,

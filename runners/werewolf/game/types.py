@@ -251,6 +251,7 @@ class Observation:
     sheriff: the seat that holds the badge; None without a sheriff.
     events: what this seat may know and has not yet been told at one of its own turns, oldest first.
     request: the question now put to the seat; None when the seat is not asked anything.
+    deck: the roles that were dealt to all seats, which everybody knows; the order means nothing.
     """
 
     seat: int
@@ -262,6 +263,7 @@ class Observation:
     sheriff: int | None
     events: tuple[Event, ...]
     request: Request | None
+    deck: tuple[Role, ...]
 
 
 class IllegalAction(ValueError):

@@ -22,6 +22,7 @@ def observe(state: GameState, seat: int) -> Observation:
         sheriff=state.sheriff,
         events=tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat)),
         request=request,
+        deck=state.preset.deck,
     )
 
 

@@ -35,6 +35,7 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.local import play_locally
 from runners.werewolf.prompts_zh import talk
 from runners.werewolf.prompts_zh.talk import understand, understand_wolf
 from runners.werewolf.replies import parse_reply, render_reply
@@ -73,6 +74,7 @@ def seen(
     sheriff=None,
     may_pass=True,
     subject=None,
+    deck=TWELVE.deck,
 ) -> Observation:
     """What a seat sees that is asked ``decision`` and has just learned of ``events``."""
     if targets is None:
@@ -89,7 +91,7 @@ def seen(
         default=Action(None if may_pass else (*targets, *options)[0]),
         subject=subject,
     )
-    return Observation(seat, role, role.side, day, Phase.DISCUSSION, living, sheriff, events, request)
+    return Observation(seat, role, role.side, day, Phase.DISCUSSION, living, sheriff, events, request, deck)
 
 
 def speech(seat: int, text: str, day: int = 1) -> Event:
@@ -570,6 +572,56 @@ def test_what_a_liar_says_does_not_count():
     vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *liars, *accused, called, targets=(5, 6), sheriff=2)
     votes = [brain.act(vote).choice for brain in each_brain(100)]
     assert votes.count(6) > 30
+
+
+@pytest.mark.parametrize("role", [Role.HUNTER, Role.WITCH, Role.GUARD])
+def test_who_claims_a_role_that_nobody_was_dealt_is_taken_for_a_liar(role):
+    said = speech(2, talk.claim_role(role) + talk.report_saving(3))
+    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, said, living=(1, 2, 3, 4, 5), deck=TINY.deck)
+    assert answers(vote) - {None} == {2}
+    assert 2 not in answers(replace(vote, deck=TWELVE.deck))
+    # A lie is remembered, whatever the liar calls itself next, and is worth nothing to the one it speaks for.
+    for later in (speech(2, talk.claim_role(Role.VILLAGER)), claim(2, (1, 3, Side.WOLF))):
+        assert answers(replace(vote, events=(said, later))) - {None} == {2}
+        assert answers(replace(vote, events=(later, said))) - {None} == {2}
+    spoken_for = replace(vote, events=(said,), request=replace(vote.request, targets=(3, 4)))
+    assert answers(spoken_for, 100) >= {3, 4}
+
+
+def test_wolves_do_not_hunt_a_role_that_nobody_was_dealt():
+    said = speech(4, talk.claim_role(Role.HUNTER))
+    hunt = seen(1, Role.WOLF, Decision.WOLF_KILL, team(1), said, living=(1, 2, 3, 4, 5), deck=TINY.deck)
+    assert answers(hunt) == {2, 3, 4, 5} and answers(replace(hunt, deck=TWELVE.deck)) == {4}
+    vouches = replace(hunt, events=(team(1), speech(4, talk.claim_role(Role.WITCH) + talk.report_saving(3))))
+    assert answers(vouches) == {2, 3, 4, 5}
+
+
+class Pretender:
+    """A scripted player that claims to be the hunter whenever it speaks in public."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._brain = ScriptedBrain(rng)
+
+    def act(self, observation: Observation) -> Action:
+        action = self._brain.act(observation)
+        public = observation.request.speaks and observation.request.decision is not Decision.WOLF_TALK
+        return replace(action, text=talk.claim_role(Role.HUNTER)) if public else action
+
+
+def test_a_wolf_gains_nothing_by_claiming_a_role_that_nobody_was_dealt():
+    def wolves_win(wolf: type[ScriptedBrain] | type[Pretender]) -> float:
+        wins = 0
+        for seed in range(400):
+            roles = new_game(TINY, seed).roles
+            brains = {
+                seat: (wolf if role is Role.WOLF else ScriptedBrain)(random.Random(f"{seed}/{seat}"))
+                for seat, role in zip(TINY.seats, roles, strict=True)
+            }
+            wins += play_locally(TINY, seed, brains).state.result is Result.WOLF
+        return wins / 400
+
+    honest, pretending = wolves_win(ScriptedBrain), wolves_win(Pretender)
+    assert honest > 0.2 and pretending < honest + 0.05
 
 
 def test_its_own_words_teach_a_player_nothing():

@@ -505,7 +505,7 @@ def test_the_re_ask_says_what_was_wrong_and_asks_again():
 
 def test_an_observation_is_shown_as_news_and_question():
     news = (event(EventKind.DAY_BREAKS), event(EventKind.SPEECH, seat=3, text="好" * 300))
-    observation = Observation(2, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3, 4), None, news, VOTE)
+    observation = Observation(2, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3, 4), None, news, VOTE, TINY.deck)
     assert render_observation(observation) == f"{render_events(news)}\n{render_question(VOTE)}"
     assert "好" * 300 in render_observation(observation)
     assert render_observation(replace(observation, request=None)) == render_events(news)
