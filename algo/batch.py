@@ -64,6 +64,7 @@ def build_batch(
     importance_weights: PerToken | None = None,
     values: PerToken | None = None,
     returns: PerToken | None = None,
+    imitation_weights: PerToken | None = None,
 ) -> TensorDict:
     """Turn trajectories into a verl batch, one row per trajectory, in their order.
 
@@ -75,6 +76,8 @@ def build_batch(
     reference_log_probs: of the reference policy, for a KL in the loss.
     importance_weights: factors of the policy's loss, from rollout correction.
     values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
+    imitation_weights: what each sampled token weighs for ``imitate``, positive; by default 1. verl's ``sft_loss`` reads
+        ``loss_mask`` as weights, whose sum it divides by.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
     whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
@@ -101,6 +104,8 @@ def build_batch(
     for name, rows in given.items():
         if rows is not None and len(rows) != len(trajectories):
             raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
+    if imitation_weights is not None and len(imitation_weights) != len(trajectories):
+        raise ValueError(f"{len(imitation_weights)} rows of imitation_weights for {len(trajectories)} trajectories")
     for number, trajectory in enumerate(trajectories):
         length = len(trajectory.token_ids)
         start = trajectory.loss_mask.index(1)
@@ -109,7 +114,8 @@ def build_batch(
         logprobs = torch.tensor(trajectory.logprobs, dtype=torch.float32)
         add("input_ids", token_ids)
         add("position_ids", torch.arange(length))
-        add("loss_mask", mask)
+        weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number]) * mask
+        add("loss_mask", weights.float())
         add("prompts", token_ids[:start])
         add("responses", token_ids[start:])
         add("response_mask", mask[start:])

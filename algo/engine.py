@@ -134,8 +134,9 @@ class Engine:
     def imitate(self, batch: TensorDict) -> dict[str, float]:
         """Train the policy to give the batch's replies: ``training.epochs`` passes in mini-batches.
 
-        The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch (verl's
-        ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every optimizer step.
+        The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch, weighed as
+        the batch says (verl's ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every
+        optimizer step.
 
         Returns verl's metrics, averaged over the optimizer steps (``imitation/loss``, ``imitation/grad_norm`` before
         clipping, ``imitation/lr``), plus ``imitation/optimizer_steps`` and ``imitation/skipped_steps``.

@@ -86,6 +86,17 @@ class SeatTrajectory:
         """The newest policy version that sampled one of the turns."""
         return max(self.turn_versions)
 
+    def turn_shares(self) -> list[float]:
+        """For each token its share of its turn: 1 / the sampled tokens of the turn; 0.0 where it was given."""
+        shares = [0.0] * len(self.token_ids)
+        start = 0
+        for end in self.turn_ends:
+            sampled = [place for place in range(start, end) if self.loss_mask[place]]
+            for place in sampled:
+                shares[place] = 1.0 / len(sampled)
+            start = end
+        return shares
+
 
 NOT_TRAINABLE = "not_trainable"
 TOO_LONG = "too_long"

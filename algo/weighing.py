@@ -1,4 +1,4 @@
-"""Scales advantages so that every seat, or every game, weighs alike in the loss instead of every sequence.
+"""Scales advantages so that every seat, game or turn weighs alike in the loss instead of every sequence.
 
 verl has no weights of sequences. A policy loss that is proportional to its advantage (with a factor that is not
 negative) takes them through the advantage: scaled by w, a sequence adds w times its loss and w times its gradient.
@@ -39,16 +39,24 @@ def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None
 def weigh_advantages(
     trajectories: Sequence[SeatTrajectory], per_token: Sequence[torch.Tensor], weigh: str
 ) -> list[torch.Tensor]:
-    """Scale the advantages of the sequences that reach the update; the mean factor over them is 1.
+    """Scale the advantages of the sequences that reach the update; their mean weight stays 1.
 
     weigh: ``sequence`` changes nothing. ``seat`` and ``game``: each seat of each game (each game) weighs alike, and
         its sequences share its weight evenly: with N sequences of U units, a sequence of a unit that has n gets the
-        factor N / (U * n).
+        factor N / (U * n). ``turn``: each turn weighs alike, whatever its length and its sequence: with N sequences of
+        K turns, a token of a turn of n tokens, in a sequence of T sampled tokens, gets the factor N * T / (K * n),
+        since the loss divides by T.
 
     A step's mini-batches are each a mean of their own, so the weights are exact over the step as a whole.
     """
     if weigh == "sequence":
         return list(per_token)
+    if weigh == "turn":
+        turns = sum(len(trajectory.turn_ends) for trajectory in trajectories)
+        return [
+            row * torch.tensor(trajectory.turn_shares()) * (len(trajectories) * sum(trajectory.loss_mask) / turns)
+            for row, trajectory in zip(per_token, trajectories, strict=True)
+        ]
     units: list[Hashable] = [
         trajectory.game_id if weigh == "game" else (trajectory.game_id, trajectory.seat) for trajectory in trajectories
     ]

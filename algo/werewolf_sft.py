@@ -18,6 +18,7 @@ from typing import Any
 
 from ray.exceptions import RayError
 from rich.console import Console
+from tensordict import TensorDict
 
 from algo.batch import build_batch
 from algo.checkpoints import RUN_FILE, load_state
@@ -94,7 +95,7 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
         with stopwatch.stage("start"):
             engine = await _start_engine(imitation_config(config, steps), trainer, stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        batch = build_batch(learned.trajectories, temperature=1.0)
+        batch = imitation_batch(learned, settings.weigh)
         losses = [await trainer.run(reply_loss, engine, held_out)]
         logger.info("before: held-out loss %.4f nats a token", losses[0])
         tracking.log({"imitation/held_out_loss": losses[0]}, step=0)
@@ -147,6 +148,13 @@ def imitation_config(config: Config, steps: int) -> Config:
             "advantage": AdvantageConfig(),
         }
     )
+
+
+def imitation_batch(demonstrations: Demonstrations, weigh: str) -> TensorDict:
+    """What ``Engine.imitate`` learns from. weigh: what weighs alike in its loss, ``reply`` or ``token``."""
+    trajectories = demonstrations.trajectories
+    weights = [trajectory.turn_shares() for trajectory in trajectories] if weigh == "reply" else None
+    return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 
 def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:

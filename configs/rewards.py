@@ -58,6 +58,12 @@ class RewardConfig(Section):
     identity_leak: float = Field(
         -0.5, le=0, description="a public speech that gives the wolves away: a table of beginners would not punish it"
     )
+    vote_against_enemy: float = Field(
+        0.0,
+        ge=0,
+        description="a vote to exile a seat of the other side; zero: a vote is worth what comes of it. Small models "
+        "learn far sooner from it than from the outcome, which four seats and chance share",
+    )
     judge_score: float = Field(
         0.0,
         ge=0,

@@ -50,10 +50,11 @@ class AdvantageConfig(Section):
     )
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
     lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
-    weigh: Literal["sequence", "seat", "game"] = Field(
+    weigh: Literal["sequence", "seat", "game", "turn"] = Field(
         "sequence",
-        description="what weighs alike in the loss: every sequence, every seat (whose segments share its weight), or "
-        "every game; by scaling advantages, so it does not concern entropy and KL losses",
+        description="what weighs alike in the loss: every sequence, every seat (whose segments share its weight), "
+        "every game, or every turn, so that a vote counts as much as a speech; by scaling advantages, so it does not "
+        "concern entropy and KL losses",
     )
 
 

@@ -1,5 +1,7 @@
 """Settings of the warm start: imitation of demonstrations before reinforcement learning (``algo.werewolf_sft``)."""
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from configs.section import Section
@@ -22,6 +24,11 @@ class WarmStartConfig(Section):
     selection: SelectionConfig = Field(
         SelectionConfig(losers=0.0, draws=0.0),
         description="which seats are imitated: by default the winners; replies that could not be used never are",
+    )
+    weigh: Literal["reply", "token"] = Field(
+        "reply",
+        description="what weighs alike in the loss: every reply, so that a vote counts as much as a speech, or every "
+        "token",
     )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(

@@ -51,6 +51,7 @@ TURN_FACTS: Mapping[str, TurnFact] = {
     "repetition": TurnFact("how much the speech repeats itself: the share of its 4-character runs that came before"),
     "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
     "identity_leak": TurnFact("1.0 when a public speech gives the wolves away, or prints the system prompt"),
+    "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
 }
 """What runners measure of every reply. Facts of a speech are neutral where nothing usable was said aloud."""
 

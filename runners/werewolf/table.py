@@ -172,7 +172,9 @@ class _Table:
         seat, sampled = request.seat, turn.sampled
         heard = "" if action is None else action.text
         claimed = claimed_role(request, heard)
-        facts = turn_facts(turn, request, heard, self._speakers[seat], self._said[seat])
+        target = action.choice if action is not None and isinstance(action.choice, int) else None
+        chosen = None if target is None else self._roles[target].side
+        facts = turn_facts(turn, request, heard, self._speakers[seat], self._said[seat], chosen)
         role = self._roles[seat]
         span = TurnSpan(
             game_id=self._task.game_id,
@@ -199,7 +201,7 @@ class _Table:
             finish_reason=sampled.finish_reason,
             reply=turn.reply,
             thought=turn.thought,
-            target=action.choice if action is not None and isinstance(action.choice, int) else None,
+            target=target,
             claimed_role=None if claimed is None else claimed.value,
             facts=facts,
         )

@@ -27,6 +27,9 @@ Generation with Unlikelihood Training, ICLR 2020, there over tokens.
 _CHINESE = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 
 
+_VOTES = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE})
+
+
 @dataclass(frozen=True, slots=True)
 class Speaker:
     """What a seat is and must not say.
@@ -40,18 +43,25 @@ class Speaker:
 
 
 def turn_facts(
-    turn: ModelTurn, request: Request, heard: str, speaker: Speaker, earlier: Iterable[str]
+    turn: ModelTurn,
+    request: Request,
+    heard: str,
+    speaker: Speaker,
+    earlier: Iterable[str],
+    chosen: Side | None = None,
 ) -> dict[str, float]:
     """All facts of one reply to ``request``.
 
     heard: what the reply made the seat say, as others hear it; empty for silence and where nothing is said.
     earlier: what the seat said before in this game.
+    chosen: side of the seat that the reply chose; None where it chose none.
     """
     facts = {
         **NEUTRAL_FACTS,
         "invalid": float(turn.error is not None),
         "reask": float(turn.is_reask),
         "cut": float(turn.sampled.finish_reason == "length"),
+        "vote_against_enemy": float(request.decision in _VOTES and chosen not in (None, speaker.side)),
     }
     if not heard:
         return facts

@@ -74,20 +74,25 @@ def test_log_probs_equal_a_plain_forward_pass(fresh):
     assert torch.allclose(entropies[0][1:], torch.distributions.Categorical(logits=logits).entropy(), atol=1e-5)
 
 
-def test_imitation_equals_plain_pytorch(fresh, tmp_path):
-    """Cross entropy of the sampled tokens, a mean over all of them; one AdamW step. Advantages play no part."""
+@pytest.mark.parametrize("weigh", ["token", "reply"])
+def test_imitation_equals_plain_pytorch(fresh, tmp_path, weigh):
+    """Cross entropy of the sampled tokens, a mean over all of them or over replies; one AdamW step. Advantages play no
+    part."""
     engine, model = fresh
     trajectories = make_trajectories(7, seed=3)
     plain = load_model(model)
     log_probs = [plain_log_probs(plain, trajectory, temperature=1.0) for trajectory in trajectories]
-    masks = [torch.tensor(trajectory.loss_mask) for trajectory in trajectories]
+    weights = [trajectory.turn_shares() for trajectory in trajectories] if weigh == "reply" else None
+    masks = [torch.tensor(row) for row in weights or (trajectory.loss_mask for trajectory in trajectories)]
+    if weigh == "reply":
+        assert sum(map(torch.sum, masks)) == pytest.approx(sum(len(each.turn_ends) for each in trajectories))
     loss = -sum((row * mask).sum() for row, mask in zip(log_probs, masks, strict=True)) / sum(map(torch.sum, masks))
     optimizer = torch.optim.AdamW(plain.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
     optimizer.step()
 
-    metrics = engine.imitate(build_batch(trajectories, temperature=1.0))
+    metrics = engine.imitate(build_batch(trajectories, temperature=1.0, imitation_weights=weights))
     assert metrics["imitation/loss"] == pytest.approx(loss.item(), abs=1e-5)
     assert metrics["imitation/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
     assert metrics["imitation/lr"] == pytest.approx(LEARNING_RATE)

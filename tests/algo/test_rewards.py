@@ -43,19 +43,28 @@ def test_the_outcome_is_worth_what_the_side_says(side, outcome, worth):
     assert other.total == outcome
 
 
+GOOD_FACT = "vote_against_enemy"
+"""The one dimension that earns something; all others cost."""
+
+
+def priced(size, *names):
+    return {name: size if name == GOOD_FACT else -size for name in names}
+
+
 FACT_OF = {name: {name: 1.0} for name in FACT_DIMENSIONS} | {"foreign_language": {"chinese_share": 0.0}}
 
 
 @pytest.mark.parametrize("name", FACT_DIMENSIONS)
 def test_each_weight_weighs_its_own_dimension(name):
     turns = [facts(**FACT_OF[name]), facts(), facts(), facts()]
-    config = weights(**{name: -2.0})
+    config = weights(**priced(2.0, name))
+    sign = 1 if name == GOOD_FACT else -1
     averaged = reward(config, *turns)
-    assert averaged.turns == {0: -0.5, 1: 0, 2: 0, 3: 0} and averaged.total == 0.5
+    assert averaged.turns == {0: sign * 0.5, 1: 0, 2: 0, 3: 0} and averaged.total == 1 + sign * 0.5
     assert averaged.dimensions == {"outcome": 1.0, **dict.fromkeys(FACT_DIMENSIONS, 0.0), name: 0.25}
     summed = reward(config.model_copy(update={"turns": "summed"}), *turns)
-    assert summed.turns[0] == -2.0 and summed.total == -1.0
-    others = weights(**{other: -2.0 for other in FACT_DIMENSIONS if other != name})
+    assert summed.turns[0] == sign * 2.0 and summed.total == 1 + sign * 2.0
+    others = weights(**priced(2.0, *(other for other in FACT_DIMENSIONS if other != name)))
     assert reward(others, *turns).total == 1.0
 
 
@@ -66,7 +75,7 @@ def test_every_fact_is_a_dimension_or_told_by_another():
 
 
 def test_neutral_turns_earn_nothing_with_any_weights():
-    heavy = RewardConfig(**dict.fromkeys(FACT_DIMENSIONS, -9.0), judge_score=9.0, low_judgement=-9.0)
+    heavy = RewardConfig(**priced(9.0, *FACT_DIMENSIONS), judge_score=9.0, low_judgement=-9.0)
     assert reward(heavy, facts(), facts(speech_chars=500.0)).total == 1.0
     assert reward(heavy).total == 1.0  # without a model turn: the seat of a scripted player
 
@@ -114,10 +123,18 @@ def test_the_total_is_the_outcome_and_the_turns():
         assert set(found.turns) == {0, 1, 2}
 
 
+def test_a_vote_against_the_other_side_is_worth_what_the_configuration_says():
+    hit = facts(vote_against_enemy=1.0)
+    assert reward(RewardConfig(), hit, facts()).turns == {0: 0, 1: 0}
+    assert reward(RewardConfig(vote_against_enemy=0.5), hit, facts()).turns == {0: 0.25, 1: 0}
+    assert reward(RewardConfig(vote_against_enemy=0.5, turns="summed"), hit, facts()).total == 1.5
+
+
 def test_with_the_default_weights_even_the_worst_form_costs_less_than_losing():
     config = RewardConfig()
     spoken = facts(
-        **{name: 1.0 for name in FACT_DIMENSIONS if name in TURN_FACTS and name != "invalid"}, chinese_share=0.0
+        **{name: 1.0 for name in FACT_DIMENSIONS if name in TURN_FACTS and name not in ("invalid", GOOD_FACT)},
+        chinese_share=0.0,
     )
     unusable = facts(invalid=1.0, reask=1.0, cut=1.0)
     for worst in (spoken, unusable):

@@ -1,5 +1,7 @@
 """Scaled advantages: units weigh alike, and nothing is scaled where it would not mean that."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
@@ -36,6 +38,27 @@ def test_units_weigh_alike(weigh, expected):
     assert all(row[0] == 0 for row in weighed)
     assert rows[0].tolist() == [0, 1]  # what was given is left alone
     assert weigh_advantages([], [], weigh) == []
+
+
+def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
+    mask = (0, 1, 0, 1, 1, 1, 0)
+    speaking = replace(
+        sequence("a", 1),
+        token_ids=tuple(range(7)),
+        loss_mask=mask,
+        logprobs=tuple(-1.0 * m for m in mask),
+        turn_ends=(2, 6),
+        turn_versions=(0, 0),
+    )
+    voting = sequence("b", 1)
+    rows = [torch.tensor(mask) * 2.0, torch.tensor([0.0, 2.0])]
+    weighed = weigh_advantages([speaking, voting], rows, "turn")
+    in_loss = [
+        [row[start:end].sum().item() / sum(trajectory.loss_mask) for start, end in turns]  # a mean over the sequence
+        for row, trajectory, turns in zip(weighed, [speaking, voting], [[(0, 2), (2, 6)], [(0, 2)]], strict=True)
+    ]
+    assert in_loss == [[pytest.approx(4 / 3)] * 2, [pytest.approx(4 / 3)]]
+    assert sum(map(sum, in_loss)) == pytest.approx(2 * 2.0)  # as much as with "sequence"
 
 
 def test_weights_are_refused_where_they_would_not_be_weights():

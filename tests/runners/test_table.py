@@ -236,6 +236,12 @@ def whose_turn(prompt):
     return re.search("身份是([^，]+)，", prompt)[1]
 
 
+def against_enemy(turn, result):
+    sides = {seat.seat: seat.side for seat in result.seats}
+    votes = turn.decision in ("exile_vote", "pk_vote") and turn.target is not None
+    return float(votes and sides[turn.target] != turn.side)
+
+
 async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
     def answer(prompt):
         if "可选" in prompt.rsplit("<|im_start|>user", 1)[1]:
@@ -253,7 +259,7 @@ async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
         if turn.decision in ("speech", "last_words", "pk_speech"):
             speeches[turn.side == "wolf"].append(turn.facts)
         elif turn.decision != "wolf_talk" and turn.valid and not turn.is_reask:
-            assert turn.facts == NEUTRAL_FACTS
+            assert turn.facts == NEUTRAL_FACTS | {"vote_against_enemy": against_enemy(turn, result)}
     assert speeches[True] and speeches[False]
     for facts in speeches[True]:
         assert (facts["identity_leak"], facts["overlong"], facts["speech_chars"]) == (1, 0, 12)
@@ -284,6 +290,17 @@ async def test_whom_a_valid_reply_chose_is_recorded(vllm):
     assert {turn.valid for turn in others} == {True, False}
     assert not any(turn.valid and re.search("决定：[0-9]+号", turn.reply) for turn in others)
     assert all(turn.claimed_role is None for turn in turns)
+
+
+async def test_votes_against_the_other_side_are_facts(vllm):
+    vllm.answer = legal_answer(random.Random(2))
+    found = []
+    for seed in range(3):
+        result, turns = await play(vllm, make_task(seed=seed))
+        votes = [turn for turn in turns if turn.decision in ("exile_vote", "pk_vote")]
+        found += [turn.facts["vote_against_enemy"] for turn in votes]
+        assert found[-len(votes) :] == [against_enemy(turn, result) for turn in votes]
+    assert set(found) == {0.0, 1.0}
 
 
 async def test_an_option_is_no_seat(vllm):

@@ -66,6 +66,22 @@ def test_a_vote_has_no_facts_of_speech(reply):
     assert facts_of(reply, vote) == NEUTRAL_FACTS
 
 
+@pytest.mark.parametrize(
+    ("decision", "speaker", "chosen", "expected"),
+    [
+        (Decision.EXILE_VOTE, GOOD, Side.WOLF, 1.0),
+        (Decision.PK_VOTE, WOLF, Side.GOOD, 1.0),
+        (Decision.EXILE_VOTE, GOOD, Side.GOOD, 0.0),
+        (Decision.EXILE_VOTE, GOOD, None, 0.0),
+        (Decision.SEER_CHECK, GOOD, Side.WOLF, 0.0),
+    ],
+)
+def test_a_vote_by_day_counts_by_the_side_that_it_is_cast_against(decision, speaker, chosen, expected):
+    asked = request(decision, speech_chars=0, targets=(3, 4))
+    found = turn_facts(turn("决定：3号"), asked, "", speaker, (), chosen)
+    assert found == {**NEUTRAL_FACTS, "vote_against_enemy": expected}
+
+
 def test_silence_and_explosions_are_neutral():
     assert facts_of("过") == NEUTRAL_FACTS
     assert facts_of("我是狼人 bye\n决定：自爆", request(options=(Option.EXPLODE,)), WOLF) == NEUTRAL_FACTS
