@@ -163,9 +163,10 @@ def prepare_worker() -> None:
     backends "cpu:gloo,<device>:<backend>", and torch refuses to have cpu named twice.
     """
     from verl.workers.engine import EngineRegistry
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-    EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(FSDPEngineWithLMHead)
+    from algo.cpu_engine import CpuLanguageModelEngine
+
+    EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(CpuLanguageModelEngine)
     torch.distributed.init_process_group(
         "gloo",
         init_method=os.environ.get("DIST_INIT_METHOD"),
