@@ -49,8 +49,9 @@ SYSTEM_TEMPLATES: Mapping[str, str] = MappingProxyType(
 """The parts of the system prompt that a run may replace by name: the whole, and the guidance of each role.
 Rules and reply format are not among them: they must agree with the referee and the parser."""
 
-_SYSTEM_REQUIRES = frozenset({"rules", "reply_format", "seat", "role", "guidance"})
-_SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"side"}
+# Rules and guidance may be left out: a small model learns them by playing, and reads every token at its cost.
+_SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
+_SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
 
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})

@@ -380,8 +380,8 @@ def test_literal_braces_are_safe():
             [r"prompt_system uses unknown \{sead\}; valid: \{guidance\}, \{reply_format\}"],
         ),
         ({"system": SYSTEM + "{身份}{Seat}"}, [r"prompt_system uses unknown \{Seat\}, \{身份\}"]),
-        ({"system": SYSTEM.replace("{rules}", "{{rules}}")}, [r"prompt_system lacks \{rules\}; valid: .*\{side\}"]),
-        ({"system": ""}, [r"lacks \{guidance\}, \{reply_format\}, \{role\}, \{rules\}, \{seat\};"]),
+        ({"system": SYSTEM.replace("{role}", "{{role}}")}, [r"prompt_system lacks \{role\}; valid: .*\{side\}"]),
+        ({"system": ""}, [r"lacks \{reply_format\}, \{role\}, \{seat\};"]),
         ({"seer": "{rules}"}, [r"prompt_seer uses unknown \{rules\}; valid: \{role\}, \{seat\}, \{side\}"]),
         ({"seer": "{a}", "witch": "{b}", "cupid": ""}, ["prompt_seer", "prompt_witch", "prompt_cupid"]),
     ],
@@ -395,7 +395,12 @@ def test_templates_that_cannot_be_used_are_named_all_at_once(templates, problems
             system_prompt(TINY, 1, Role.VILLAGER, templates)
 
 
-@pytest.mark.parametrize("required", ["rules", "reply_format", "seat", "role", "guidance"])
+def test_rules_and_guidance_may_be_left_out():
+    brief = {"system": "你是{seat}，{role}。{reply_format}"}
+    assert system_prompt(TINY, 2, Role.SEER, brief) == f"你是2号，预言家。{REPLY_FORMAT}"
+
+
+@pytest.mark.parametrize("required", ["reply_format", "seat", "role"])
 def test_the_whole_must_hold_what_a_seat_needs(required):
     check_templates({"system": SYSTEM})
     with pytest.raises(ValueError, match=rf"prompt_system lacks \{{{required}\}}"):
