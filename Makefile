@@ -47,7 +47,7 @@ model: install ## Build the tiny model in runs/tiny_model
 demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(BIN)/python -m algo.demo
 
-learn: install ## Show that a policy gets better, with a report (SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
+learn: install ## Show that a policy gets better, with a report (SIDE=good or both; SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 
 test: install ## All tests, those with real processes included

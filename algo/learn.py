@@ -37,7 +37,7 @@ from configs.loading import CONFIG_DIR, load_config
 from configs.schema import Config
 from configs.section import ConfigError
 
-DEFAULT_SIDE = "wolf"
+DEFAULT_SIDE = "good"
 GAMES_AT_ONCE = 32
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
@@ -319,7 +319,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--side",
-        choices=["wolf", "good", "both"],
+        choices=["good", "both"],
         help=f"what is trained, with the settings of configs/learn_SIDE.yaml (default: {DEFAULT_SIDE})",
     )
     which.add_argument("--config", type=Path, metavar="FILE", help="settings of training and evaluation instead")

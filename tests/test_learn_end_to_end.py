@@ -40,7 +40,7 @@ def test_a_learning_run_that_is_interrupted_goes_on_to_its_report(tmp_path):
         return output.read_text(errors="replace")
 
     settings = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
-    learning = start("--side", "wolf", "--cross-table-deals", "1", *settings)
+    learning = start("--side", "good", "--cross-table-deals", "1", *settings)
     try:
         wait_until(lambda: "vLLM is starting" in told().partition("training of seed 1 (")[2], 600, "the training")
         learning.send_signal(signal.SIGINT)

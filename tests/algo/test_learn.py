@@ -27,7 +27,7 @@ def begun(folder, *arguments):
 # --- its folder and its record ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["wolf", "good", "both"])
+@pytest.mark.parametrize("side", ["good", "both"])
 def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     options = ["--side", side, "--seeds", "3", "1", "--set", "run.steps=7", "--set", "evaluation.deals=9"]
     directory = begun(tmp_path, *options, "--cross-table-deals", "5")
@@ -49,7 +49,7 @@ def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_s
     record = LearningRecord.read(directory)
     assert (record.seeds, record.steps, len(record.commands)) == ((1, 2), 7, 2)
     assert begun(tmp_path, "--directory", str(directory), "--side", "good") == directory
-    for options in (["--side", "wolf"], ["--set", "run.steps=8"], ["--config", str(CONFIG_DIR / "learn_good.yaml")]):
+    for options in (["--side", "both"], ["--set", "run.steps=8"], ["--config", str(CONFIG_DIR / "learn_good.yaml")]):
         with pytest.raises(ConfigError, match="goes on with the settings that it began with"):
             begun(tmp_path, "--directory", str(directory), *options)
     assert LearningRecord.read(directory).seeds == (1, 2)
@@ -102,7 +102,7 @@ def test_a_damaged_record_is_named(tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_imitated_must_be_what_is_played():
-    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("wolf", "warm_start"))
+    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start"))
     check_configurations(config, warm_start)
     for setting, message in (
         ("game.reply_tokens=30", r"game.reply_tokens is 30 in the warm start and \d+ after it"),
