@@ -152,7 +152,9 @@ def _read_speech(reply: str, request: Request) -> Action:
         choice = known[parts.decision]
     elif parts.decision is not None and request.targets:
         choice = _read_choice(parts, request)
-    elif (bare := reply.strip(_DECORATION)) in options:  # nothing but the word: said aloud, it would expose the seat
+    elif (
+        bare := _harmless(reply, request.speech_chars).strip(_DECORATION)
+    ) in options:  # heard is nothing but the word: said aloud, it would expose the seat
         choice = options[bare]
         parts = _Parts("")
     else:

@@ -35,7 +35,7 @@ assert torch.ones(1).to(get_device_id()).device.type == "cpu"
         text=True,
         timeout=200,
     )
-    assert output.stdout.split() == ["FSDPEngineWithLMHead", "gloo"], output.stderr
+    assert output.stdout.split() == ["CpuLanguageModelEngine", "gloo"], output.stderr
 
 
 def test_a_process_that_settled_on_an_accelerator_can_be_turned_to_cpu(monkeypatch):

@@ -6,7 +6,7 @@ Every decision has a request here, written by hand; what it offers is what the r
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runners.werewolf.game import Action, Decision, Option, Phase, Request, choices, legal
@@ -546,6 +546,7 @@ PIECES = st.sampled_from([*WORDS, *"：:﹕号不没，、？过*【】{}1２ \n
 HOSTILE = st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES | st.text(max_size=3)).map("".join))
 
 
+@example(next(request for request in REQUESTS if request.speaks and Option.EXPLODE in request.options), "\x1b自爆")
 @given(st.sampled_from(REQUESTS), HOSTILE)
 @settings(max_examples=1500, deadline=None)
 def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
