@@ -17,14 +17,15 @@ is the outcome, and what turns added that are in no trajectory. Then
   token of all;
 - estimators of outcomes (grpo, rloo, role_baseline and all others) turn O into A as they would R, and a
   token of turn k has the advantage A + (r_k - m) / s. m is the mean of the turn rewards of the group (deal
-  and side; with role_baseline the running mean of the role's turn rewards). s is the standard deviation of
+  and side); with role_baseline the running mean of what the role earned by answers to the same question, or a
+  reward that only votes can earn would speak against every speech. s is the standard deviation of
   O that the estimator itself divides by; 1 where it divides by none, and where all O are equal.
 """
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
 from statistics import fmean, pstdev
 from typing import Any
@@ -147,8 +148,8 @@ def seat_advantages(
             advantages[number], returns[number] = advantage, value
     for number, (row, comparison) in enumerate(zip(rows, compared, strict=True)):
         if comparison.by_turn:
-            extra = (row.rewards_of_turns() - comparison.turn_mean) / comparison.deviation
-            advantages[number] = advantages[number] + extra * row.in_a_turn()
+            gains = row.gains_of_turns(comparison.turn_means)
+            advantages[number] = advantages[number] + gains / comparison.deviation
 
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
     metrics |= {
@@ -175,13 +176,13 @@ class _Comparison:
 
     by_outcome: whether the estimator can tell its O (see the module's docstring) from others.
     by_turn: whether its turn rewards are compared on their own, and differ from others.
-    turn_mean, deviation: m and s.
+    turn_means: m, by question. deviation: s.
     baseline: of its role; None with other estimators than role_baseline.
     """
 
     by_outcome: bool
     by_turn: bool = False
-    turn_mean: float = 0.0
+    turn_means: Mapping[str, float] = field(default_factory=dict)
     deviation: float = 1.0
     baseline: Baseline | None = None
 
@@ -209,14 +210,15 @@ def _comparisons(
 
 
 def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Comparison:
-    turns = [reward for row in members for _, reward in row.turns]
+    turns = [turn for row in members for turn in row.turns]
+    mean = fmean(turn.reward for turn in turns) if turns else 0.0
     divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
     outcomes_differ = not _equal(row.outcome for row in members)
     outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
     return _Comparison(
         by_outcome=outcomes_differ,
-        by_turn=not _equal(turns),
-        turn_mean=fmean(turns) if turns else 0.0,
+        by_turn=not _equal(turn.reward for turn in turns),
+        turn_means={turn.question: mean for turn in turns},
         deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
     )
 
@@ -228,18 +230,23 @@ def _against_roles(
     for row in rows:
         by_role[row.role].append(row)
     outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
-    turns = {role: [reward for row in members for _, reward in row.turns] for role, members in by_role.items()}
+    turns: dict[str, dict[str, list[float]]] = {role: defaultdict(list) for role in by_role}
+    for row in rows:
+        for turn in row.turns:
+            turns[row.role][turn.question].append(turn.reward)
     baselines = role_baselines.compare(outcomes)
-    turn_baselines = role_baselines.compare({f"{role}/turn": rewards for role, rewards in turns.items() if rewards})
+    of_questions = role_baselines.compare(
+        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
+    )
     comparisons = {}
     for role in by_role:
-        baseline, turn_baseline = baselines[role], turn_baselines.get(f"{role}/turn")
-        turn_mean = 0.0 if turn_baseline is None else turn_baseline.mean
+        baseline = baselines[role]
+        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
         divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
         comparisons[role] = _Comparison(
             by_outcome=_differ_from(outcomes[role], baseline.mean),
-            by_turn=_differ_from(turns[role], turn_mean),
-            turn_mean=turn_mean,
+            by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
+            turn_means=means,
             deviation=baseline.deviation if divides else 1.0,
             baseline=baseline,
         )
@@ -254,7 +261,7 @@ def _returns_differ(members: Sequence[SeatRow], config: AdvantageConfig) -> bool
         return False
     if needs_values(config.estimator) or config.gamma < 1 or any(row.kl is not None for row in members):
         return True
-    return not _equal([row.outcome for row in members]) or any(reward for row in members for _, reward in row.turns)
+    return not _equal([row.outcome for row in members]) or any(turn.reward for row in members for turn in row.turns)
 
 
 def _estimate(

@@ -7,7 +7,7 @@ verl computes weights and rejections from it; here only its rows are made of our
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
@@ -17,6 +17,7 @@ from configs.section import ConfigError
 from configs.training import RolloutCorrectionConfig
 
 REJECTED = "rejected_by_correction"
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,14 @@ def _without(trajectory: SeatTrajectory, kept: torch.Tensor) -> SeatTrajectory:
         logprobs=tuple(value if keep else 0.0 for value, keep in zip(trajectory.logprobs, kept.tolist(), strict=True)),
         turn_ends=tuple(ends),
         turn_versions=tuple(trajectory.turn_versions[number] for number in turns),
-        turn_rewards=tuple(trajectory.turn_rewards[number] for number in turns) if trajectory.turn_rewards else (),
+        turn_questions=_of(trajectory.turn_questions, turns),
+        turn_rewards=_of(trajectory.turn_rewards, turns),
     )
+
+
+def _of(per_turn: tuple[_Value, ...], turns: Sequence[int]) -> tuple[_Value, ...]:
+    """The entries of ``turns``; none where nothing is known of turns."""
+    return tuple(per_turn[number] for number in turns) if per_turn else ()
 
 
 def _policy_lag(trajectories: Sequence[SeatTrajectory], policy_version: int) -> dict[str, float]:

@@ -40,7 +40,7 @@ from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
 from store.client import connect
-from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, PolicyResources
+from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, GameTask, PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
 
@@ -122,7 +122,7 @@ def temperature_of(config: Config) -> float:
 
 
 def _opponents(config: Config, resources: PolicyResources) -> list[str]:
-    known = {SCRIPTED_PLAYER, RANDOM_PLAYER, *resources.players, *resources.frozen}
+    known = {*PLAYERS_WITHOUT_A_MODEL, *resources.players, *resources.frozen}
     for opponent in config.evaluation.opponents:
         if opponent not in known:
             raise ValueError(f"evaluation.opponents: {opponent!r} is not served; there are {', '.join(sorted(known))}")

@@ -1,8 +1,9 @@
 """A seat's game as one row: the sampled tokens of all its segments, one after another, as estimators see it."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -10,6 +11,14 @@ from algo.trajectories import SeatTrajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+
+class TurnReward(NamedTuple):
+    """What one turn adds to its seat's reward. end: position past its last token. question: what was asked."""
+
+    end: int
+    reward: float
+    question: str
 
 
 @dataclass(frozen=True)
@@ -21,7 +30,7 @@ class SeatRow:
     reward: of the whole game.
     outcome: ``reward`` less the rewards in ``turns``.
     tokens: number of sampled tokens, at least 1.
-    turns: for each turn whose reward counts on its own: position past its last token, reward. Empty unless asked for.
+    turns: those whose rewards count on their own, in order; empty unless asked for.
     kl: penalty at each token, shape (tokens,); None without.
     values: the critic's value at each token, shape (tokens,); None without.
     """
@@ -34,7 +43,7 @@ class SeatRow:
     reward: float
     outcome: float
     tokens: int
-    turns: tuple[tuple[int, float], ...]
+    turns: tuple[TurnReward, ...]
     kl: torch.Tensor | None
     values: torch.Tensor | None
 
@@ -48,27 +57,18 @@ class SeatRow:
         rewards = torch.zeros(self.tokens)
         rewards[-1] = self.outcome
         if with_turns:
-            for end, reward in self.turns:
-                rewards[end - 1] += reward
+            for turn in self.turns:
+                rewards[turn.end - 1] += turn.reward
         return rewards if self.kl is None else rewards - self.kl
 
-    def rewards_of_turns(self) -> torch.Tensor:
-        """At each token the reward of its turn; 0.0 at tokens of no turn."""
-        rewards = torch.zeros(self.tokens)
-        for start, end, reward in self._spans():
-            rewards[start:end] = reward
-        return rewards
-
-    def in_a_turn(self) -> torch.Tensor:
-        """1.0 at each token whose turn has a reward of its own, else 0.0."""
-        inside = torch.zeros(self.tokens)
-        for start, end, _ in self._spans():
-            inside[start:end] = 1.0
-        return inside
-
-    def _spans(self) -> list[tuple[int, int, float]]:
-        starts = [0, *(end for end, _ in self.turns)]
-        return [(start, end, reward) for start, (end, reward) in zip(starts, self.turns, strict=False)]
+    def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
+        """At each token its turn's reward less what is expected of its question; 0.0 at tokens of no turn."""
+        gains = torch.zeros(self.tokens)
+        start = 0
+        for turn in self.turns:
+            gains[start : turn.end] = turn.reward - expected[turn.question]
+            start = turn.end
+        return gains
 
 
 def seat_rows(
@@ -108,7 +108,7 @@ def seat_rows(
                 group=f"{own[0].group_id}/{own[0].side}",
                 segments=tuple(numbers),
                 reward=own[0].reward,
-                outcome=own[0].reward - sum(reward for _, reward in turns),
+                outcome=own[0].reward - sum(turn.reward for turn in turns),
                 tokens=sum(sum(trajectory.loss_mask) for trajectory in own),
                 turns=turns,
                 kl=_sampled("kl_penalties", kl_penalties, numbers, trajectories),
@@ -133,13 +133,14 @@ def spread_over_tokens(
     return per_token
 
 
-def _turns(segments: Sequence[SeatTrajectory]) -> tuple[tuple[int, float], ...]:
-    turns: list[tuple[int, float]] = []
+def _turns(segments: Sequence[SeatTrajectory]) -> tuple[TurnReward, ...]:
+    turns: list[TurnReward] = []
     before = 0
     for trajectory in segments:
         if trajectory.turn_rewards:
-            for end, reward in zip(trajectory.turn_ends, trajectory.turn_rewards, strict=True):
-                turns.append((before + sum(trajectory.loss_mask[:end]), reward))
+            questions = trajectory.turn_questions or ("",) * len(trajectory.turn_ends)
+            for end, reward, question in zip(trajectory.turn_ends, trajectory.turn_rewards, questions, strict=True):
+                turns.append(TurnReward(before + sum(trajectory.loss_mask[:end]), reward, question))
         before += sum(trajectory.loss_mask)
     return tuple(turns)
 

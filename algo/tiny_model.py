@@ -1,6 +1,6 @@
 """A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
 
-``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.75 million
+``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million
 parameters. The tokenizer's merges come from ``tiny_corpus``; the weights are random and follow from
 the seed alone, so two machines that build with one seed train from the same model.
 """
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.tiny_corpus import COMMON_CHARACTERS, CORPUS
+from algo.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
 # torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
 # folder that is there already.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MARKER_FILE = "tiny_model.json"
 """Present in every folder this module wrote; holds the recipe it was built from."""
 
-VOCABULARY_SIZE = 1408
+VOCABULARY_SIZE = 2048
 CONTEXT_TOKENS = 32768
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
@@ -92,7 +92,7 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
 
 
 def _recipe(seed: int) -> dict[str, Any]:
-    return {"built_by": "algo.tiny_model", "format": 4, "seed": seed}
+    return {"built_by": "algo.tiny_model", "format": 5, "seed": seed}
 
 
 def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
@@ -130,9 +130,9 @@ def _write_model(directory: Path, seed: int) -> None:
         # Few layers and heads: vLLM's attention on CPU takes most of a game's time, and its cost
         # grows with both.
         num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=64,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
         max_position_embeddings=CONTEXT_TOKENS,
         # vLLM 0.28 on CPU keeps the old output head of a tied model when its weights are reloaded.
         tie_word_embeddings=False,
@@ -214,14 +214,14 @@ def _training_text() -> list[str]:
     characters = sorted({character for character in CORPUS + COMMON_CHARACTERS if not character.isspace()})
     seats = [f"{seat}号" for seat in range(1, 13)]
     whole = [*characters, *seats, "system", "user", "assistant"]
-    return CORPUS.splitlines() * _CORPUS_WEIGHT + whole * _WHOLE_TOKEN_WEIGHT
+    return CORPUS.splitlines() * _CORPUS_WEIGHT + (whole + TABLE_TALK.splitlines()) * _WHOLE_TOKEN_WEIGHT
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.tiny_model",
-        description="Write a tiny random Qwen3 (0.75 million parameters) with a Chinese tokenizer: a model "
+        description="Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model "
         "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")

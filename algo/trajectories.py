@@ -32,6 +32,7 @@ class SeatTrajectory:
     turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
     turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a game that is
         under way when new weights are served goes on with them.
+    turn_questions: what each turn was asked (``TurnSpan.decision``), aligned with ``turn_ends``; empty where unknown.
     reward: of the seat in the whole game; all segments of a seat carry the same one.
     turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
     dimensions: the seat's reward dimensions (``algo.rewards.SeatReward``), the same for all its segments.
@@ -49,6 +50,7 @@ class SeatTrajectory:
     turn_ends: tuple[int, ...]
     turn_versions: tuple[int, ...]
     reward: float
+    turn_questions: tuple[str, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     dimensions: Mapping[str, float] = field(default_factory=dict)
 
@@ -73,8 +75,9 @@ class SeatTrajectory:
             raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
         if len(self.turn_versions) != len(ends):
             raise ValueError(f"{where}: {len(self.turn_versions)} policy versions for {len(ends)} turns")
-        if self.turn_rewards and len(self.turn_rewards) != len(ends):
-            raise ValueError(f"{where}: {len(self.turn_rewards)} turn rewards for {len(ends)} turns")
+        for name, values in (("questions", self.turn_questions), ("turn rewards", self.turn_rewards)):
+            if values and len(values) != len(ends):
+                raise ValueError(f"{where}: {len(values)} {name} for {len(ends)} turns")
 
     @property
     def oldest_version(self) -> int:
@@ -178,6 +181,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
     logprobs: list[float] = []
     turn_ends: list[int] = []
     turn_versions: list[int] = []
+    turn_questions: list[str] = []
     turn_rewards: list[float] = []
     for triplet in chain:
         new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
@@ -188,6 +192,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
         if sampled:
             turn_ends.append(len(token_ids))
             turn_versions.append(triplet.metadata["policy_version"])
+            turn_questions.append(triplet.metadata["decision"])
             turn_rewards.append(reward.turns[triplet.metadata["turn"]])
     facts = chain[0].metadata
     return SeatTrajectory(
@@ -203,6 +208,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
         turn_ends=tuple(turn_ends),
         turn_versions=tuple(turn_versions),
         reward=reward.total,
+        turn_questions=tuple(turn_questions),
         turn_rewards=tuple(turn_rewards),
         dimensions=reward.dimensions,
     )

@@ -61,8 +61,8 @@ class EvaluationConfig(Section):
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
-        description="scripted, random, initial (the weights that the run started from), or names of the sections "
-        "players and frozen",
+        description="scripted, beginner, random, initial (the weights that the run started from), or names of the "
+        "sections players and frozen",
     )
     seed: int = Field(1, ge=0, description="the deals follow from it; other deals than any of training")
     temperature: float | None = Field(None, gt=0, description="sampling temperature; null: game.temperature")

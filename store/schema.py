@@ -27,7 +27,10 @@ together with their games, when those are archived.
 SideName = Literal["wolf", "good"]
 
 SCRIPTED_PLAYER = "scripted"
+BEGINNER_PLAYER = "beginner"
 RANDOM_PLAYER = "random"
+PLAYERS_WITHOUT_A_MODEL = (SCRIPTED_PLAYER, BEGINNER_PLAYER, RANDOM_PLAYER)
+"""Players that every runner has, by the names that tasks use."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
 FROZEN_RESOURCE_PREFIX = "frozen_"
@@ -62,9 +65,9 @@ class SeatingRule(BaseModel):
     """Who plays the seats that this rule matches.
 
     side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
-    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, ``SCRIPTED_PLAYER``,
-        ``RANDOM_PLAYER``, or one of ``PolicyResources.players`` or ``PolicyResources.frozen``. The draw follows from
-        the task's ``seed``, so that all games of a group seat the same players.
+    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, one of
+        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``. The draw follows
+        from the task's ``seed``, so that all games of a group seat the same players.
     together: one draw for all the seats that the rule matches, instead of one for each.
     """
 
@@ -273,7 +276,7 @@ class PolicyResources(BaseModel):
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:
-        taken = {TRAINED_POLICY, SCRIPTED_PLAYER, RANDOM_PLAYER}
+        taken = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
         if twice := sorted((set(self.frozen) & (taken | set(self.players))) | (set(self.players) & taken)):
             raise ValueError(f"more than one player is named {', '.join(twice)}")
         return self

@@ -119,8 +119,8 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
         "--players",
         type=players_by_side,
         metavar="NAMES",
-        help="who plays: policy, scripted, random or a model of the run, or by side: wolf=policy,good=scripted "
-        "(default: policy)",
+        help="who plays: policy, scripted, beginner, random or a model of the run, or by side: "
+        "wolf=policy,good=scripted (default: policy)",
     )
     group.add_argument(
         "--context-tokens", type=_positive, metavar="N", help="most tokens of one call (default: the server's limit)"

@@ -1,6 +1,7 @@
 """Advantages against numbers worked out by hand; which estimators can be used; groups that say nothing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,15 +17,17 @@ REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 OTHERS = REFUSED | {"gae", "role_baseline"}
 
 
-def seat(game, reward, *, number=1, side="good", group="deal", segment=0, mask=(0, 1, 0, 1), role="seer", turns=()):
-    """turns: reward of each turn; every run of sampled tokens is one."""
+def seat(
+    game, reward, *, number=1, side="good", group="deal", segment=0, mask=(0, 1, 0, 1), role="seer", turns=(), asked=()
+):
+    """turns: reward of each turn; every run of sampled tokens is one. asked: the question of each."""
     ends = tuple(end for end in range(1, len(mask) + 1) if mask[end - 1] and not any(mask[end : end + 1]))
     streams = dict(
         token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=ends,
         turn_versions=(0,) * len(ends),
     )  # fmt: skip
     identity = dict(game_id=game, group_id=group, seat=number, role=role, side=side, segment=segment)
-    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=turns)
+    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=turns, turn_questions=asked)
 
 
 def rows_of(result):
@@ -331,6 +334,17 @@ def test_credit_to_the_turn_with_a_role_baseline():
     second = seat_advantages([seat("b", -1.3, turns=(-0.3, 0.0))], same, role_baselines=baselines)
     deviation = math.sqrt(0.1 * 4)
     assert rows_of(second)[0] == pytest.approx([0, (-2 - 0.3) / deviation, 0, -2 / deviation], abs=1e-4)
+
+
+def test_a_role_baseline_compares_answers_to_the_same_question():
+    """What votes can earn says nothing about speeches, which cannot: all that differs here is one vote."""
+    baselines, config = RoleBaselines(0.5), AdvantageConfig(estimator="role_baseline", credit="turn")
+    asked = ("speech", "exile_vote")
+    hit, miss = seat("a", 2.0, turns=(0.0, 1.0), asked=asked), seat("b", 1.0, turns=(0.0, 0.0), asked=asked)
+    result = seat_advantages([hit, miss], config, role_baselines=baselines)
+    assert rows_of(result) == [pytest.approx([0, 0, 0, 0.5]), pytest.approx([0, 0, 0, -0.5])]
+    later = seat_advantages([replace(hit, game_id="c")], config, role_baselines=baselines)
+    assert rows_of(later)[0] == pytest.approx([0, 0, 0, 0.5])
 
 
 def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by():

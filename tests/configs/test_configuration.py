@@ -13,7 +13,7 @@ from configs.section import ConfigError
 from configs.training import RoleName
 from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
-from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, ChatEndpoint, SeatingRule
+from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint, SeatingRule
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -52,7 +52,7 @@ def test_opponents_are_those_of_the_game_and_the_store():
     assert {name: (len(p.seats), {r.value for r in p.deck}) for name, p in PRESETS.items()} == {
         name: (seats, set(roles)) for name, (seats, roles) in DEALT.items()
     }
-    assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, SCRIPTED_PLAYER, RANDOM_PLAYER}
+    assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
     endpoint = {name: (field.default, field.annotation) for name, field in EndpointConfig.model_fields.items()}
     assert endpoint == {name: (field.default, field.annotation) for name, field in ChatEndpoint.model_fields.items()}
     assert set(SeatingRuleConfig.model_fields) == set(SeatingRule.model_fields)
