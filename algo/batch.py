@@ -19,7 +19,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+
+_SHARES_SORTED_TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ def mini_batches(
     seed: int | None,
     max_tokens: int | None = None,
     packed: bool = False,
+    similar_lengths: bool = False,
 ) -> list[MiniBatch]:
     """Split a batch into mini-batches and arrange each for the ranks.
 
@@ -159,6 +163,8 @@ def mini_batches(
     max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone.
     packed: whether the rows of a forward pass lie end to end. If not, each takes the room of the longest, so
         max_tokens allows the same number of rows everywhere, which the mini-batch's longest row decides.
+    similar_lengths: whether rows of similar length share a mini-batch too, which spares padding but makes mini-batches
+        differ from each other.
 
     Within a mini-batch, rows of similar length share a micro-batch and the ranks' n-th micro-batches
     are of similar length, since the longest row sets the cost. (Packed and by tokens, micro-batches are
@@ -175,17 +181,36 @@ def mini_batches(
         random.Random(seed).shuffle(order)
     lengths = batch["input_ids"].offsets().diff().tolist()
     count = math.ceil(len(order) / mini_batch_size)
+    shares = [_share(order, count, number) for number in range(count)]
+    if similar_lengths:
+        shares = _of_similar_lengths(shares, lengths, seed)
+    columns = _columns(batch)
     arranged = []
-    for number in range(count):
-        rows = sorted(_share(order, count, number), key=lambda row: (-lengths[row], row))
+    for share in shares:
+        rows = sorted(share, key=lambda row: (-lengths[row], row))
         if max_tokens is None:
             filled = _fill_by_rows(rows, micro_batch_size, ranks)
         elif packed:
             filled = _fill_by_tokens(rows, lengths, max_tokens, ranks)
         else:
             filled = _fill_by_rows(rows, max(1, max_tokens // lengths[rows[0]]), ranks)
-        arranged.append(_arrange(batch, filled, ranks))
+        arranged.append(_arrange(columns, filled, ranks))
     return arranged
+
+
+def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
+    """Exchange rows among neighbouring shares, so that each holds rows of similar length; sizes change by one at most.
+
+    Only neighbours, and in an order drawn from ``seed``: else short games would all be learned from first.
+    """
+    found: list[list[int]] = []
+    for start in range(0, len(shares), _SHARES_SORTED_TOGETHER):
+        together = shares[start : start + _SHARES_SORTED_TOGETHER]
+        rows = sorted((row for share in together for row in share), key=lambda row: (-lengths[row], row))
+        found += [_share(rows, len(together), number) for number in range(len(together))]
+    if seed is not None:
+        random.Random(f"{seed}/similar lengths").shuffle(found)
+    return found
 
 
 def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -> list[list[int]]:
@@ -212,12 +237,12 @@ def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: in
         slots += ranks
 
 
-def _arrange(batch: TensorDict, filled: list[list[int]], ranks: int) -> MiniBatch:
+def _arrange(columns: "_Columns", filled: list[list[int]], ranks: int) -> MiniBatch:
     size = max(len(rows) for rows in filled)
     slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
     # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
     arranged = tuple(row for rank in range(ranks) for slot in slots[rank::ranks] for row in slot)
-    return MiniBatch(data=_select(batch, arranged), rows=arranged, micro_batch_size=size)
+    return MiniBatch(data=_select(columns, arranged), rows=arranged, micro_batch_size=size)
 
 
 def _share(items: list[int], shares: int, number: int) -> list[int]:
@@ -225,21 +250,34 @@ def _share(items: list[int], shares: int, number: int) -> list[int]:
     return items[len(items) * number // shares : len(items) * (number + 1) // shares]
 
 
-def _select(batch: TensorDict, rows: Sequence[int | None]) -> TensorDict:
-    tensors: dict[str, torch.Tensor] = {}
-    non_tensors: dict[str, object] = {}
+class _Columns(NamedTuple):
+    """A batch taken apart. by_row: jagged columns, row by row; common: what holds for all rows."""
+
+    by_row: dict[str, Sequence[torch.Tensor]]
+    common: dict[str, object]
+
+
+def _columns(batch: TensorDict) -> _Columns:
+    # Once for all mini-batches: every unbind takes time in proportion to the rows of the whole batch.
+    by_row: dict[str, Sequence[torch.Tensor]] = {}
+    common: dict[str, object] = {}
     for name, _ in batch.items():
         value = batch[name]  # Unwraps non-tensor data, which items() does not.
-        if not isinstance(value, torch.Tensor):
-            non_tensors[name] = value
-            continue
-        parts = value.unbind()
+        if isinstance(value, torch.Tensor):
+            by_row[name] = value.unbind()
+        else:
+            common[name] = value
+    return _Columns(by_row, common)
+
+
+def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parts in columns.by_row.items():
         # A prompt of one token and a response of one token: the shortest row that verl accepts.
-        padding = torch.zeros(2 if name in ("input_ids", "position_ids", "loss_mask") else 1, dtype=value.dtype)
-        if name == "position_ids":
-            padding = torch.arange(2)
+        length = 2 if name in ("input_ids", "position_ids", "loss_mask") else 1
+        padding = torch.arange(2) if name == "position_ids" else torch.zeros(length, dtype=parts[0].dtype)
         tensors[name] = _nested([padding if row is None else parts[row] for row in rows])
-    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=non_tensors)
+    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=dict(columns.common))
 
 
 def _nested(rows: list[torch.Tensor]) -> torch.Tensor:

@@ -283,7 +283,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         nargs="+",
         metavar="NAME",
         default=[RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY],
-        help="random, beginner, scripted, policy, initial (the weights in model.path), or names of the sections "
+        help="random, timid, scripted, policy, initial (the weights in model.path), or names of the sections "
         "players and frozen (default: %(default)s)",
     )
     return parser.parse_args(arguments)

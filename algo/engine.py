@@ -131,17 +131,27 @@ class Engine:
         with_entropy = self._training.entropy_coeff > 0
         return self._train("policy", self._ranks.train_policy, batch, "actor", calculate_entropy=with_entropy)
 
-    def imitate(self, batch: TensorDict) -> dict[str, float]:
+    def imitate(self, batch: TensorDict, after_step: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Train the policy to give the batch's replies: ``training.epochs`` passes in mini-batches.
 
         The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch, weighed as
         the batch says (verl's ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every
-        optimizer step.
+        optimizer step, and sequences of similar length share a mini-batch: there are many, and no step is one whole.
+
+        after_step: called after each optimizer step.
 
         Returns verl's metrics, averaged over the optimizer steps (``imitation/loss``, ``imitation/grad_norm`` before
         clipping, ``imitation/lr``), plus ``imitation/optimizer_steps`` and ``imitation/skipped_steps``.
         """
-        return self._train("policy", self._ranks.imitate, batch, "imitation", schedule_by_step=True)
+        return self._train(
+            "policy",
+            self._ranks.imitate,
+            batch,
+            "imitation",
+            similar_lengths=True,
+            schedule_by_step=True,
+            after_step=after_step,
+        )
 
     def update_critic(self, batch: TensorDict) -> dict[str, float]:
         """Train the critic on a batch with values and returns: ``training.epochs`` passes in mini-batches.
@@ -259,7 +269,9 @@ class Engine:
             self.close()
             raise
 
-    def _arrange(self, batch: TensorDict, mini_batch_size: int, seed: int | None) -> list[MiniBatch]:
+    def _arrange(
+        self, batch: TensorDict, mini_batch_size: int, seed: int | None, similar_lengths: bool = False
+    ) -> list[MiniBatch]:
         training, packed = self._training, packs_sequences(self._model)
         tokens = training.max_tokens_per_micro_batch
         arranged = mini_batches(
@@ -271,6 +283,7 @@ class Engine:
             # Ranks that share a sequence hold a part of its tokens each.
             max_tokens=None if tokens is None else tokens * training.sequence_parallel,
             packed=packed,
+            similar_lengths=similar_lengths,
         )
         for mini_batch in arranged:
             tensordict_utils.assign_non_tensor(
@@ -288,7 +301,9 @@ class Engine:
         batch: TensorDict,
         prefix: str,
         *,
+        similar_lengths: bool = False,
         schedule_by_step: bool = False,
+        after_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> dict[str, float]:
         steps: list[dict[str, float]] = []
@@ -296,7 +311,7 @@ class Engine:
             # A new order for each pass, the same in a run that is repeated.
             seed = self._config.run.seed + 1_000_003 * self._updates[part]
             self._updates[part] += 1
-            arranged = self._arrange(batch, self._training.mini_batch_size, seed)
+            arranged = self._arrange(batch, self._training.mini_batch_size, seed, similar_lengths)
             for mini_batch in arranged:
                 data = mini_batch.data
                 is_last = epoch == self._training.epochs and mini_batch is arranged[-1]
@@ -311,6 +326,7 @@ class Engine:
                 )
                 output = self._call(lambda data=data: train(data).get())
                 steps.append(_flat_metrics(tensordict_utils.get(output, "metrics"), prefix))
+                after_step()
         skipped = [step for step in steps if not math.isfinite(step[f"{prefix}/grad_norm"])]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return metrics | {

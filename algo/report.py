@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
@@ -59,6 +59,27 @@ class Stopwatch:
             return {"seconds/step": time.monotonic() - started, **shown}
 
         return since
+
+
+@contextmanager
+def step_progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
+    """Shows how far a number of optimizer steps are, as ``game_progress`` shows games; yields what each step calls."""
+    if sys.stderr.isatty():
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=steps)
+            yield lambda: bar.advance(task)
+        return
+    done, last_line = 0, time.monotonic()
+
+    def step() -> None:
+        nonlocal done, last_line
+        done += 1
+        if time.monotonic() - last_line > _LINE_EVERY_SECONDS:
+            last_line = time.monotonic()
+            logger.info("%s: %d of %d optimizer steps", title, done, steps)
+
+    yield step
 
 
 @contextmanager

@@ -239,6 +239,7 @@ def _optimizer_config(training: TrainingConfig, learning_rate: float, steps: int
     return FSDPOptimizerConfig(
         lr=learning_rate,
         weight_decay=training.weight_decay,
+        betas=training.adam_betas,
         clip_grad=training.grad_clip,
         lr_scheduler_type=training.lr_schedule,
         lr_warmup_steps=training.lr_warmup_steps,

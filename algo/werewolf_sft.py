@@ -35,7 +35,7 @@ from algo.demonstrations import (
 from algo.engine import Engine
 from algo.frozen_serving import open_frozen
 from algo.games import Games, PlayedGames
-from algo.report import RunSummary, Stopwatch, game_progress, write_transcripts
+from algo.report import RunSummary, Stopwatch, game_progress, step_progress, write_transcripts
 from algo.run_folder import (
     OpenedRun,
     UnservedPolicy,
@@ -101,7 +101,8 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
         tracking.log({"imitation/held_out_loss": losses[0]}, step=0)
         for epoch in range(1, settings.epochs + 1):
             with stopwatch.stage("imitate"):
-                metrics = await trainer.run(engine.imitate, batch)
+                with step_progress(f"imitation, epoch {epoch}", steps // settings.epochs) as after_step:
+                    metrics = await trainer.run(engine.imitate, batch, after_step)
                 losses.append(await trainer.run(reply_loss, engine, held_out))
             tracking.log(metrics | {"imitation/held_out_loss": losses[-1]}, step=epoch)
             logger.info(

@@ -135,6 +135,10 @@ class TrainingConfig(Section):
     )
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.01, ge=0)
+    adam_betas: tuple[float, float] = Field(
+        (0.9, 0.999),
+        description="how slowly AdamW forgets gradients and their squares; [0.9, 0.95] for short runs at high rates",
+    )
     lr_schedule: Literal["constant", "cosine"] = Field("constant", description="after the warm-up")
     lr_warmup_steps: int = Field(
         0,

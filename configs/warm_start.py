@@ -14,7 +14,7 @@ class WarmStartConfig(Section):
 
     demonstrator: str = Field(
         "scripted",
-        description="who plays all seats: scripted, beginner, random, or a name of the sections players and frozen; "
+        description="who plays all seats: scripted, timid, random, or a name of the sections players and frozen; "
         "what it does is imitated on game.train_sides",
     )
     games: int = Field(

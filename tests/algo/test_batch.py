@@ -160,6 +160,27 @@ def test_the_order_follows_from_the_seed():
     assert order(1) == order(1) != order(2)
 
 
+def test_rows_of_similar_length_can_share_a_mini_batch_which_spares_padding_and_loses_none():
+    trajectories = uneven(203)
+    lengths = [len(each.token_ids) for each in trajectories]
+    batch = build_batch(trajectories, temperature=1.0)
+
+    def arranged(similar_lengths, seed=3):
+        split = dict(mini_batch_size=4, micro_batch_size=4, ranks=1, seed=seed, similar_lengths=similar_lengths)
+        return [[row for row in each.rows if row is not None] for each in mini_batches(batch, **split)]
+
+    def with_padding(mini):
+        return sum(len(rows) * max(lengths[row] for row in rows) for rows in mini)
+
+    sorted_together = arranged(True)
+    assert sorted(row for rows in sorted_together for row in rows) == list(range(203))
+    assert len(sorted_together) == len(arranged(False)) and {len(rows) for rows in sorted_together} <= {3, 4}
+    assert with_padding(sorted_together) < 1.1 * sum(lengths) < with_padding(arranged(False))
+    assert arranged(True) == sorted_together != arranged(True, seed=4)
+    longest = [max(lengths[row] for row in rows) for rows in sorted_together]
+    assert longest not in (sorted(longest), sorted(longest, reverse=True))
+
+
 def verl_gradient(arranged, ranks, theta, loss_function):
     """Loss and gradient as verl's engine adds them up: micro-batches summed, ranks averaged.
 

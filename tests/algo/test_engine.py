@@ -92,7 +92,10 @@ def test_imitation_equals_plain_pytorch(fresh, tmp_path, weigh):
     norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
     optimizer.step()
 
-    metrics = engine.imitate(build_batch(trajectories, temperature=1.0, imitation_weights=weights))
+    steps = []
+    batch = build_batch(trajectories, temperature=1.0, imitation_weights=weights)
+    metrics = engine.imitate(batch, lambda: steps.append("done"))
+    assert steps == ["done"]
     assert metrics["imitation/loss"] == pytest.approx(loss.item(), abs=1e-5)
     assert metrics["imitation/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
     assert metrics["imitation/lr"] == pytest.approx(LEARNING_RATE)

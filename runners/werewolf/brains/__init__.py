@@ -5,7 +5,7 @@ the same observation it learns nothing twice. Scripted players understand each o
 public speeches alone (``runners.werewolf.prompts_zh.talk``).
 
 - ``random_brain``: any legal answer.
-- ``beginner``: speaks sensibly and votes at random.
+- ``timid``: plays sensibly and mostly abstains.
 - ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
   ``beliefs`` (whom a good seat trusts), ``good`` and ``wolf`` (what each side answers).
 """
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Protocol
 
-from runners.werewolf.brains.beginner import BeginnerBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain
+from runners.werewolf.brains.timid import TimidBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["BRAINS", "BeginnerBrain", "Brain", "RandomBrain", "ScriptedBrain"]
+__all__ = ["BRAINS", "Brain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
 
 
 class Brain(Protocol):
@@ -31,7 +31,7 @@ class Brain(Protocol):
 
 BRAINS: Mapping[str, Callable[[Random], Brain]] = {
     "scripted": ScriptedBrain,
-    "beginner": BeginnerBrain,
+    "timid": TimidBrain,
     "random": RandomBrain,
 }
 """By the names that tasks use (``PLAYERS_WITHOUT_A_MODEL`` of ``store.schema``)."""

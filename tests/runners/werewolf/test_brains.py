@@ -14,7 +14,7 @@ from game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.brains import BeginnerBrain, RandomBrain, ScriptedBrain
+from runners.werewolf.brains import RandomBrain, ScriptedBrain, TimidBrain
 from runners.werewolf.game import (
     PRESETS,
     Action,
@@ -40,7 +40,7 @@ from runners.werewolf.prompts_zh import talk
 from runners.werewolf.prompts_zh.talk import understand, understand_wolf
 from runners.werewolf.replies import parse_reply, render_reply
 
-BRAINS = (RandomBrain, BeginnerBrain, ScriptedBrain)
+BRAINS = (RandomBrain, TimidBrain, ScriptedBrain)
 PUBLIC_SPEECHES = (
     EventKind.CAMPAIGN_SPEECH,
     EventKind.SHERIFF_PK_SPEECH,
@@ -281,17 +281,16 @@ def test_the_random_brain_proposes_in_words_what_it_chooses():
         assert understand_wolf(action.text)[0] == action.choice
 
 
-def test_the_beginner_talks_like_a_scripted_player_and_votes_for_anybody():
-    def answers(brain, decision, targets=None):
+def test_the_timid_player_plays_like_a_scripted_one_but_abstains_from_most_votes():
+    def answers(brain, decision, targets=None, may_pass=True):
         told = claim(2, (1, 5, Side.WOLF))
-        return [
-            brain(random.Random(seed)).act(seen(4, Role.VILLAGER, decision, told, targets=targets))
-            for seed in range(300)
-        ]
+        observation = seen(4, Role.VILLAGER, decision, told, targets=targets, may_pass=may_pass)
+        return [brain(random.Random(seed)).act(observation) for seed in range(300)]
 
-    assert answers(BeginnerBrain, Decision.SPEECH) == answers(ScriptedBrain, Decision.SPEECH)
-    ballots = Counter(ballot.choice for ballot in answers(BeginnerBrain, Decision.EXILE_VOTE, (2, 5, 7)))
-    assert set(ballots) == {2, 5, 7} and min(ballots.values()) > 60
+    assert answers(TimidBrain, Decision.SPEECH) == answers(ScriptedBrain, Decision.SPEECH)
+    votes = Counter(action.choice for action in answers(TimidBrain, Decision.EXILE_VOTE, (2, 5, 7)))
+    assert set(votes) == {5, None} and 0.6 < votes[None] / 300 < 0.8
+    assert {action.choice for action in answers(TimidBrain, Decision.PK_VOTE, (2, 5, 7), may_pass=False)} == {5}
 
 
 @pytest.mark.parametrize("preset", [TWELVE, TINY], ids=lambda preset: preset.name)
