@@ -79,8 +79,8 @@ def build_batch(
     reference_log_probs: of the reference policy, for a KL in the loss.
     importance_weights: factors of the policy's loss, from rollout correction.
     values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
-    imitation_weights: what each sampled token weighs for ``imitate``, positive; by default 1. verl's ``sft_loss`` reads
-        ``loss_mask`` as weights, whose sum it divides by.
+    imitation_weights: what each token weighs for ``imitate``, a given one too, and 0 at the first; by default 1 at
+        sampled tokens alone. verl's ``sft_loss`` reads ``loss_mask`` as weights, whose sum it divides by.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
     whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
@@ -117,8 +117,14 @@ def build_batch(
         logprobs = torch.tensor(trajectory.logprobs, dtype=torch.float32)
         add("input_ids", token_ids)
         add("position_ids", torch.arange(length))
-        weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number]) * mask
-        add("loss_mask", weights.float())
+        weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number], dtype=torch.float32)
+        if weights.shape != (length,) or weights[0] != 0:
+            raise ValueError(
+                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                f"imitation_weights of shape {tuple(weights.shape)} for {length} tokens, {float(weights[0])} at the "
+                f"first, before which nothing stands"
+            )
+        add("loss_mask", weights)
         add("prompts", token_ids[:start])
         add("responses", token_ids[start:])
         add("response_mask", mask[start:])

@@ -54,6 +54,7 @@ from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
+from configs.warm_start import WarmStartConfig
 from store.client import PatientStoreClient, connect
 
 logger = logging.getLogger("algo.werewolf_sft")
@@ -95,7 +96,7 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
         with stopwatch.stage("start"):
             engine = await _start_engine(imitation_config(config, steps), trainer, stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        batch = imitation_batch(learned, settings.weigh)
+        batch = imitation_batch(learned, settings)
         losses = [await trainer.run(reply_loss, engine, held_out)]
         logger.info("before: held-out loss %.4f nats a token", losses[0])
         tracking.log({"imitation/held_out_loss": losses[0]}, step=0)
@@ -151,10 +152,15 @@ def imitation_config(config: Config, steps: int) -> Config:
     )
 
 
-def imitation_batch(demonstrations: Demonstrations, weigh: str) -> TensorDict:
-    """What ``Engine.imitate`` learns from. weigh: what weighs alike in its loss, ``reply`` or ``token``."""
+def imitation_batch(demonstrations: Demonstrations, settings: WarmStartConfig) -> TensorDict:
+    """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says."""
     trajectories = demonstrations.trajectories
-    weights = [trajectory.turn_shares() for trajectory in trajectories] if weigh == "reply" else None
+    weights = []
+    for trajectory in trajectories:
+        of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
+        weighed = zip(of_replies, trajectory.loss_mask, strict=True)
+        weights.append([float(own) if is_reply else settings.given_weight for own, is_reply in weighed])
+        weights[-1][0] = 0.0
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 

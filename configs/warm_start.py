@@ -30,6 +30,12 @@ class WarmStartConfig(Section):
         description="what weighs alike in the loss: every reply, so that a vote counts as much as a speech, or every "
         "token",
     )
+    given_weight: float = Field(
+        0.0,
+        ge=0,
+        description="what a token weighs that no reply holds: of questions, of what is announced and of what others "
+        "say. Above zero the policy also learns to foresee these, from which small models learn to look things up",
+    )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(
         1e-5, gt=0, description="of the imitation; training.lr_schedule and lr_warmup_steps count its optimizer steps"
