@@ -1,16 +1,20 @@
-"""What this room's programs have in common on the command line: which configuration they take, and how they end."""
+"""What this room's programs have in common on the command line: which configuration they take, how they begin, and
+how they end."""
 
 import argparse
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 
 from algo.games import NoGamesFinished
+from algo.run_folder import OpenedRun, as_yaml, open_run, set_up_logging
 from algo.vllm_server import ServingError
+from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken
@@ -34,6 +38,31 @@ def add_configuration_options(parser: argparse.ArgumentParser, example: str) -> 
     parser.add_argument(
         "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
     )
+
+
+def begin_run(
+    options: argparse.Namespace, check: Callable[[Config], None], *, suffix: str, log: str, resume: bool = False
+) -> OpenedRun | int:
+    """Open the run that the command line asks for, with its log file; or the exit status where there is nothing to run.
+
+    options: with those of ``add_configuration_options``. check: raises ConfigError for what cannot be run.
+    suffix: of the run's name. log: name of the log file.
+    """
+    try:
+        config = load_config(options.config, options.overrides)
+        if options.print_config:
+            print(as_yaml(config), end="")
+            return 0
+        check(config)
+        opened = open_run(config, resume, suffix)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
+        return 2
+    set_up_logging(options.log_level, opened.config.run_dir / "logs" / log)
+    return opened
 
 
 def run_to_its_end(

@@ -19,26 +19,22 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from algo.command_line import add_configuration_options, run_to_its_end
+from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.evaluate import temperature_of
 from algo.evaluation_page import estimate_text
 from algo.frozen_serving import open_frozen
 from algo.games import Games
-from algo.matches import SIDES, GameRecord, held_out_deals, match_tasks, record_games
+from algo.matches import SIDES, GameRecord, held_out_deals, match_tasks, players_by_side, record_games
 from algo.report import game_progress
 from algo.run_folder import (
     OpenedRun,
     UnservedPolicy,
-    as_yaml,
     cancel_on_signals,
-    open_run,
     policy_resources,
     read_prompts,
-    set_up_logging,
 )
 from algo.serving import Serving
 from algo.statistics_of_games import Estimate, wilson_interval
-from configs.loading import load_config
 from configs.opponents import INITIAL_POLICY, unknown_player
 from configs.schema import Config
 from configs.section import ConfigError
@@ -150,7 +146,7 @@ def cells_of(players: Sequence[str], tasks: Iterable[GameTask], games: Iterable[
     """The cells, row by row. tasks: of all games that were to be played; games: of those that finished."""
     expected: Counter[tuple[str, str]] = Counter()
     for task in tasks:
-        by_side = {rule.side: name for rule in task.seating for name in rule.players}
+        by_side = players_by_side(task)
         expected[by_side["wolf"], by_side["good"]] += 1
     results: Counter[tuple[str, str, str]] = Counter(
         (game.players["wolf"], game.players["good"], game.result) for game in games
@@ -289,30 +285,30 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _deals(config: Config, options: argparse.Namespace) -> int:
+    return config.evaluation.deals if options.deals is None else options.deals
+
+
+def _check(config: Config, options: argparse.Namespace) -> None:
+    if (deals := _deals(config, options)) < 1:
+        raise ConfigError(f"{deals} deals are nothing to play; name a number, e.g. --deals 100")
+    if options.model is not None and not options.model.is_dir():
+        raise ConfigError(f"--model {options.model} is no folder")
+    check_players(options.players, config)
+
+
 def main() -> int:
     """Entry point; the exit status is 0 only for a table of which at least one game finished."""
     options = parse_arguments()
-    try:
-        config = load_config(options.config, options.overrides)
-        if options.print_config:
-            print(as_yaml(config), end="")
-            return 0
-        deals = config.evaluation.deals if options.deals is None else options.deals
-        if deals < 1:
-            raise ConfigError(f"{deals} deals are nothing to play; name a number, e.g. --deals 100")
-        if options.model is not None and not options.model.is_dir():
-            raise ConfigError(f"--model {options.model} is no folder")
-        check_players(options.players, config)
-        opened = open_run(config, False, "-cross-table")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
-    set_up_logging(options.log_level, opened.config.run_dir / "logs" / "cross_table.log")
+    opened = begin_run(options, lambda config: _check(config, options), suffix="-cross-table", log="cross_table.log")
+    if isinstance(opened, int):
+        return opened
     status, done = run_to_its_end(
-        play_cross_table(opened, options.players, deals, options.model), config, logger, "interrupted", {}
+        play_cross_table(opened, options.players, _deals(opened.config, options), options.model),
+        opened.config,
+        logger,
+        "interrupted",
+        {},
     )
     if done is None:
         return status

@@ -109,8 +109,8 @@ def show_demo(run_dir: Path, warm_start_dir: Path | None, console: Console) -> N
     if evaluations:
         games = len(evaluations[-1].games)
         console.print(
-            f"{games} held-out games before and after, and few steps between them: that the parts work together is "
-            f"seen here, not how much is learned. `make learn` shows that.",
+            f"{games} held-out games before and after, and few steps between them: how much is learned from more, "
+            f"`make learn` shows.",
             highlight=False,
         )
     game = shortest_game(run_dir)

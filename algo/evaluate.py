@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.behaviour import behaviour_of
-from algo.command_line import add_configuration_options, run_to_its_end
+from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation_page import counts_text, estimate_text, write_page
 from algo.frozen_serving import open_frozen
@@ -26,16 +26,12 @@ from algo.matches import SIDES, held_out_deals, match_tasks, record_games
 from algo.report import game_progress
 from algo.run_folder import (
     OpenedRun,
-    as_yaml,
     cancel_on_signals,
-    open_run,
     policy_resources,
     read_prompts,
-    set_up_logging,
 )
 from algo.samples import sample_games
 from algo.serving import Serving
-from configs.loading import load_config
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
@@ -271,32 +267,33 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _label(config: Config, options: argparse.Namespace) -> str:
+    return options.label or default_label(options.model or config.model.path)
+
+
+def _check(config: Config, options: argparse.Namespace) -> None:
+    if not config.evaluation.deals:
+        raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
+    if options.model is not None and not options.model.is_dir():
+        raise ConfigError(f"--model {options.model} is no folder")
+    check_label(_label(config, options))
+
+
 def main() -> int:
     """Entry point; the exit status is 0 only for an evaluation of which at least one game finished."""
     options = parse_arguments()
-    try:
-        config = load_config(options.config, options.overrides)
-        if options.print_config:
-            print(as_yaml(config), end="")
-            return 0
-        if not config.evaluation.deals:
-            raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
-        if options.model is not None and not options.model.is_dir():
-            raise ConfigError(f"--model {options.model} is no folder")
-        label = options.label or default_label(options.model or config.model.path)
-        check_label(label)
-        opened = open_run(config, options.resume == "auto", "-evaluation")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
-    run_dir = opened.config.run_dir
-    set_up_logging(options.log_level, run_dir / "logs" / "evaluation.log")
+    opened = begin_run(
+        options,
+        lambda config: _check(config, options),
+        suffix="-evaluation",
+        log="evaluation.log",
+        resume=options.resume == "auto",
+    )
+    if isinstance(opened, int):
+        return opened
     status, done = run_to_its_end(
-        evaluate_model(opened, options.model, label),
-        config,
+        evaluate_model(opened, options.model, _label(opened.config, options)),
+        opened.config,
         logger,
         "interrupted; finished games stay in the hub, and --resume auto goes on with them",
         {},

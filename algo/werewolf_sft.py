@@ -22,7 +22,7 @@ from tensordict import TensorDict
 
 from algo.batch import build_batch
 from algo.checkpoints import RUN_FILE, load_state
-from algo.command_line import add_configuration_options, run_to_its_end
+from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.demonstrations import (
     CUT_REPLY,
     Demonstrations,
@@ -39,18 +39,14 @@ from algo.report import RunSummary, Stopwatch, game_progress, step_progress, wri
 from algo.run_folder import (
     OpenedRun,
     UnservedPolicy,
-    as_yaml,
     cancel_on_signals,
-    open_run,
     policy_resources,
     read_prompts,
-    set_up_logging,
 )
 from algo.startup import check_log_backends, open_tracking
 from algo.tokenizer_check import check_tokenizer
 from algo.trainer_thread import TrainerThread
 from algo.verl_configs import check_engine
-from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
@@ -264,26 +260,20 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Entry point; the exit status is 0 only when the model was written."""
     options = parse_arguments()
-    try:
-        config = load_config(options.config, options.overrides)
-        if options.print_config:
-            print(as_yaml(config), end="")
-            return 0
-        from_run = None if options.from_run is None else run_id_of(config, options.from_run)
-        check_warm_start(config, from_run)
-        opened = open_run(config, False, "-warm-start")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
+
+    def from_run(config: Config) -> str | None:
+        return None if options.from_run is None else run_id_of(config, options.from_run)
+
+    opened = begin_run(
+        options, lambda config: check_warm_start(config, from_run(config)), suffix="-warm-start", log="warm_start.log"
+    )
+    if isinstance(opened, int):
+        return opened
     config = opened.config
-    set_up_logging(options.log_level, config.run_dir / "logs" / "warm_start.log")
     logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
     run_id = opened.state.run_id
     status, summary = run_to_its_end(
-        warm_start(opened, from_run),
+        warm_start(opened, from_run(config)),
         config,
         logger,
         f"interrupted; finished games stay in the hub: --from-run {run_id} takes them",

@@ -18,7 +18,7 @@ from rich.console import Console
 from algo.advantages import seat_advantages
 from algo.agreement import WeightsNotServed
 from algo.checkpoints import save_checkpoint
-from algo.command_line import add_configuration_options, run_to_its_end
+from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.dry_run import dry_run
 from algo.report import (
     RunSummary,
@@ -34,7 +34,7 @@ from algo.report import (
     write_transcripts,
 )
 from algo.role_baselines import RoleBaselines
-from algo.run_folder import OpenedRun, as_yaml, cancel_on_signals, open_run, set_up_logging
+from algo.run_folder import OpenedRun, cancel_on_signals
 from algo.running import start
 from algo.selection import STALE, select_sequences
 from algo.startup import check_before_starting
@@ -42,8 +42,6 @@ from algo.tasks import step_tasks
 from algo.trajectories import build_trajectories
 from algo.update import assess, update
 from algo.weight_transfer import policy_folder
-from configs.loading import load_config
-from configs.section import ConfigError
 from store.schema import GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")
@@ -192,21 +190,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Entry point; the exit status is 0 only for a run that made all its steps."""
     options = parse_arguments()
-    try:
-        config = load_config(options.config, options.overrides)
-        if options.print_config:
-            print(as_yaml(config), end="")
-            return 0
-        check_before_starting(config)
-        opened = open_run(config, options.resume == "auto", "-dry-run" if options.dry_run else "")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
+    opened = begin_run(
+        options,
+        check_before_starting,
+        suffix="-dry-run" if options.dry_run else "",
+        log="algorithm.log",
+        resume=options.resume == "auto",
+    )
+    if isinstance(opened, int):
+        return opened
     config = opened.config
-    set_up_logging(options.log_level, config.run_dir / "logs" / "algorithm.log")
     logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
     if opened.state.step >= config.run.steps:
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)

@@ -1,4 +1,4 @@
-"""A learning run in miniature with every real part: interrupted while it trains, gone on with, its report written."""
+"""A learning run in miniature with every real part: interrupted while it imitates, gone on with, its report written."""
 
 import json
 import signal
@@ -10,6 +10,7 @@ from test_end_to_end import marked_environment, processes_marked, wait_until
 
 from algo.cross_table import CrossTable
 from algo.evaluation import read_evaluations
+from algo.learn import INTERRUPTED_FOLDER
 from algo.learning_record import LearningRecord
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -42,7 +43,7 @@ def test_a_learning_run_that_is_interrupted_goes_on_to_its_report(tmp_path):
     settings = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
     learning = start("--side", "good", "--cross-table-deals", "1", *settings)
     try:
-        wait_until(lambda: "vLLM is starting" in told().partition("training of seed 1 (")[2], 600, "the training")
+        wait_until(lambda: "starting the trainer" in told(), 300, "the imitation")
         learning.send_signal(signal.SIGINT)
         assert learning.wait(timeout=120) == 130, told()[-3000:]
         wait_until(lambda: not processes_marked(tmp_path), 20, "the end of every process")
@@ -55,9 +56,10 @@ def test_a_learning_run_that_is_interrupted_goes_on_to_its_report(tmp_path):
 
     tries = [(stage.stage, stage.exit_status) for stage in LearningRecord.read(directory).stages]
     assert tries == [
-        *((stage, 0) for stage in ("tiny model", "warm start", "cross table")),
-        *(("training", 130), ("training", 0), ("report", 0)),
+        *(("tiny model", 0), ("warm start", 130)),
+        *((stage, 0) for stage in ("warm start", "cross table", "training", "report")),
     ]
+    assert (directory / INTERRUPTED_FOLDER / "seed-1-warm-start-1").is_dir()
     warm = json.loads((directory / "seed-1-warm-start" / "summary.json").read_text())
     assert warm["games"]["learned_from"] == 6 and warm["held_out_loss"][-1] < warm["held_out_loss"][0]
     table = CrossTable.read(directory / "seed-1-cross-table" / "cross_table.json")

@@ -199,6 +199,6 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, 
     settings = [f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
     arguments = ["cross_table", "--deals", "1", *(part for one in settings for part in ("--set", one))]
     monkeypatch.setattr("sys.argv", arguments)
-    monkeypatch.setattr("algo.cross_table.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("algo.command_line.set_up_logging", lambda level, file: None)
     assert main() == 1
     assert f"no hub answers at {address}" in caplog.text

@@ -236,7 +236,7 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, 
     address = f"http://127.0.0.1:{free_port()}"
     settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
-    monkeypatch.setattr("algo.evaluate.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("algo.command_line.set_up_logging", lambda level, file: None)
     assert main() == 1
     assert f"no hub answers at {address}" in caplog.text
     assert list(tmp_path.glob("*/evaluations")) == []

@@ -25,9 +25,10 @@ from algo.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
 from algo.tokenizer_check import check_tokenizer
 from algo.trajectories import NOT_TRAINABLE
 from algo.triplets import read_game
-from algo.werewolf_sft import check_warm_start, imitation_config, run_id_of, warm_start
+from algo.werewolf_sft import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
 from configs.loading import load_config
 from configs.section import ConfigError
+from configs.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER
@@ -99,6 +100,17 @@ def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tin
     )
     assert found.turns + found.left_out.total() == len(turns_of(games)) and found.left_out[NOT_SAMPLED[-1.0]]
     assert found.reply_tokens == sum(sum(each.loss_mask) for each in found.trajectories)
+
+
+@pytest.mark.parametrize(("weigh", "given_weight"), [("reply", 0.0), ("reply", 0.05), ("token", 0.5)])
+def test_replies_or_tokens_weigh_alike_and_given_tokens_as_they_are_told(tiny_model, games, weigh, given_weight):
+    found = demonstrations_of(games, make_config(tiny_model))
+    batch = imitation_batch(found, WarmStartConfig(weigh=weigh, given_weight=given_weight))
+    for weights, trajectory in zip(batch["loss_mask"].unbind(), found.trajectories, strict=True):
+        is_reply = torch.tensor(trajectory.loss_mask).bool()
+        replies = len(trajectory.turn_ends) if weigh == "reply" else int(is_reply.sum())
+        assert weights[is_reply].sum().item() == pytest.approx(replies)
+        assert weights[0] == 0 and torch.all(weights[~is_reply][1:] == torch.tensor(given_weight))
 
 
 def test_roles_and_sides_are_chosen(tiny_model, games):
