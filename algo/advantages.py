@@ -16,9 +16,9 @@ is the outcome, and what turns added that are in no trajectory. Then
 - estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
   token of all;
 - estimators of outcomes (grpo, rloo, role_baseline and all others) turn O into A as they would R, and a
-  token of turn k has the advantage A + (r_k - m) / s. m is the mean of the turn rewards of the group (deal
-  and side); with role_baseline the running mean of what the role earned by answers to the same question, or a
-  reward that only votes can earn would speak against every speech. s is the standard deviation of
+  token of turn k has the advantage A + (r_k - m) / s. m is the mean of what answers to the
+  same question earned in the group (deal and side), with role_baseline the running mean of what the role earned
+  by them: a reward that only votes can earn must not speak against every speech. s is the standard deviation of
   O that the estimator itself divides by; 1 where it divides by none, and where all O are equal.
 """
 
@@ -210,15 +210,14 @@ def _comparisons(
 
 
 def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Comparison:
-    turns = [turn for row in members for turn in row.turns]
-    mean = fmean(turn.reward for turn in turns) if turns else 0.0
+    turns = _rewards_by_question(members)
     divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
     outcomes_differ = not _equal(row.outcome for row in members)
     outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
     return _Comparison(
         by_outcome=outcomes_differ,
-        by_turn=not _equal(turn.reward for turn in turns),
-        turn_means={turn.question: mean for turn in turns},
+        by_turn=not all(map(_equal, turns.values())),
+        turn_means={question: fmean(rewards) for question, rewards in turns.items()},
         deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
     )
 
@@ -230,10 +229,7 @@ def _against_roles(
     for row in rows:
         by_role[row.role].append(row)
     outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
-    turns: dict[str, dict[str, list[float]]] = {role: defaultdict(list) for role in by_role}
-    for row in rows:
-        for turn in row.turns:
-            turns[row.role][turn.question].append(turn.reward)
+    turns = {role: _rewards_by_question(members) for role, members in by_role.items()}
     baselines = role_baselines.compare(outcomes)
     of_questions = role_baselines.compare(
         {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
@@ -253,6 +249,14 @@ def _against_roles(
     metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
     metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
     return [comparisons[row.role] for row in rows], metrics
+
+
+def _rewards_by_question(rows: Sequence[SeatRow]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for turn in row.turns:
+            found[turn.question].append(turn.reward)
+    return found
 
 
 def _returns_differ(members: Sequence[SeatRow], config: AdvantageConfig) -> bool:

@@ -207,7 +207,7 @@ def mini_batches(
 def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
     """Exchange rows among neighbouring shares, so that each holds rows of similar length; sizes change by one at most.
 
-    Only neighbours, and in an order drawn from ``seed``: else short games would all be learned from first.
+    Only neighbours, and in an order drawn from ``seed``: else the longest games would all be learned from first.
     """
     found: list[list[int]] = []
     for start in range(0, len(shares), _SHARES_SORTED_TOGETHER):

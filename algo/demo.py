@@ -1,7 +1,8 @@
 """``python -m algo.demo`` (``make demo``): the whole system on one machine, from nothing to a trained policy.
 
-Builds the tiny model, starts the stock hub and a runner on free ports, lets the model imitate scripted players, makes a
-few training steps with an evaluation before and after, shows what came of it, and ends all processes, whatever happens.
+Builds the tiny model, starts the stock hub and a runner on free ports, lets the model imitate timid scripted players,
+makes a few training steps with an evaluation before and after, shows what came of it, and ends all processes, whatever
+happens.
 They are those of the README's terminals; nothing here is special to the demo but the starting and stopping.
 ``algo.learn`` is the same for as long as it takes to become better.
 """
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from algo.evaluation import Evaluation, read_evaluations
 from algo.evaluation_page import estimate_text
-from algo.local_processes import Interrupted, Processes, free_ports, local_processes, start_hub_and_runner
+from algo.local_processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
 from algo.matches import SIDES
 from algo.statistics_of_games import Estimate
 from algo.tiny_model import MARKER_FILE, build_tiny_model
@@ -40,7 +41,7 @@ def training_command(options: argparse.Namespace, name: str, hub: str, model: Pa
         "run.name": name,
         "store.url": hub,
         "model.path": model,
-        "serving.port": free_ports(1)[0],
+        "serving.port": free_port(),
         **({} if options.steps is None else {"run.steps": options.steps}),
     }
     return _command("algo.werewolf_verl", options, settings)
@@ -68,7 +69,7 @@ def run_demo(options: argparse.Namespace) -> int:
             _console.print(f"hub {hub} (agl store), a runner with {GAMES_AT_ONCE} games at a time; their logs: {logs}")
             code = 0
             if options.warm_start:
-                _console.print("\n[bold]first, imitation of scripted players[/]; verl takes half a minute to load")
+                _console.print("\n[bold]first, imitation of timid players[/]; verl takes half a minute to load")
                 code = _run(processes, "warm start", warm_start_command(options, name, hub, model))
                 model = warm_start_dir / "huggingface"
             if code == 0:

@@ -1,9 +1,9 @@
 """``python -m algo.learn`` (``make learn``): does the system make a policy better? From a random model to a report.
 
-For each seed a tiny random model learns by imitation of scripted players, is placed in a cross table, and then learns
-by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on. Hub, runner
-and each of these stages are processes of their own, the same ones that the README's terminals start. A report over all
-seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
+For each seed a tiny random model learns by imitation of timid scripted players, is placed in a cross table, and then
+learns by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on. Hub,
+runner and each of these stages are processes of their own, the same ones that the README's terminals start. A report
+over all seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
 """
 
 import argparse
@@ -31,13 +31,14 @@ from algo.learning_record import (
     training_folder,
     warm_start_folder,
 )
-from algo.local_processes import Interrupted, Processes, free_ports, local_processes, start_hub_and_runner
+from algo.local_processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
 from algo.run_folder import as_yaml
 from configs.loading import CONFIG_DIR, load_config
 from configs.schema import Config
 from configs.section import ConfigError
 
 DEFAULT_SIDE = "good"
+CROSS_TABLE_DEALS = 100
 GAMES_AT_ONCE = 32
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
@@ -75,7 +76,7 @@ class Stage:
 
     def full_command(self) -> list[str]:
         """The command line; a port is chosen at the last moment, so that it is still free."""
-        port = ["--set", f"serving.port={free_ports(1)[0]}"] if self.serves else []
+        port = ["--set", f"serving.port={free_port()}"] if self.serves else []
         return [*self.command, *port]
 
 
@@ -208,19 +209,20 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
     seeds = _different(options.seeds or [1])
     file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
-    config, warm_start = load_config(file, options.overrides), load_config(options.warm_start, options.overrides)
+    warm_start_file = options.warm_start or CONFIG_DIR / "learn_warm_start.yaml"
+    config, warm_start = load_config(file, options.overrides), load_config(warm_start_file, options.overrides)
     check_configurations(config, warm_start)
     side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
     record = LearningRecord(
         commands=(command,),
         side=side,
         configuration=os.path.relpath(file),
-        warm_start_configuration=os.path.relpath(options.warm_start),
+        warm_start_configuration=os.path.relpath(warm_start_file),
         overrides=tuple(options.overrides),
         seeds=seeds,
         steps=config.run.steps,
         deals=config.evaluation.deals,
-        cross_table_deals=options.cross_table_deals,
+        cross_table_deals=options.cross_table_deals or CROSS_TABLE_DEALS,
         versions=installed_versions(),
         cpus=os.cpu_count() or 1,
     )
@@ -248,10 +250,12 @@ def _take_up(directory: Path, options: argparse.Namespace, command: str) -> Path
         record = LearningRecord.read(directory)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if options.config or options.overrides or options.side not in (None, record.side):
+    given = (options.config, options.warm_start, options.overrides, options.cross_table_deals)
+    if any(given) or options.side not in (None, record.side):
         raise ConfigError(
             f"{directory} goes on with the settings that it began with, which lie in {CONFIG_FILE} and "
-            f"{WARM_START_CONFIG_FILE} there: leave out --side, --config and --set, or begin another learning run"
+            f"{WARM_START_CONFIG_FILE} there: leave out --side, --config, --warm-start, --set and --cross-table-deals, "
+            f"or begin another learning run"
         )
     seeds = _different([*record.seeds, *(seed for seed in options.seeds or [] if seed not in record.seeds)])
     record.model_copy(update={"seeds": seeds, "commands": (*record.commands, command)}).write(directory)
@@ -327,7 +331,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--warm-start",
         type=Path,
         metavar="FILE",
-        default=CONFIG_DIR / "learn_warm_start.yaml",
         help="settings of the warm start (default: configs/learn_warm_start.yaml)",
     )
     parser.add_argument(
@@ -340,7 +343,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each, in turn (default: 1)")
     parser.add_argument(
-        "--cross-table-deals", type=int, default=100, metavar="N", help="deals in each cell (default: %(default)s)"
+        "--cross-table-deals", type=int, metavar="N", help=f"deals in each cell (default: {CROSS_TABLE_DEALS})"
     )
     parser.add_argument(
         "--directory",
@@ -352,7 +355,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the newest learning run under --runs-dir")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where new folders go (default: runs)")
     options = parser.parse_args(arguments)
-    if options.cross_table_deals < 1:
+    if options.cross_table_deals is not None and options.cross_table_deals < 1:
         parser.error("--cross-table-deals must be at least 1")
     return options
 

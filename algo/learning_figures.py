@@ -20,7 +20,7 @@ from algo.learning_counts import (
 )
 from algo.learning_run import LearningRun, step_of
 from algo.matches import SIDES
-from algo.statistics_of_games import Estimate, score_of_side, wilson_interval
+from algo.statistics_of_games import Estimate, score_of_side
 from store.schema import TRAINED_POLICY
 
 SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
@@ -86,18 +86,14 @@ def _cross_table(run: LearningRun) -> Picture | None:
     if not tables:
         return None
     players, cells = tables[0].players, pooled_cells(tables)
-    rates = [
-        [cell.wolf_wins / cell.games if (cell := cells[wolf, good]).games else math.nan for good in players]
-        for wolf in players
-    ]
+    rates = [[cells[wolf, good].win_rate("wolf") for good in players] for wolf in players]
+    colors = [[rate.value if rate else math.nan for rate in row] for row in rates]
     figure, (axes,) = _panels(1, 1, width=1.6 + 1.15 * len(players), height=1.4 + 0.8 * len(players))
     axes.grid(False)
-    axes.imshow(rates, cmap="RdBu_r", vmin=0, vmax=1, aspect="auto")
-    for row, wolf in enumerate(players):
-        for column, good in enumerate(players):
-            cell = cells[wolf, good]
-            if cell.games:
-                rate = wilson_interval(cell.wolf_wins, cell.games)
+    axes.imshow(colors, cmap="RdBu_r", vmin=0, vmax=1, aspect="auto")
+    for row, against in enumerate(rates):
+        for column, rate in enumerate(against):
+            if rate is not None:
                 color = "white" if abs(rate.value - 0.5) > 0.3 else "black"
                 text = f"{rate.value:.0%}\n{rate.low:.0%}–{rate.high:.0%}"
                 axes.text(column, row, text, ha="center", va="center", color=color)

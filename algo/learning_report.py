@@ -14,7 +14,6 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from algo.behaviour import NO_CLAIM, NOBODY, Behaviour
-from algo.cross_table import Cell
 from algo.learning_counts import (
     POINTS_TO_GAIN,
     Change,
@@ -27,7 +26,7 @@ from algo.learning_figures import SIDE_TITLES, Picture, draw_figures
 from algo.learning_record import REPORT_FILE
 from algo.learning_run import LearnedSeed, LearningRun, read_learning_run
 from algo.samples import SampleGame
-from algo.statistics_of_games import Estimate, wilson_interval
+from algo.statistics_of_games import Estimate
 from configs.section import ConfigError
 from store.schema import TRAINED_POLICY, SideName
 
@@ -63,7 +62,6 @@ def render_report(run: LearningRun, pictures: Mapping[str, Picture]) -> str:
         "percent": percent,
         "points": points,
         "base64": lambda content: base64.b64encode(content).decode("ascii"),
-        "wolf_rate": _wolf_rate,
         "cells_of": lambda table: pooled_cells([table]),
     }
     tables = [seed.cross_table for seed in run.seeds if seed.cross_table is not None]
@@ -287,10 +285,6 @@ def points(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     return f"{estimate.value:+.1f} ({estimate.low:+.1f} to {estimate.high:+.1f})"
-
-
-def _wolf_rate(cell: Cell) -> str:
-    return percent(wilson_interval(cell.wolf_wins, cell.games) if cell.games else None)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -82,7 +82,7 @@ def local_processes() -> Iterator[Processes]:
 
 def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -> str:
     """Start the stock hub on a free port and a runner; returns the hub's address. logs: folder of their logs."""
-    (port,) = free_ports(1)
+    port = free_port()
     hub = f"http://127.0.0.1:{port}"
     agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
     commands = {
@@ -95,13 +95,10 @@ def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -
     return hub
 
 
-def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback address that nothing listens at."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
+def free_port() -> int:
+    """A port of the loopback address that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def _interrupt(*_: object) -> None:

@@ -155,25 +155,20 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
     """Start where whatever attention looks at becomes more likely to be said.
 
     Output head and embedding start alike (they stay two tensors), and in each layer the output projection undoes the
-    value projection, on the subspace that a value can hold. Most of what a player must learn is to name a seat that was
+    value projection. Most of what a player must learn is to name a seat that was
     named before; from the usual start, several times as many games are needed for it. After A. Trockman and J. Z.
     Kolter, Mimetic Initialization of Self-Attention Layers, ICML 2023.
     """
     import torch
 
-    config = model.config
-    width, groups = config.hidden_size, config.num_attention_heads // config.num_key_value_heads
     with torch.no_grad():
         model.model.embed_tokens.weight.normal_(0.0, _EMBEDDING_DEVIATION)
         model.lm_head.weight.copy_(model.model.embed_tokens.weight)
         for layer in model.model.layers:
-            attention = layer.self_attn
-            values = attention.v_proj.out_features
-            rows = torch.linalg.qr(torch.randn(width, width)).Q[:values]
-            attention.v_proj.weight.copy_(rows)
-            by_head = rows.view(config.num_key_value_heads, 1, config.head_dim, width)
-            heads = by_head.expand(-1, groups, -1, -1).reshape(-1, width)
-            attention.o_proj.weight.copy_(heads.T)
+            # The heads' values together are as wide as the residual stream, so what o_proj undoes is all of it.
+            rotation = torch.linalg.qr(torch.randn_like(layer.self_attn.v_proj.weight)).Q
+            layer.self_attn.v_proj.weight.copy_(rotation)
+            layer.self_attn.o_proj.weight.copy_(rotation.T)
 
 
 def _build_tokenizer() -> "PreTrainedTokenizerFast":

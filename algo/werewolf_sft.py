@@ -260,20 +260,22 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Entry point; the exit status is 0 only when the model was written."""
     options = parse_arguments()
+    from_run = None
 
-    def from_run(config: Config) -> str | None:
-        return None if options.from_run is None else run_id_of(config, options.from_run)
+    def check(config: Config) -> None:
+        nonlocal from_run
+        # Now, while no folder of this run's own can be taken for the one that is named.
+        from_run = None if options.from_run is None else run_id_of(config, options.from_run)
+        check_warm_start(config, from_run)
 
-    opened = begin_run(
-        options, lambda config: check_warm_start(config, from_run(config)), suffix="-warm-start", log="warm_start.log"
-    )
+    opened = begin_run(options, check, suffix="-warm-start", log="warm_start.log")
     if isinstance(opened, int):
         return opened
     config = opened.config
     logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
     run_id = opened.state.run_id
     status, summary = run_to_its_end(
-        warm_start(opened, from_run(config)),
+        warm_start(opened, from_run),
         config,
         logger,
         f"interrupted; finished games stay in the hub: --from-run {run_id} takes them",

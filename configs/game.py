@@ -58,7 +58,7 @@ class GameConfig(Section):
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),
         description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
-        "policy plays trained sides and game.opponent the others",
+        "policy plays trained sides and game.opponent the others, or all but the side whose turn it is to learn",
     )
     context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
     reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")

@@ -33,8 +33,9 @@ class WarmStartConfig(Section):
     given_weight: float = Field(
         0.0,
         ge=0,
-        description="what a token weighs that no reply holds: of questions, of what is announced and of what others "
-        "say. Above zero the policy also learns to foresee these, from which small models learn to look things up",
+        description="what a token weighs that is not of an imitated reply: of questions, announcements, what others "
+        "say, and replies that are left out. Above zero the policy also learns to foresee these, from which small "
+        "models learn to look things up",
     )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(

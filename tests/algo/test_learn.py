@@ -40,7 +40,8 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     assert {"python", "verl", "agentlightning"} < set(record.versions)
     config = load_config(directory / "config.yaml")
     assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
-    assert load_config(directory / "warm_start.yaml").warm_start.games > 0
+    imitated = load_config(CONFIG_DIR / "learn_warm_start.yaml", ["run.steps=7", "evaluation.deals=9"])
+    assert load_config(directory / "warm_start.yaml") == imitated
 
 
 def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_seeds(tmp_path):
@@ -49,7 +50,14 @@ def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_s
     record = LearningRecord.read(directory)
     assert (record.seeds, record.steps, len(record.commands)) == ((1, 2), 7, 2)
     assert begun(tmp_path, "--directory", str(directory), "--side", "good") == directory
-    for options in (["--side", "both"], ["--set", "run.steps=8"], ["--config", str(CONFIG_DIR / "learn_good.yaml")]):
+    others = (
+        ["--side", "both"],
+        ["--set", "run.steps=8"],
+        ["--config", str(CONFIG_DIR / "learn_good.yaml")],
+        ["--warm-start", str(CONFIG_DIR / "learn_warm_start.yaml")],
+        ["--cross-table-deals", "100"],
+    )
+    for options in others:
         with pytest.raises(ConfigError, match="goes on with the settings that it began with"):
             begun(tmp_path, "--directory", str(directory), *options)
     assert LearningRecord.read(directory).seeds == (1, 2)

@@ -1,7 +1,5 @@
 """The player that sees who ought to go, and seldom dares to say so with its vote."""
 
-from random import Random
-
 from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.game import Action, Decision, Observation
 
@@ -18,14 +16,10 @@ class TimidBrain(ScriptedBrain):
     Who learns from it by imitation knows the game, and has yet to learn to act on it.
     """
 
-    def __init__(self, rng: Random) -> None:
-        super().__init__(rng)
-        self._courage = rng
-
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
         bold = super().act(observation)
         request = observation.request
-        if request.decision in BALLOTS and request.may_pass and self._courage.random() < ABSTENTION_RATE:
+        if request.decision in BALLOTS and request.may_pass and self._rng.random() < ABSTENTION_RATE:
             return Action(None)
         return bold
