@@ -6,7 +6,6 @@ chance, and where a policy stands between them.
 
 import argparse
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,6 +34,7 @@ from algo.run_folder import (
 )
 from algo.serving import Serving
 from algo.statistics_of_games import Estimate, wilson_interval
+from algo.whole_files import write_whole
 from configs.opponents import INITIAL_POLICY, unknown_player
 from configs.schema import Config
 from configs.section import ConfigError
@@ -113,10 +113,7 @@ class CrossTable(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write it as JSON. A file that is there is replaced whole."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        unfinished.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
+        write_whole(path, self.model_dump_json(indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -1,6 +1,5 @@
 """What an evaluation found: the games it played, everything that is counted over them, and the file it is kept in."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
@@ -20,6 +19,7 @@ from algo.statistics_of_games import (
     score_of_role,
     score_of_side,
 )
+from algo.whole_files import write_whole
 from store.schema import TRAINED_POLICY, SideName
 
 EVALUATIONS_FOLDER = "evaluations"
@@ -127,12 +127,7 @@ class Evaluation(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write it as JSON, with its statistics for those who read the file. A file that is there is replaced whole."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        unfinished.write_text(
-            _File(evaluation=self, statistics=self.statistics()).model_dump_json(indent=1) + "\n", encoding="utf-8"
-        )
-        os.replace(unfinished, path)
+        write_whole(path, _File(evaluation=self, statistics=self.statistics()).model_dump_json(indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Self:

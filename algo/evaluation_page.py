@@ -1,6 +1,5 @@
 """A run's evaluations as one web page that needs nothing else: no network, no server, no other file."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ from plotly.subplots import make_subplots
 from algo.evaluation import Evaluation, Statistics, read_evaluations, with_ratings
 from algo.matches import SIDES
 from algo.statistics_of_games import Estimate
+from algo.whole_files import write_whole
 
 PAGE_NAME = "evaluations.html"
 _GREY = "rgb(128,128,128)"  # readable on white and on black
@@ -30,10 +30,19 @@ def write_page(run_dir: Path) -> Path:
     if not evaluations:
         raise ValueError(f"{run_dir} has no evaluations to show")
     path = run_dir / PAGE_NAME
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(render_page(run_dir.name, evaluations), encoding="utf-8")
-    os.replace(unfinished, path)  # whoever looks at the page sees a whole one
+    write_whole(path, render_page(run_dir.name, evaluations))
     return path
+
+
+def page_environment() -> Environment:
+    """Of this folder's page templates."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,  # names, reasons, settings, replies and transcripts: what models and other programs wrote
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
@@ -45,13 +54,7 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
         "Rating": _ratings(evaluations, where),
         "Conduct and length of games": _conduct(found, where),
     }
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # names, reasons and transcripts are what models and other programs wrote
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment()
     environment.filters |= {"estimate": estimate_text, "number": _number, "counts": counts_text}
     return environment.get_template("evaluation_page.html").render(
         title=title,

@@ -1,6 +1,5 @@
 """What a learning run (``algo.learn``) was asked and how long its stages took, and where in its folder they write."""
 
-import os
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -8,6 +7,8 @@ from platform import python_version
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from algo.whole_files import write_whole
 
 RECORD_FILE = "learn.json"
 CONFIG_FILE = "config.yaml"
@@ -79,9 +80,7 @@ class LearningRecord(BaseModel):
 
     def write(self, directory: Path) -> None:
         """Write it into the learning run's folder; a file that is there is replaced whole."""
-        unfinished = directory / f"{RECORD_FILE}.unfinished"
-        unfinished.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, directory / RECORD_FILE)
+        write_whole(directory / RECORD_FILE, self.model_dump_json(indent=1) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> Self:

@@ -5,15 +5,13 @@ The page needs nothing else: no network, no script, no other file. The figures a
 
 import argparse
 import base64
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from algo.behaviour import NO_CLAIM, NOBODY, Behaviour
+from algo.evaluation_page import page_environment
 from algo.learning_counts import (
     POINTS_TO_GAIN,
     Change,
@@ -27,6 +25,7 @@ from algo.learning_record import REPORT_FILE
 from algo.learning_run import LearnedSeed, LearningRun, read_learning_run
 from algo.samples import SampleGame
 from algo.statistics_of_games import Estimate
+from algo.whole_files import write_whole
 from configs.section import ConfigError
 from store.schema import TRAINED_POLICY, SideName
 
@@ -43,21 +42,13 @@ def write_report(folder: Path) -> Path:
     for picture in pictures.values():
         (folder / f"{picture.name}.png").write_bytes(picture.png)
     path = folder / REPORT_FILE
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(render_report(run, pictures), encoding="utf-8")
-    os.replace(unfinished, path)  # whoever looks at the page sees a whole one
+    write_whole(path, render_report(run, pictures))
     return path
 
 
 def render_report(run: LearningRun, pictures: Mapping[str, Picture]) -> str:
     """The page's HTML. pictures: those of ``draw_figures``, by name."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,  # names, settings, replies and transcripts are what models and other programs wrote
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment()
     environment.filters |= {
         "percent": percent,
         "points": points,

@@ -34,7 +34,8 @@ def ray_cluster_of(nodes, cpus_each):
         for process in started:
             # Told to end, a node would drain for half a minute first.
             for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-                each.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself once those before it are gone
+                    each.kill()
             process.wait(timeout=60)
         shutil.rmtree(directory, ignore_errors=True)
 

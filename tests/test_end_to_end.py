@@ -332,8 +332,7 @@ def end_of_demo(demo, folder, timeout=120):
 
 
 def test_ctrl_c_ends_every_process_of_the_demo(tmp_path):
-    small = ["warm_start.games=4", "warm_start.held_out_games=2", "warm_start.epochs=1"]
-    demo = start_demo(tmp_path, *(part for setting in small for part in ("--set", setting)))
+    demo = start_demo(tmp_path, "--no-warm-start")
     try:
         wait_until(lambda: "vLLM is starting" in demo_output(tmp_path), 240, "vLLM's start")
         assert len(processes_marked(tmp_path)) > 5
