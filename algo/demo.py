@@ -22,6 +22,7 @@ from algo.local_processes import Interrupted, Processes, free_port, local_proces
 from algo.matches import SIDES
 from algo.statistics_of_games import Estimate
 from algo.tiny_model import MARKER_FILE, build_tiny_model
+from algo.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 
@@ -57,7 +58,7 @@ def run_demo(options: argparse.Namespace) -> int:
     """Play and train; returns the exit status of what failed, or 0."""
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
-    run_dir, warm_start_dir = options.runs_dir / name, options.runs_dir / f"{name}-warm-start"
+    run_dir, warm_start_dir = options.runs_dir / name, options.runs_dir / f"{name}{SUFFIX}"
     logs = run_dir / "logs"
     logs.mkdir(parents=True)
     with local_processes() as processes:
@@ -71,7 +72,7 @@ def run_demo(options: argparse.Namespace) -> int:
             if options.warm_start:
                 _console.print("\n[bold]first, imitation of timid players[/]; verl takes half a minute to load")
                 code = _run(processes, "warm start", warm_start_command(options, name, hub, model))
-                model = warm_start_dir / "huggingface"
+                model = warm_start_dir / MODEL_FOLDER
             if code == 0:
                 _console.print("\n[bold]reinforcement learning[/]: vLLM and verl take a minute or two to load")
                 code = _run(processes, "algorithm", training_command(options, name, hub, model))
@@ -99,7 +100,7 @@ def show_demo(run_dir: Path, warm_start_dir: Path | None, console: Console) -> N
     for column in ("", "before", "after"):
         table.add_column(column, no_wrap=True)
     if warm_start_dir is not None:
-        losses = json.loads((warm_start_dir / "summary.json").read_text(encoding="utf-8"))["held_out_loss"]
+        losses = json.loads((warm_start_dir / SUMMARY_FILE).read_text(encoding="utf-8"))["held_out_loss"]
         table.add_row("imitation: held-out loss, nats a token", f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
     evaluations = read_evaluations(run_dir)
     if evaluations:

@@ -33,6 +33,7 @@ from algo.learning_record import (
 )
 from algo.local_processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
 from algo.run_folder import as_yaml
+from algo.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.schema import Config
 from configs.section import ConfigError
@@ -90,7 +91,7 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
         name = training_folder(directory, seed).name
         settings = {"run.name": name, "run.dir": directory, "run.seed": seed, "store.url": hub}
         warm, crossed = warm_start_folder(directory, seed), cross_table_folder(directory, seed)
-        learned = warm / "huggingface"  # algo.werewolf_sft.MODEL_FOLDER, whose import takes verl along
+        learned = warm / MODEL_FOLDER
         training_config = ("--config", str(directory / CONFIG_FILE))
         stages += [
             Stage(
@@ -102,7 +103,7 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
                     *_overrides(settings | {"model.path": model}),
                 ),
                 logs=warm / "logs",
-                results=(warm / "summary.json", learned / "config.json"),
+                results=(warm / SUMMARY_FILE, learned / "config.json"),
                 folder=warm,
             ),
             Stage(

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from algo.warm_start_folder import SUFFIX
 from algo.whole_files import write_whole
 
 RECORD_FILE = "learn.json"
@@ -22,7 +23,7 @@ _PACKAGES = ("agentlightning", "agentscope", "ray", "torch", "transformers", "ve
 
 def warm_start_folder(directory: Path, seed: int) -> Path:
     """Run folder of ``algo.werewolf_sft``. directory: the learning run's."""
-    return directory / f"{training_folder(directory, seed).name}-warm-start"
+    return directory / f"{training_folder(directory, seed).name}{SUFFIX}"
 
 
 def cross_table_folder(directory: Path, seed: int) -> Path:

@@ -13,13 +13,11 @@ from algo.cross_table import CROSS_TABLE_FILE, CrossTable
 from algo.evaluation import Evaluation, read_evaluations
 from algo.learning_record import LearningRecord, cross_table_folder, training_folder, warm_start_folder
 from algo.matches import SIDES
+from algo.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from algo.weight_files import tensor_shapes
 from configs.loading import load_config
 from configs.schema import Config
 from store.schema import SideName
-
-MODEL_FOLDER = "huggingface"
-"""Of a warm start; ``algo.werewolf_sft`` has it, too, and brings Ray and verl along."""
 
 _SEED_FOLDER = re.compile(r"seed-(\d+)(-.*)?")
 _STEP_LABEL = re.compile(r"step (\d+)")
@@ -129,7 +127,7 @@ def read_learning_run(folder: Path) -> LearningRun:
 def _read_seed(folder: Path, number: int) -> LearnedSeed:
     training, warm_start = training_folder(folder, number), warm_start_folder(folder, number)
     config, table = training / "config.yaml", cross_table_folder(folder, number) / CROSS_TABLE_FILE
-    imitation, summary = _read_json(warm_start / "summary.json"), _read_json(training / "summary.json")
+    imitation, summary = _read_json(warm_start / SUMMARY_FILE), _read_json(training / "summary.json")
     seconds = {f"warm start: {name}": value for name, value in (imitation or {}).get("seconds", {}).items()}
     seconds |= {f"training: {name}": value for name, value in (summary or {}).get("seconds_by_stage", {}).items()}
     return LearnedSeed(

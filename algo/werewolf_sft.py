@@ -47,6 +47,7 @@ from algo.startup import check_log_backends, open_tracking
 from algo.tokenizer_check import check_tokenizer
 from algo.trainer_thread import TrainerThread
 from algo.verl_configs import check_engine
+from algo.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
@@ -55,8 +56,6 @@ from store.client import PatientStoreClient, connect
 
 logger = logging.getLogger("algo.werewolf_sft")
 
-MODEL_FOLDER = "huggingface"
-SUMMARY_FILE = "summary.json"
 
 _CUT_SHARE_TO_WARN_OF = 0.1
 
@@ -268,7 +267,7 @@ def main() -> int:
         from_run = None if options.from_run is None else run_id_of(config, options.from_run)
         check_warm_start(config, from_run)
 
-    opened = begin_run(options, check, suffix="-warm-start", log="warm_start.log")
+    opened = begin_run(options, check, suffix=SUFFIX, log="warm_start.log")
     if isinstance(opened, int):
         return opened
     config = opened.config
