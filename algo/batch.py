@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
 
-
 _SHARES_SORTED_TOGETHER = 16
+"""Mini-batches: enough for rows of much the same length in each, few enough that their order stays a drawn one."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,13 @@ class MiniBatch:
     def real_rows(self) -> int:
         """Rows that are not padding: the divisor of a sequence-mean loss."""
         return sum(row is not None for row in self.rows)
+
+
+class _Columns(NamedTuple):
+    """A batch taken apart. by_row: jagged columns, row by row; common: what holds for all rows."""
+
+    by_row: dict[str, Sequence[torch.Tensor]]
+    common: dict[str, object]
 
 
 def build_batch(
@@ -243,7 +250,7 @@ def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: in
         slots += ranks
 
 
-def _arrange(columns: "_Columns", filled: list[list[int]], ranks: int) -> MiniBatch:
+def _arrange(columns: _Columns, filled: list[list[int]], ranks: int) -> MiniBatch:
     size = max(len(rows) for rows in filled)
     slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
     # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
@@ -254,13 +261,6 @@ def _arrange(columns: "_Columns", filled: list[list[int]], ranks: int) -> MiniBa
 def _share(items: list[int], shares: int, number: int) -> list[int]:
     """The number-th of consecutive shares whose sizes differ by one at most."""
     return items[len(items) * number // shares : len(items) * (number + 1) // shares]
-
-
-class _Columns(NamedTuple):
-    """A batch taken apart. by_row: jagged columns, row by row; common: what holds for all rows."""
-
-    by_row: dict[str, Sequence[torch.Tensor]]
-    common: dict[str, object]
 
 
 def _columns(batch: TensorDict) -> _Columns:

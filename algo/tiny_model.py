@@ -155,9 +155,9 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
     """Start where whatever attention looks at becomes more likely to be said.
 
     Output head and embedding start alike (they stay two tensors), and in each layer the output projection undoes the
-    value projection. Most of what a player must learn is to name a seat that was
-    named before; from the usual start, several times as many games are needed for it. After A. Trockman and J. Z.
-    Kolter, Mimetic Initialization of Self-Attention Layers, ICML 2023.
+    value projection. Most of what a player must learn is to name a seat that was named before; from the usual start,
+    several times as many games are needed for it. After A. Trockman and J. Z. Kolter, Mimetic Initialization of
+    Self-Attention Layers, ICML 2023.
     """
     import torch
 

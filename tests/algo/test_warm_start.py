@@ -20,7 +20,7 @@ from algo.demonstrations import (
 )
 from algo.games import Games
 from algo.matches import held_out_deals
-from algo.run_folder import UnservedPolicy, open_run, policy_resources
+from algo.run_folder import UnservedPolicy, open_run, policy_resources, read_prompts
 from algo.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
 from algo.tokenizer_check import check_tokenizer
 from algo.trajectories import NOT_TRAINABLE
@@ -47,7 +47,7 @@ def played(config):
     """The warm start's games, played without a hub."""
 
     async def play():
-        resources = policy_resources(config, UnservedPolicy(str(config.model.path)), {}, "run", 0, {})
+        resources = policy_resources(config, UnservedPolicy(str(config.model.path)), {}, "run", 0, read_prompts(config))
         games, finished = WerewolfGames(), []
         for task in demonstration_tasks(config):
             records = []
@@ -70,6 +70,17 @@ def games(tiny_model):
 
 def turns_of(games):
     return [triplet for game in games for triplet in game.triplets]
+
+
+def test_games_of_the_small_table_cost_half_a_token_a_character(tiny_model):
+    """As long as the tokenizer's corpus (TABLE_TALK) has the words of the prompts and of scripted players."""
+    config = make_config(
+        tiny_model, **{"game.prompts": "{system: configs/prompts/brief.txt}", "game.preset": "5p_tiny"}
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    trajectories = demonstrations_of(played(config), config).trajectories
+    characters = sum(len(tokenizer.decode(each.token_ids, skip_special_tokens=True)) for each in trajectories)
+    assert 0.2 < sum(len(each.token_ids) for each in trajectories) / characters < 0.5
 
 
 def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
