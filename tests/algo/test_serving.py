@@ -377,7 +377,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     config = configure(kv_cache_gb=0.25)
     old = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     new = AutoModelForCausalLM.from_pretrained(other_model, dtype=torch.float32)
-    message = {"role": "user", "content": "天亮了，昨晚是平安夜。现在是投票环节，请选择要放逐的玩家。" * 20}
+    message = {"role": "user", "content": "天亮了，昨晚是平安夜。现在是投票环节，请选择要放逐的玩家。" * 40}
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
 

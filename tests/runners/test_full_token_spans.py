@@ -40,7 +40,7 @@ async def game(client, tiny_tokenizer, tiny_model):
         preset="5p_tiny",
         seating={"wolf": "policy", "good": "policy"},
         trainable=["wolf"],
-        limits={"context_tokens": 1500, "reply_tokens": 30},
+        limits={"context_tokens": 800, "reply_tokens": 30},
     )
     request = EnqueueRolloutRequest(input=task.encode(), config=RETRY, resources_id=policy.resources_id)
     (rollout,) = await client.enqueue_many_rollouts([request])

@@ -142,7 +142,7 @@ class QuietPolicy(PolicyPlayer):
         return await super().decide(observation)
 
 
-@pytest.mark.parametrize("context_tokens", [6000, 12_000])
+@pytest.mark.parametrize("context_tokens", [4500, 9000])
 async def test_a_long_game_of_twelve_stays_within_its_context(tiny_tokenizer, context_tokens):
     preset = get_preset("12p_sheriff")
     task = GameTask(

@@ -415,11 +415,11 @@ async def test_a_cancelled_game_gives_its_questions_up(vllm, chat_api):
 
 
 async def test_a_full_context_continues_from_a_recap(vllm):
-    task = make_task(limits={"context_tokens": 1100, "reply_tokens": 40})
+    task = make_task(limits={"context_tokens": 700, "reply_tokens": 40})
     _, turns = await play(vllm, task)
     assert max(turn.segment for turn in turns) > 0
     for turn in turns:
-        assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 1100
+        assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 700
     later = [turn for turn in turns if turn.segment > 0 and turn.context_tokens == 0]
     assert later and all("身份" in vllm.tokenizer.decode(list(turn.prompt_ids)) for turn in later)
 
