@@ -9,7 +9,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
@@ -21,24 +20,15 @@ from rich.table import Table
 from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.evaluate import temperature_of
 from algo.evaluation_page import estimate_text
-from algo.frozen_serving import open_frozen
-from algo.games import Games
 from algo.matches import SIDES, GameRecord, held_out_deals, match_tasks, players_by_side, record_games
 from algo.report import game_progress
-from algo.run_folder import (
-    OpenedRun,
-    UnservedPolicy,
-    cancel_on_signals,
-    policy_resources,
-    read_prompts,
-)
-from algo.serving import Serving
+from algo.run_folder import OpenedRun
+from algo.served_players import serve_players
 from algo.statistics_of_games import Estimate, wilson_interval
 from algo.whole_files import write_whole
 from configs.opponents import INITIAL_POLICY, unknown_player
 from configs.schema import Config
 from configs.section import ConfigError
-from store.client import connect
 from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, SideName
 
 logger = logging.getLogger("algo.cross_table")
@@ -177,46 +167,16 @@ async def play_cross_table(
     """
     config = opened.config
     folder = (model or config.model.path).resolve()
-    served = config.model_copy(update={"model": config.model.model_copy(update={"path": folder})})
-    prompts = read_prompts(config)
     tasks = cross_table_tasks(players, config, deals, config.run.name)
-    with_policy = TRAINED_POLICY in players
-    cancel_on_signals()
-    async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
-        stack.push_async_callback(client.close)
-        await client.wait_until_reachable()
-        games = Games(client, config.game, opened.resumption)
-        policy: Serving | UnservedPolicy
-        if with_policy:
-            policy = serving = await stack.enter_async_context(
-                await Serving.open(served, lambda line: logger.info("%s", line))
-            )
-            if config.serving.mode == "attach":
-                await serving.push_weights(folder, 0)
-
-            async def check_alive() -> None:
-                if await serving.check_alive():
-                    await games.serve_at(serving.endpoints)
-
-        else:
-            policy = UnservedPolicy(model=str(folder))
-
-            async def check_alive() -> None:
-                """No policy is served; frozen ones look after themselves."""
-
-        beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
-        frozen = await stack.enter_async_context(open_frozen(config, beside))
-        stack.push_async_callback(games.cancel_open)
-        resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, prompts)
-        resources = resources.model_copy(
+    async with serve_players(opened, players, folder) as served:
+        resources = served.resources.model_copy(
             update={
-                "sampling": resources.sampling.model_copy(update={"temperature": temperature_of(config)}),
+                "sampling": served.resources.sampling.model_copy(update={"temperature": temperature_of(config)}),
                 "judge": None,  # would be asked in vain: nothing is rewarded
             }
         )
         with game_progress("cross table", len(tasks)) as on_progress:
-            played = await games.play(tasks, resources, check_alive, on_progress, mode="val")
+            played = await served.games.play(tasks, resources, served.check_alive, on_progress, mode="val")
     for reason, count in played.failures.items():
         logger.warning("%d games failed: %s", count, reason)
     table = CrossTable(
@@ -224,7 +184,7 @@ async def play_cross_table(
         preset=config.game.preset,
         seed=config.evaluation.seed,
         deals=deals,
-        model=str(folder) if with_policy else "",
+        model=str(folder) if TRAINED_POLICY in players else "",
         cells=cells_of(players, tasks, record_games(tasks, played.finished)),
     )
     path = config.run_dir / CROSS_TABLE_FILE

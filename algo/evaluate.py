@@ -9,7 +9,6 @@ import logging
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from rich.box import SIMPLE
@@ -20,22 +19,14 @@ from algo.behaviour import behaviour_of
 from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation_page import counts_text, estimate_text, write_page
-from algo.frozen_serving import open_frozen
 from algo.games import Games, Progress
 from algo.matches import SIDES, held_out_deals, match_tasks, record_games
 from algo.report import game_progress
-from algo.run_folder import (
-    OpenedRun,
-    cancel_on_signals,
-    policy_resources,
-    read_prompts,
-)
+from algo.run_folder import OpenedRun
 from algo.samples import sample_games
-from algo.serving import Serving
-from configs.opponents import INITIAL_POLICY
+from algo.served_players import serve_players
 from configs.schema import Config
 from configs.section import ConfigError
-from store.client import connect
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, GameTask, PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
@@ -144,34 +135,14 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> t
     ServingError, NoGamesFinished, ConfigError, and ValueError as ``evaluate`` does.
     """
     config = opened.config
-    served = config
-    if model is not None and config.serving.mode == "start":
-        served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-    prompts = read_prompts(config)
-    cancel_on_signals()
-    async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
-        stack.push_async_callback(client.close)
-        await client.wait_until_reachable()
-        serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
-        if model is not None and config.serving.mode == "attach":
-            await serving.push_weights(model, 0)
-        beside = [name for name in config.evaluation.opponents if name in (INITIAL_POLICY, *config.frozen)]
-        frozen = await stack.enter_async_context(open_frozen(config, beside))
-        games = Games(client, config.game, opened.resumption)
-        stack.push_async_callback(games.cancel_open)
-
-        async def keep_serving() -> None:
-            if await serving.check_alive():
-                await games.serve_at(serving.endpoints)
-
+    async with serve_players(opened, [TRAINED_POLICY, *config.evaluation.opponents], model) as served:
         count = 2 * config.evaluation.deals * len(config.evaluation.opponents)
         with game_progress(f"evaluation of {label}", count) as on_progress:
             evaluation = await evaluate(
                 config,
-                games,
-                policy_resources(config, serving, frozen, opened.state.run_id, 0, prompts),
-                keep_serving,
+                served.games,
+                served.resources,
+                served.check_alive,
                 on_progress,
                 label,
                 resumed=opened.began_before,

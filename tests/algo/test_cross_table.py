@@ -84,7 +84,7 @@ async def test_players_without_a_model_need_no_vllm(hub, client, tmp_path, monke
     async def not_asked_for(*_):
         raise AssertionError("a vLLM was asked for")
 
-    monkeypatch.setattr("algo.cross_table.Serving.open", not_asked_for)
+    monkeypatch.setattr("algo.served_players.Serving.open", not_asked_for)
     config = make_config(tmp_path, store={"url": hub.url}, evaluation={"seed": 7})
     async with runner_at(client):
         table, path = await play_cross_table(
@@ -128,7 +128,7 @@ async def test_the_policy_plays_both_sides_of_its_own_cell(hub, client, tiny_tok
         evaluation={"temperature": 0.5},
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("algo.cross_table.Serving.open", open_fake)
+        patch.setattr("algo.served_players.Serving.open", open_fake)
         async with runner_at(client):
             table, _ = await play_cross_table(open_run(config, False), ["random", "policy"], 1, tiny_model)
     await vllm.stop()
