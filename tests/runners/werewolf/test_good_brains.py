@@ -1,0 +1,385 @@
+"""Locks how scripted players of the good side decide, from crafted questions and what many of them answer."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from crafted_questions import (
+    NINE_SEATS,
+    SPEAKING,
+    accuses,
+    answers,
+    claim,
+    died_by_night,
+    each_brain,
+    exploded,
+    finding,
+    memory,
+    seen,
+    speech,
+    team,
+)
+from game_playing import TINY, TWELVE
+
+from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    Observation,
+    Option,
+    Result,
+    Role,
+    Side,
+    new_game,
+)
+from runners.werewolf.local import play_locally
+from runners.werewolf.prompts_zh import talk
+from runners.werewolf.prompts_zh.talk import understand
+
+# --- the seer -------------------------------------------------------------------------------------------------------
+
+
+def test_the_seer_runs_and_claims_and_does_not_withdraw_before_a_rival():
+    rival = claim(5, (1, 2, Side.WOLF))
+    for brain in each_brain():
+        assert brain.act(seen(2, Role.SEER, Decision.SIGN_UP, options=(Option.RUN,))).choice is Option.RUN
+        said = brain.act(
+            seen(2, Role.SEER, Decision.CAMPAIGN_SPEECH, finding(2, 4, Side.GOOD), rival, options=(Option.WITHDRAW,))
+        )
+        assert said.choice is None
+        assert understand(said.text).claimed is Role.SEER
+        assert understand(said.text).reports == ((4, Side.GOOD),)
+        assert "警徽流" in said.text
+
+
+@pytest.mark.parametrize("decision", sorted(SPEAKING - {Decision.WOLF_TALK}))
+def test_the_seer_reports_all_it_found_in_every_public_speech(decision):
+    findings = [finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD, 2), finding(2, 6, Side.GOOD, 3)]
+    for brain in each_brain():
+        said = brain.act(seen(2, Role.SEER, decision, *findings, day=3))
+        assert understand(said.text).claimed is Role.SEER
+        assert dict(understand(said.text).reports) == {4: Side.WOLF, 5: Side.GOOD, 6: Side.GOOD}
+        assert "第2夜查验5号，是好人" in said.text
+
+
+def test_the_seer_checks_whom_it_does_not_know_and_the_suspicious_first():
+    found = [finding(2, 4, Side.GOOD), finding(2, 5, Side.GOOD)]
+    check = seen(2, Role.SEER, Decision.SEER_CHECK, *found, claim(6, (1, 2, Side.WOLF)))
+    assert answers(check) == {1, 3, 7, 8, 9}
+    suspicions = [accuses(seat, 7) for seat in (3, 4, 5, 8)]
+    assert answers(replace(check, events=(*check.events, *suspicions))) == {7}
+    all_known = replace(check, request=replace(check.request, targets=(4, 5)))
+    assert answers(all_known) == {None}
+
+
+def test_the_seer_votes_for_its_find_and_never_for_whom_it_cleared():
+    finds = [finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)]
+    accused = [accuses(seat, 5) for seat in (1, 3, 6, 7, 8)]
+    assert answers(seen(2, Role.SEER, Decision.EXILE_VOTE, *finds, *accused)) == {4}
+    assert answers(seen(2, Role.SEER, Decision.PK_VOTE, *finds, *accused, targets=(5, 6))) - {None} == {6}
+    assert answers(seen(2, Role.SEER, Decision.PK_VOTE, *finds, targets=(5,))) == {None}
+    assert answers(seen(2, Role.SEER, Decision.PK_VOTE, *finds, targets=(5,), may_pass=False)) == {5}
+    assert answers(seen(2, Role.SEER, Decision.EXILE_VOTE, finds[1], claim(7, (1, 3, Side.GOOD)))) == {7}
+
+
+def test_a_seer_that_was_sheriff_passes_the_badge_to_whom_it_cleared_or_tears_it():
+    finds = [finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)]
+    living = (1, 3, 4, 5, 6)
+    assert answers(seen(2, Role.SEER, Decision.BADGE, *finds, living=living)) == {5}
+    assert answers(seen(2, Role.SEER, Decision.BADGE, *finds, living=(1, 3, 4, 6))) == {None}
+
+
+# --- the witch, the guard, the hunter -------------------------------------------------------------------------------
+
+
+def potions(*events, day, victim, options=(Option.SAVE,), **others):
+    told = Event(EventKind.WITCH_TOLD, day, frozenset({1}), seat=1, target=victim)
+    return seen(
+        1,
+        Role.WITCH,
+        Decision.WITCH,
+        *events,
+        told,
+        day=day,
+        options=options,
+        subject=victim if options else None,
+        **others,
+    )
+
+
+def test_the_witch_saves_in_the_first_night_and_herself_where_she_may():
+    assert answers(potions(day=1, victim=3)) == {Option.SAVE}
+    assert answers(potions(day=1, victim=1)) == {Option.SAVE}
+    assert answers(potions(day=2, victim=1)) == {Option.SAVE}
+    assert answers(potions(day=1, victim=1, options=())) == {None}
+
+
+def test_later_the_witch_saves_a_seer_and_a_sheriff_only():
+    seer = claim(3, (1, 5, Side.GOOD))
+    assert answers(potions(seer, day=2, victim=3)) == {Option.SAVE}
+    assert answers(potions(seer, day=2, victim=4)) == {None}
+    assert answers(potions(day=2, victim=4, sheriff=4)) == {Option.SAVE}
+
+
+def test_the_witch_poisons_only_whom_she_is_sure_of():
+    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6, 7)]
+    assert answers(potions(*accused, day=2, victim=None, options=())) == {None}
+    assert answers(potions(claim(3, (1, 5, Side.WOLF)), *accused, day=2, victim=None, options=())) == {5}
+    rivals = [claim(3, (1, 5, Side.WOLF)), claim(4, (1, 6, Side.WOLF))]
+    between_rivals = potions(*rivals, *accused, day=2, victim=None, options=())
+    assert [brain.act(between_rivals).choice for brain in each_brain(100)].count(None) > 90
+    assert answers(potions(rivals[0], claim(4, (1, 1, Side.WOLF)), day=2, victim=None, options=())) <= {4, 5}
+    assert answers(potions(claim(3, (1, 5, Side.WOLF)), day=2, victim=None, options=(), targets=())) == {None}
+
+
+def test_the_witch_believes_a_seer_that_she_had_to_save():
+    saved = Event(EventKind.ANTIDOTE_USED, 1, frozenset({1}), seat=1, target=3)
+    rivals = [claim(4, (1, 6, Side.WOLF)), claim(3, (1, 5, Side.GOOD))]
+    assert answers(seen(1, Role.WITCH, Decision.EXILE_VOTE, saved, *rivals)) == {4}
+
+
+def test_the_witch_tells_of_her_potions_in_her_last_words_and_when_accused():
+    used = [
+        Event(EventKind.ANTIDOTE_USED, 1, frozenset({1}), seat=1, target=3),
+        Event(EventKind.POISON_USED, 2, frozenset({1}), seat=1, target=6),
+    ]
+    accused = [accuses(seat, 1) for seat in (4, 5, 7)]
+    for brain in each_brain():
+        said = understand(brain.act(seen(1, Role.WITCH, Decision.SPEECH, *used, *accused, day=2)).text)
+        assert (said.claimed, said.saved, said.poisoned) == (Role.WITCH, {3}, {6})
+    for brain in each_brain():
+        said = understand(brain.act(seen(1, Role.WITCH, Decision.LAST_WORDS, *used, day=2)).text)
+        assert (said.claimed, said.saved, said.poisoned) == (Role.WITCH, {3}, {6})
+    reveals = {
+        understand(brain.act(seen(1, Role.WITCH, Decision.SPEECH, *used, day=2)).text).claimed for brain in each_brain()
+    }
+    assert reveals == {None, Role.WITCH}
+
+
+def test_who_a_witch_saved_is_spared_unless_two_call_themselves_witch():
+    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6, 7)]
+    witch = speech(8, talk.claim_role(Role.WITCH) + talk.report_saving(5))
+    rival = speech(9, talk.claim_role(Role.WITCH))
+    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *accused, targets=(5, 6))
+    assert answers(vote) - {None} == {5}
+    assert answers(replace(vote, events=(*accused, witch))) - {None} == {6}
+    assert answers(replace(vote, events=(*accused, witch, rival))) - {None} == {5}
+
+
+def test_the_guard_protects_the_seer_else_the_sheriff_else_itself_and_nobody_in_the_first_night():
+    seer = claim(3, (1, 5, Side.GOOD))
+    everybody = NINE_SEATS
+    others = (1, 2, 4, 5, 6, 7, 8, 9)
+    guard = lambda *events, **rest: answers(seen(1, Role.GUARD, Decision.GUARD, *events, **rest))  # noqa: E731
+    assert guard(seer, targets=everybody, day=1) == {None}
+    assert guard(seer, targets=everybody, day=2, sheriff=4) == {3}
+    assert guard(seer, targets=others, day=2, sheriff=4) == {4}
+    assert guard(seer, targets=others, day=2, sheriff=3) == {1}
+    assert guard(targets=everybody, day=2) == {1}
+    assert guard(targets=(2, 3), day=2) == {None}
+    distrusted = [seer, claim(4, (1, 1, Side.WOLF))]
+    assert guard(*distrusted, targets=others, day=2, sheriff=4) == {1}
+
+
+def test_the_hunter_shoots_whom_it_suspects_and_nobody_on_a_hunch():
+    assert answers(seen(1, Role.HUNTER, Decision.SHOT, claim(3, (1, 5, Side.WOLF)))) == {5}
+    assert answers(seen(1, Role.HUNTER, Decision.SHOT, accuses(2, 4))) == {None}
+
+
+@pytest.mark.parametrize("role", [Role.HUNTER, Role.GUARD])
+def test_gods_show_their_role_only_when_little_is_left_to_lose(role):
+    for brain in each_brain():
+        assert understand(brain.act(seen(1, role, Decision.SPEECH)).text).claimed is None
+        assert understand(brain.act(seen(1, role, Decision.PK_SPEECH)).text).claimed is role
+
+
+# --- villagers, and what all good seats share ------------------------------------------------------------------------
+
+
+def test_good_seats_follow_a_seer_and_spare_whom_it_cleared():
+    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 4, Side.WOLF)))) == {4}
+    cleared = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 4, Side.GOOD)), living=(1, 2, 3, 4, 5))
+    assert answers(cleared, 80) - {None} == {3, 5}
+
+
+def test_a_villager_called_a_wolf_knows_the_claim_for_a_lie():
+    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 1, Side.WOLF)))) == {2}
+
+
+def test_a_claimant_killed_by_night_is_believed_over_its_rival():
+    events = [
+        claim(2, (1, 3, Side.GOOD)),
+        claim(4, (1, 3, Side.WOLF)),
+        died_by_night(2),
+    ]
+    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *events, living=(1, 3, 4, 5))) == {4}
+
+
+def test_a_seer_that_a_witch_poisoned_is_not_believed_for_its_death():
+    witch = speech(6, talk.claim_role(Role.WITCH) + talk.report_poisoning(2))
+    rivals = [claim(2, (1, 3, Side.WOLF)), claim(4, (1, 5, Side.WOLF))]
+    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *rivals, died_by_night(2), living=(1, 3, 4, 5, 6))
+    assert answers(vote) <= {3, 4}
+    assert 5 in answers(replace(vote, events=(*vote.events, witch)))
+
+
+def test_an_explosion_shows_which_seers_lied_and_which_told_the_truth():
+    living = NINE_SEATS[:-1]
+    cleared_it = (claim(2, (1, 9, Side.GOOD)), exploded(9))
+    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *cleared_it, living=living)) == {2}
+    named_it = (claim(3, (1, 5, Side.WOLF)), claim(4, (1, 9, Side.WOLF)), exploded(9))
+    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *named_it, living=living)) == {3}
+    was_it = (claim(9, (1, 5, Side.WOLF)), claim(4, (1, 6, Side.GOOD)), exploded(9))
+    assert answers(seen(1, Role.GUARD, Decision.GUARD, *was_it, living=living, targets=living, day=2)) == {4}
+
+
+def test_who_claims_ones_own_role_lies_unless_the_role_may_be_dealt_twice():
+    for role, suspect in ((Role.GUARD, 5), (Role.WITCH, 5), (Role.HUNTER, 6)):
+        vote = seen(1, role, Decision.PK_VOTE, speech(5, talk.claim_role(role)), targets=(5, 6))
+        assert answers(vote) - {None} == {suspect}
+
+
+def test_who_turned_against_the_seer_or_followed_its_rival_is_suspected():
+    seer = (claim(4, (1, 3, Side.GOOD)), claim(2, (1, 3, Side.GOOD)), died_by_night(4, day=2))
+    voted = Event(EventKind.VOTE, 1, seat=6, target=4)
+    followed = speech(6, talk.FOLLOWINGS[0].format(seat=2))
+    for against in (voted, followed):
+        vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *seer, against, targets=(6, 7))
+        votes = [brain.act(vote).choice for brain in each_brain(100)]
+        assert votes.count(6) > 85
+
+
+def test_what_a_liar_says_does_not_count():
+    liars = [claim(seat, (1, 1, Side.WOLF)) for seat in (2, 3, 4)]
+    accused = [accuses(seat, 5) for seat in (2, 3, 4)]
+    called = Event(EventKind.CLOSING_SPEECH, 1, seat=2, text="", target=5)
+    vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *liars, *accused, called, targets=(5, 6), sheriff=2)
+    votes = [brain.act(vote).choice for brain in each_brain(100)]
+    assert votes.count(6) > 30
+
+
+@pytest.mark.parametrize("role", [Role.HUNTER, Role.WITCH, Role.GUARD])
+def test_who_claims_a_role_that_nobody_was_dealt_is_taken_for_a_liar(role):
+    said = speech(2, talk.claim_role(role) + talk.report_saving(3))
+    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, said, living=(1, 2, 3, 4, 5), deck=TINY.deck)
+    assert answers(vote) - {None} == {2}
+    assert 2 not in answers(replace(vote, deck=TWELVE.deck))
+    # A lie is remembered, whatever the liar calls itself next, and is worth nothing to the one it speaks for.
+    for later in (speech(2, talk.claim_role(Role.VILLAGER)), claim(2, (1, 3, Side.WOLF))):
+        assert answers(replace(vote, events=(said, later))) - {None} == {2}
+        assert answers(replace(vote, events=(later, said))) - {None} == {2}
+    spoken_for = replace(vote, events=(said,), request=replace(vote.request, targets=(3, 4)))
+    assert answers(spoken_for, 100) >= {3, 4}
+
+
+def test_wolves_do_not_hunt_a_role_that_nobody_was_dealt():
+    said = speech(4, talk.claim_role(Role.HUNTER))
+    hunt = seen(1, Role.WOLF, Decision.WOLF_KILL, team(1), said, living=(1, 2, 3, 4, 5), deck=TINY.deck)
+    assert answers(hunt) == {2, 3, 4, 5} and answers(replace(hunt, deck=TWELVE.deck)) == {4}
+    vouches = replace(hunt, events=(team(1), speech(4, talk.claim_role(Role.WITCH) + talk.report_saving(3))))
+    assert answers(vouches) == {2, 3, 4, 5}
+
+
+class Pretender:
+    """A scripted player that claims to be the hunter whenever it speaks in public."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._brain = ScriptedBrain(rng)
+
+    def act(self, observation: Observation) -> Action:
+        action = self._brain.act(observation)
+        public = observation.request.speaks and observation.request.decision is not Decision.WOLF_TALK
+        return replace(action, text=talk.claim_role(Role.HUNTER)) if public else action
+
+
+def test_a_wolf_gains_nothing_by_claiming_a_role_that_nobody_was_dealt():
+    def wolves_win(wolf: type[ScriptedBrain] | type[Pretender]) -> float:
+        wins = 0
+        for seed in range(400):
+            roles = new_game(TINY, seed).roles
+            brains = {
+                seat: (wolf if role is Role.WOLF else ScriptedBrain)(random.Random(f"{seed}/{seat}"))
+                for seat, role in zip(TINY.seats, roles, strict=True)
+            }
+            wins += play_locally(TINY, seed, brains).state.result is Result.WOLF
+        return wins / 400
+
+    honest, pretending = wolves_win(ScriptedBrain), wolves_win(Pretender)
+    assert honest > 0.2 and pretending < honest + 0.05
+
+
+def test_its_own_words_teach_a_player_nothing():
+    own = [claim(1, (1, 5, Side.WOLF)), accuses(1, 5), speech(1, talk.claim_role(Role.WITCH) + talk.report_saving(3))]
+    deaf, hearing = ScriptedBrain(random.Random(1)), ScriptedBrain(random.Random(1))
+    deaf.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE))
+    hearing.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *own))
+    assert memory(deaf) == memory(hearing)
+
+
+def test_without_a_seer_good_seats_join_the_loudest_accusation_and_seldom_abstain():
+    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6)]
+    votes = [brain.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *accused)).choice for brain in each_brain(300)]
+    assert votes.count(5) > 240
+    assert 0 < votes.count(None) < 30
+
+
+def test_accusations_count_for_one_day():
+    called = Event(EventKind.CLOSING_SPEECH, 1, seat=8, text="", target=5)
+    yesterday = [*(accuses(seat, 5) for seat in (2, 3, 4, 6, 7)), called, Event(EventKind.NIGHT_FALLS, 2)]
+    vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *yesterday, targets=(5, 6), day=2, sheriff=8)
+    votes = [brain.act(vote).choice for brain in each_brain(100)]
+    assert votes.count(6) > 30
+
+
+def test_votes_follow_where_the_sheriff_leads():
+    called = Event(EventKind.CLOSING_SPEECH, 1, seat=8, text="", target=5)
+    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, called, living=(1, 4, 5, 6, 7, 8), sheriff=8)
+    assert answers(vote) - {None} == {5}
+    doubted = replace(vote, events=(called, claim(4, (1, 6, Side.GOOD)), claim(8, (1, 1, Side.WOLF))))
+    assert answers(doubted) == {8}
+
+
+def test_villagers_seldom_run_and_nearly_always_step_down_for_a_seer():
+    runs = [
+        brain.act(seen(1, Role.VILLAGER, Decision.SIGN_UP, options=(Option.RUN,))).choice for brain in each_brain(300)
+    ]
+    assert 5 < runs.count(Option.RUN) < 60
+    alone = seen(1, Role.VILLAGER, Decision.CAMPAIGN_SPEECH, options=(Option.WITHDRAW,))
+    assert answers(alone) == {None}
+    beside_a_seer = replace(alone, events=(claim(2, (1, 4, Side.GOOD)),))
+    stays = [brain.act(beside_a_seer).choice for brain in each_brain(100)]
+    assert stays.count(Option.WITHDRAW) > 75
+
+
+@pytest.mark.parametrize("decision", [Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE])
+def test_good_seats_elect_the_seer_that_they_believe(decision):
+    claims = [claim(2, (1, 4, Side.GOOD)), claim(3, (1, 1, Side.WOLF))]
+    assert answers(seen(1, Role.VILLAGER, decision, *claims, targets=(2, 3, 5))) == {2}
+    assert answers(seen(1, Role.VILLAGER, decision, *claims, targets=(3, 4, 5))) == {4}
+
+
+def test_a_sheriff_ends_the_discussion_with_whom_it_suspects_and_says_so():
+    for brain in each_brain():
+        said = brain.act(seen(1, Role.HUNTER, Decision.CLOSING_SPEECH, claim(3, (1, 5, Side.WOLF)), sheriff=1))
+        assert said.choice == 5
+        assert 5 in understand(said.text).accused
+
+
+def test_a_sheriff_picks_either_order():
+    orders = (Option.DEAD_LEFT, Option.DEAD_RIGHT)
+    for role in (Role.VILLAGER, Role.WOLF):
+        assert answers(seen(1, role, Decision.SPEAKING_ORDER, options=orders, may_pass=False, sheriff=1)) == set(orders)
+
+
+def test_a_dead_sheriff_passes_the_badge_to_the_seer_and_tears_it_where_it_trusts_nobody():
+    assert answers(seen(1, Role.VILLAGER, Decision.BADGE, claim(3, (1, 5, Side.WOLF)), living=NINE_SEATS[1:])) == {3}
+    assert answers(seen(1, Role.VILLAGER, Decision.BADGE, living=NINE_SEATS[1:])) == {None}
+
+
+@pytest.mark.parametrize("role", [Role.VILLAGER, Role.WOLF])
+def test_seats_on_the_pk_stage_defend_themselves(role):
+    for brain in each_brain():
+        said = brain.act(seen(1, role, Decision.PK_SPEECH, team(1, 2), accuses(4, 1))).text
+        assert any(said.endswith(line) for line in talk.DEFENCES)

@@ -1,0 +1,190 @@
+"""Locks how scripted wolves decide, from crafted questions and what many of them answer."""
+
+import pytest
+from crafted_questions import (
+    NINE_SEATS,
+    accuses,
+    answers,
+    claim,
+    each_brain,
+    seen,
+    speech,
+    team,
+    wolf_says,
+)
+
+from runners.werewolf.game import (
+    Decision,
+    Event,
+    EventKind,
+    Option,
+    Role,
+    Side,
+)
+from runners.werewolf.prompts_zh import talk
+from runners.werewolf.prompts_zh.talk import understand, understand_wolf
+
+# --- wolves ---------------------------------------------------------------------------------------------------------
+
+
+def test_wolves_hunt_the_seer_then_the_witch_then_the_sheriff():
+    hunt = lambda *events, **rest: answers(  # noqa: E731
+        seen(1, Role.WOLF, Decision.WOLF_KILL, team(1, 2), *events, targets=NINE_SEATS, **rest)
+    )
+    seer, witch = claim(4, (1, 2, Side.WOLF)), speech(5, talk.claim_role(Role.WITCH))
+    mate = claim(2, (1, 4, Side.WOLF))
+    assert hunt(seer, witch, mate, sheriff=6) == {4}
+    assert hunt(witch, mate, sheriff=6) == {5}
+    assert hunt(mate, sheriff=6) == {6}
+    assert hunt(mate, sheriff=2) == {3, 4, 5, 6, 7, 8, 9}
+
+
+def test_a_wolf_takes_up_the_first_proposal_unless_it_is_a_mate():
+    talked = [wolf_says(2, "", 2), wolf_says(3, "建议袭击5号。"), wolf_says(2, "", 6)]
+    for decision in (Decision.WOLF_TALK, Decision.WOLF_KILL):
+        for brain in each_brain():
+            action = brain.act(seen(1, Role.WOLF, decision, team(1, 2, 3), *talked, targets=NINE_SEATS))
+            assert action.choice == 5
+            assert decision is Decision.WOLF_KILL or understand_wolf(action.text)[0] == 5
+    new_night = Event(EventKind.NIGHT_FALLS, 2)
+    later = seen(1, Role.WOLF, Decision.WOLF_KILL, team(1, 2, 3), *talked, new_night, targets=NINE_SEATS, day=2)
+    assert len(answers(later)) > 3
+
+
+def test_the_wolf_that_is_sent_poses_and_runs_and_its_mates_do_not_pose():
+    plan = wolf_says(3, talk.plan_posing(1))
+    others_plan = wolf_says(3, talk.plan_posing(2))
+    for brain in each_brain():
+        assert (
+            brain.act(seen(1, Role.WOLF, Decision.SIGN_UP, team(1, 2, 3), plan, options=(Option.RUN,))).choice
+            is Option.RUN
+        )
+        said = brain.act(seen(1, Role.WOLF, Decision.CAMPAIGN_SPEECH, options=(Option.WITHDRAW,)))
+        assert said.choice is None
+        assert understand(said.text).claimed is Role.SEER
+        assert len(understand(said.text).reports) == 1
+        again = brain.act(seen(1, Role.WOLF, Decision.LAST_WORDS, day=2))
+        assert set(understand(said.text).reports) < set(understand(again.text).reports)
+    for brain in each_brain():
+        said = brain.act(seen(1, Role.WOLF, Decision.SPEECH, team(1, 2, 3), others_plan))
+        assert understand(said.text).claimed is not Role.SEER
+    runs = [
+        brain.act(seen(1, Role.WOLF, Decision.SIGN_UP, team(1, 2, 3), others_plan, options=(Option.RUN,))).choice
+        for brain in each_brain(100)
+    ]
+    assert runs.count(Option.RUN) < 30
+
+
+def test_a_posing_wolf_wants_exiled_whom_it_framed_and_not_whom_it_cleared():
+    for brain in each_brain():
+        plan = wolf_says(2, talk.plan_posing(1))
+        heard = understand(brain.act(seen(1, Role.WOLF, Decision.SPEECH, team(1, 2, 3), plan)).text)
+        vote = brain.act(seen(1, Role.WOLF, Decision.EXILE_VOTE)).choice
+        ((target, side),) = heard.reports
+        assert vote not in (2, 3)
+        assert (vote == target) == (side is Side.WOLF)
+        assert heard.accused == {vote} or side is Side.GOOD
+
+
+def test_wolves_back_a_mate_that_poses():
+    posing = claim(2, (1, 5, Side.WOLF))
+    plan = wolf_says(3, talk.plan_posing(2))
+    told = (team(1, 2, 3), plan, claim(4, (1, 6, Side.GOOD)), posing)
+    assert answers(seen(1, Role.WOLF, Decision.EXILE_VOTE, *told)) == {5}
+    assert answers(seen(1, Role.WOLF, Decision.SHERIFF_VOTE, *told, targets=(2, 3, 4, 7))) == {2}
+    for brain in each_brain():
+        said = understand(brain.act(seen(1, Role.WOLF, Decision.SPEECH, *told)).text)
+        assert (said.followed, said.accused) == (2, {5})
+
+
+def test_some_wolves_do_not_stand_against_a_seer_that_no_wolf_disputes():
+    votes = [
+        brain.act(seen(1, Role.WOLF, Decision.EXILE_VOTE, team(1, 2), claim(4, (1, 5, Side.WOLF)))).choice
+        for brain in each_brain(60)
+    ]
+    assert 10 < votes.count(4) < 50
+    assert 2 not in votes
+
+
+def test_a_named_wolf_disputes_the_seer_and_most_claim_to_be_the_seer_themselves():
+    named = claim(3, (1, 1, Side.WOLF))
+    posing = 0
+    for brain in each_brain(100):
+        said = understand(brain.act(seen(1, Role.WOLF, Decision.SPEECH, team(1), named)).text)
+        assert said.accused == {3}
+        assert said.claimed is not Role.SEER or said.reports == ((3, Side.WOLF),)
+        posing += said.claimed is Role.SEER
+        assert brain.act(seen(1, Role.WOLF, Decision.EXILE_VOTE)).choice == 3
+    assert posing > 60
+
+
+def test_wolves_seldom_turn_on_a_mate_and_only_on_one_that_was_named():
+    named = claim(4, (1, 2, Side.WOLF))
+    accused = [accuses(seat, 2) for seat in (5, 6, 7)]
+    votes = [
+        brain.act(seen(1, Role.WOLF, Decision.EXILE_VOTE, team(1, 2, 3), named, *accused)).choice
+        for brain in each_brain(100)
+    ]
+    assert 10 < votes.count(2) < 50
+    assert votes.count(4) == 100 - votes.count(2)
+    assert not {2, 3} & answers(seen(1, Role.WOLF, Decision.EXILE_VOTE, team(1, 2, 3), *accused))
+
+
+def test_a_wolf_votes_for_a_mate_where_it_must():
+    assert answers(seen(1, Role.WOLF, Decision.PK_VOTE, team(1, 2, 3), targets=(2, 3))) == {None}
+    assert answers(seen(1, Role.WOLF, Decision.PK_VOTE, team(1, 2, 3), targets=(2, 3), may_pass=False)) == {2, 3}
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [Decision.CAMPAIGN_SPEECH, Decision.SPEECH, Decision.CLOSING_SPEECH, Decision.PK_SPEECH, Decision.EXILE_VOTE],
+)
+def test_a_wolf_explodes_only_when_a_seer_named_it_and_then_not_always(decision):
+    options = (Option.WITHDRAW, Option.EXPLODE) if decision is Decision.CAMPAIGN_SPEECH else (Option.EXPLODE,)
+    ask = lambda *events: [  # noqa: E731
+        brain.act(seen(1, Role.WOLF, decision, team(1, 2), *events, options=options)) for brain in each_brain(100)
+    ]
+    named = [action.choice for action in ask(claim(4, (1, 1, Side.WOLF)))]
+    assert 10 < named.count(Option.EXPLODE) < 60
+    assert all(not action.text for action in ask(claim(4, (1, 1, Side.WOLF))) if action.choice is Option.EXPLODE)
+    for events in ((), (claim(4, (1, 5, Side.WOLF)),), (claim(2, (1, 1, Side.WOLF)),), (accuses(4, 1), accuses(5, 1))):
+        assert Option.EXPLODE not in {action.choice for action in ask(*events)}
+
+
+def test_a_wolf_that_may_not_explode_never_does():
+    named = claim(4, (1, 1, Side.WOLF))
+    assert Option.EXPLODE not in answers(seen(1, Role.WOLF_KING, Decision.EXILE_VOTE, team(1, 2), named), 60)
+
+
+def test_wolves_may_explode_to_keep_the_badge_from_a_seer_in_an_election_that_was_put_off():
+    def explosions(day, *events, targets):
+        vote = seen(
+            1,
+            Role.WOLF,
+            Decision.SHERIFF_VOTE,
+            team(1, 2),
+            *events,
+            day=day,
+            targets=targets,
+            options=(Option.EXPLODE,),
+        )
+        return sum(brain.act(vote).choice is Option.EXPLODE for brain in each_brain(100))
+
+    seer = claim(4, (1, 5, Side.GOOD))
+    assert 10 < explosions(2, seer, targets=(4, 6)) < 60
+    assert explosions(1, seer, targets=(4, 6)) == 0
+    assert explosions(2, seer, targets=(6, 7)) == 0
+    assert explosions(2, claim(2, (1, 5, Side.GOOD)), targets=(2, 6)) == 0
+
+
+def test_the_wolf_king_shoots_the_seer_or_another_good_seat_and_never_a_mate():
+    seer, mate = claim(4, (1, 2, Side.WOLF)), claim(2, (1, 4, Side.WOLF))
+    assert answers(seen(1, Role.WOLF_KING, Decision.SHOT, team(1, 2, 3), seer, mate)) == {4}
+    assert answers(seen(1, Role.WOLF_KING, Decision.SHOT, team(1, 2, 3), mate), 100) == {4, 5, 6, 7, 8, 9}
+
+
+def test_a_wolf_sheriff_passes_the_badge_to_a_mate_that_nobody_named():
+    told = (team(1, 2, 3), claim(4, (1, 2, Side.WOLF)))
+    assert answers(seen(1, Role.WOLF, Decision.BADGE, *told, living=NINE_SEATS[1:])) == {3}
+    assert answers(seen(1, Role.WOLF, Decision.BADGE, *told, living=(2, 4, 5))) == {2}
+    assert answers(seen(1, Role.WOLF, Decision.BADGE, *told, living=(4, 5))) == {None}
