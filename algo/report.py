@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 
 from algo.evaluation_page import PAGE_NAME
 from algo.games import PlayedGames, Progress
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _LINE_EVERY_SECONDS = 10.0
 _WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
+_REWARDS_SHOWN = 8
 
 
 class Stopwatch:
@@ -221,15 +222,16 @@ def _union(intervals: Iterable[tuple[float, float]]) -> float:
 
 def log_step(step: int, steps: int, metrics: dict[str, float]) -> None:
     """One readable line about a finished step."""
+    rewards = "".join(
+        f", mean reward {side} {metrics[name]:+.3f}" for side in SIDES if (name := f"reward/{side}") in metrics
+    )
     logger.info(
-        "step %d/%d done: %d games, %.0f%% valid replies, mean reward wolf %+.3f good %+.3f, %d tokens trained, "
-        "policy version %d",
+        "step %d/%d done: %d games, %.0f%% valid replies%s, %d tokens trained, policy version %d",
         step,
         steps,
         metrics["games/finished"],
         100 * metrics["turns/valid_share"],
-        metrics.get("reward/wolf", float("nan")),
-        metrics.get("reward/good", float("nan")),
+        rewards,
         metrics["tokens/trained"],
         metrics["policy_version"],
     )
@@ -307,7 +309,7 @@ class RunSummary:
                 "left_out": dict(self._left_out),
                 "valid_share": valid / of_policy if of_policy else None,
             },
-            "reward_by_side": {side: [step.get(f"reward/{side}") for step in self.steps] for side in ("wolf", "good")},
+            "reward_by_side": {side: [step.get(f"reward/{side}") for step in self.steps] for side in SIDES},
             "tokens": {
                 "trained_sequences": int(self._total("tokens/trained_sequences")),
                 "trained": int(self._total("tokens/trained")),
@@ -351,6 +353,18 @@ def _win_rate_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"win rate, {found['side']} against {found['opponent']}", " -> ".join(rates)
 
 
+def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The mean rewards of each side that was trained: of every step, or of some, evenly spread, of very many."""
+    for side, rewards in summary["reward_by_side"].items():
+        if all(reward is None for reward in rewards):
+            continue
+        count = min(len(rewards), _REWARDS_SHOWN)
+        steps = [round(i * (len(rewards) - 1) / max(count - 1, 1)) for i in range(count)]
+        shown = " -> ".join("-" if rewards[step] is None else f"{rewards[step]:+.3f}" for step in steps)
+        which = "" if count == len(rewards) else f" (steps {', '.join(str(step + 1) for step in steps)})"
+        yield f"mean reward, {side}", shown + which
+
+
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """Print a summary (``RunSummary.as_dict``) as tables."""
     turns, tokens = summary["turns"], summary["tokens"]
@@ -364,9 +378,8 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     )
     overview.add_row("turns left out", left_out)
     overview.add_row("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}")
-    for side, rewards in summary["reward_by_side"].items():
-        shown = " -> ".join("-" if reward is None else f"{reward:+.3f}" for reward in rewards)
-        overview.add_row(f"mean reward, {side}", shown)
+    for row in _reward_rows(summary):
+        overview.add_row(*row)
     for row in _win_rate_rows(summary):
         overview.add_row(*row)
     sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
@@ -378,7 +391,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     for name, seconds in summary["seconds_by_stage"].items():
         stages.add_row(name, f"{seconds:.1f}")
     console.print(stages)
-    files = Table(title="Files", show_header=False, title_justify="left")
+    files = Table("", Column(overflow="fold"), title="Files", show_header=False, title_justify="left")
     for name, path in summary["files"].items():
         files.add_row(name, path)
     console.print(files)

@@ -17,6 +17,7 @@ from algo.report import (
     Stopwatch,
     game_metrics,
     game_progress,
+    log_step,
     show_summary,
     time_metrics,
     trajectory_metrics,
@@ -159,9 +160,9 @@ def summary_of(tmp_path, before, *after):
     return summary.as_dict(Stopwatch(), len(after))
 
 
-def shown(summary):
+def shown(summary, width=200):
     screen = io.StringIO()
-    show_summary(summary, Console(file=screen, width=200))
+    show_summary(summary, Console(file=screen, width=width))
     return screen.getvalue()
 
 
@@ -176,6 +177,29 @@ def test_an_evaluated_runs_summary_tells_its_win_rates_and_where_they_are_shown(
     assert "40% (35% to 45%) -> -" in text  # no games of that side at the end
     assert "30%" not in text and "90%" not in text
     assert str(tmp_path / "run" / "evaluations.html") in text
+
+
+def test_a_summary_tells_rewards_of_trained_sides_only_and_of_very_many_steps_some(tmp_path):
+    text = shown(summary_of(tmp_path, {}, {"reward/good": -0.25}, {"reward/good": 0.5}))
+    assert "mean reward, good" in text and "-0.250 -> +0.500" in text and "steps" not in text.split("reward, good")[1]
+    assert "mean reward, wolf" not in text
+    many = shown(summary_of(tmp_path, {}, *({"reward/wolf": step / 100} for step in range(24))))
+    assert "+0.000 -> +0.030" in many and "-> +0.230 (steps 1, 4, 8, 11, 14, 17, 21, 24)" in " ".join(many.split())
+    assert many.count("->") == 7
+
+
+def test_a_narrow_terminal_shows_whole_paths(tmp_path):
+    run = tmp_path / ("name-" * 30)
+    lines = shown(summary_of(run, {}, {}), width=60).splitlines()
+    assert str(run / "run" / "metrics.jsonl") in "".join(line.split("│")[2].strip() for line in lines if "│" in line)
+
+
+def test_the_line_of_a_step_names_the_sides_that_were_trained(caplog):
+    metrics = {"games/finished": 3, "turns/valid_share": 0.5, "tokens/trained": 7, "policy_version": 2}
+    with caplog.at_level("INFO"):
+        log_step(1, 4, metrics | {"reward/good": -0.125})
+    assert "3 games, 50% valid replies, mean reward good -0.125, 7 tokens trained, policy version 2" in caplog.text
+    assert "wolf" not in caplog.text
 
 
 def test_a_run_without_evaluations_says_nothing_of_them(tmp_path):
