@@ -33,6 +33,7 @@ from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTas
 
 logger = logging.getLogger("algo.cross_table")
 
+DEFAULT_PLAYERS = (RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY)
 CROSS_TABLE_FILE = "cross_table.json"
 """Inside the folder of its run."""
 
@@ -235,9 +236,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--players",
         nargs="+",
         metavar="NAME",
-        default=[RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY],
+        default=list(DEFAULT_PLAYERS),
         help="random, timid, scripted, policy, initial (the weights in model.path), or names of the sections "
-        "players and frozen (default: %(default)s)",
+        f"players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
     return parser.parse_args(arguments)
 

@@ -164,7 +164,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default=[],
         metavar="SECTION.KEY=VALUE",
         dest="overrides",
-        help="override one setting, e.g. --set evaluation.deals=50; may be repeated",
+        help="override one setting, e.g. --set evaluation.deals=100; may be repeated",
     )
     parser.add_argument(
         "--no-warm-start",

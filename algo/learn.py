@@ -304,8 +304,8 @@ def run_learning(directory: Path) -> int:
     minutes = (time.monotonic() - started) / 60
     if status:
         _console.print(
-            f"[red]stopped after {minutes:.1f} minutes[/]; to go on: python -m algo.learn --directory "
-            f"{os.path.relpath(directory)}",
+            f"[red]stopped after {minutes:.1f} minutes[/]; to go on: make learn RESUME=1, or python -m algo.learn "
+            f"--directory {os.path.relpath(directory)}",
             soft_wrap=True,
         )
     else:

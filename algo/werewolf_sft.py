@@ -14,6 +14,7 @@ import logging
 import math
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from ray.exceptions import RayError
@@ -284,17 +285,18 @@ def main() -> int:
         },
     )
     if summary is not None:
-        show_summary(summary, Console())
+        show_summary(summary, options.config, Console())
     return status
 
 
-def show_summary(summary: dict[str, Any], console: Console) -> None:
-    """Print what was learned and where to go on."""
+def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:
+    """Print what was learned and how to go on, with the same settings. config: the file they were read from."""
+    same = "" if config is None else f" --config {config}"
     losses = summary["held_out_loss"]
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
         f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
-        f"go on with: python -m algo.werewolf_verl --set model.path={summary['model']}",
+        f"go on with: python -m algo.werewolf_verl{same} --set model.path={summary['model']}",
         highlight=False,
         markup=False,
         soft_wrap=True,

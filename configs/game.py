@@ -45,7 +45,9 @@ class GameConfig(Section):
         description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
     )
     groups_per_step: int = Field(4, ge=1, description="deals per step")
-    games_per_group: int = Field(4, ge=1, description="games played from each deal; a baseline needs at least two")
+    games_per_group: int = Field(
+        4, ge=1, description="games played from each deal; group estimators, such as grpo, need at least two"
+    )
     train_sides: tuple[SideName, ...] = Field(
         ("wolf", "good"), min_length=1, description="sides whose turns are trained on, where the policy plays them"
     )

@@ -108,7 +108,10 @@ def _status(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="the hub's token (default: what AGL_TOKEN holds)"
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="the hub's token (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE names)",
     )
     options = parser.parse_args(arguments)
     if not options.url.startswith(("http://", "https://")):
@@ -197,7 +200,8 @@ def _serve_parser() -> argparse.ArgumentParser:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file with the token that every request must carry (default: what AGL_TOKEN holds; none: anybody)",
+        help="file with the token that every request must carry (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE "
+        "names; none: anybody)",
     )
     door.add_argument("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
     door.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
