@@ -61,7 +61,8 @@ class Supervisor:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if nohup else None,
+            # Whoever runs the tests may have been started by nohup, and would hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL),
         )
         self.lines = []
 
