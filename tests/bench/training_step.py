@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: a demo's run, its stages, and what neither vLLM nor verl had of it."""
+"""Where the time of a training step of tiny_cpu.yaml goes: its stages, and what neither vLLM nor verl had of it."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ STEPS = 3
 
 
 def measure(model_folder: Path) -> Table:
-    """Run the demo; the first step is left out, since it warms up what the others find warm."""
+    """Run the demo with that configuration; the first step is left out, since it warms up what the others find warm."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", str(STEPS)]
         command = [sys.executable, "-m", "algo.demo", "--runs-dir", folder, *options]
