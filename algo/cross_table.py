@@ -164,7 +164,7 @@ async def play_cross_table(
     """Play it through the hub and the runners, and write what was found; returns it and its file.
 
     model: the policy's folder; None for ``model.path``. A vLLM is started, or attached to, only where the policy plays.
-    Raises StoreUnreachable, ServingError, NoGamesFinished.
+    Raises StoreUnreachable, ServingError, NoGamesFinished, and ConfigError for weights that do not fit.
     """
     config = opened.config
     folder = (model or config.model.path).resolve()

@@ -11,6 +11,7 @@ from algo.games import Games
 from algo.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources, read_prompts
 from algo.serving import Serving
 from configs.opponents import INITIAL_POLICY
+from configs.section import ConfigError
 from store.client import connect
 from store.schema import TRAINED_POLICY, PolicyResources
 
@@ -37,7 +38,7 @@ async def serve_players(
 
     players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid and scripted need nothing.
     model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
-    Raises StoreUnreachable and ServingError.
+    Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
     """
     config = opened.config
     prompts = read_prompts(config)
@@ -54,7 +55,10 @@ async def serve_players(
                 served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
             serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
             if model is not None and config.serving.mode == "attach":
-                await serving.push_weights(model, 0)
+                try:
+                    await serving.push_weights(model, 0)
+                except ValueError as error:  # nothing was touched: it is not the model that the configuration names
+                    raise ConfigError(str(error)) from error
 
         async def check_alive() -> None:
             """Frozen policies look after themselves."""

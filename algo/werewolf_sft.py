@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 import math
+import shlex
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -290,8 +291,8 @@ def main() -> int:
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:
-    """Print what was learned and how to go on, with the same settings. config: the file they were read from."""
-    same = "" if config is None else f" --config {config}"
+    """Print what was learned and how to go on. config: the file that the settings came from; overrides are not told."""
+    same = "" if config is None else f" --config {shlex.quote(str(config))}"
     losses = summary["held_out_loss"]
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "

@@ -22,6 +22,7 @@ from algo.cross_table import (
 from algo.matches import held_out_deals
 from algo.run_folder import open_run
 from configs.schema import Config
+from configs.section import ConfigError
 from store.schema import PolicyResources
 
 PLAYERS = ("random", "scripted", "policy")
@@ -98,46 +99,58 @@ async def test_players_without_a_model_need_no_vllm(hub, client, tmp_path, monke
     assert {rollout.mode for rollout in await client.query_rollouts()} == {"val"}
 
 
-async def test_the_policy_plays_both_sides_of_its_own_cell(hub, client, tiny_tokenizer, tiny_model, tmp_path):
+class FakeServing:
+    """An attached vLLM that takes weights, unless they do not fit."""
+
+    model = "policy"
+
+    def __init__(self, endpoint="http://127.0.0.1:1", fits=True):
+        self.endpoints, self.fits, self.pushed = (endpoint,), fits, []
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    async def check_alive(self):
+        return False
+
+    async def push_weights(self, folder, version):
+        if not self.fits:
+            raise ValueError("it lacks 3 tensors")
+        self.pushed.append((folder, version))
+
+    async def open(self, config, progress):
+        return self
+
+
+ATTACHED = {"mode": "attach", "urls": ["http://127.0.0.1:1"]}
+
+
+async def test_the_policy_plays_both_sides_of_its_own_cell(
+    hub, client, tiny_tokenizer, tiny_model, tmp_path, monkeypatch
+):
     vllm = FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是好人。\n决定：1号", str(tiny_model))
-    endpoint = await vllm.start()
-    pushed = []
-
-    class FakeServing:
-        endpoints, model = (endpoint,), "policy"
-
-        async def __aenter__(self):
-            return self
-
-        async def __aexit__(self, *_):
-            pass
-
-        async def check_alive(self):
-            return False
-
-        async def push_weights(self, folder, version):
-            pushed.append((folder, version))
-
-    async def open_fake(config, progress):
-        return FakeServing()
-
-    config = make_config(
-        tmp_path,
-        store={"url": hub.url},
-        serving={"mode": "attach", "urls": ["http://127.0.0.1:1"]},
-        evaluation={"temperature": 0.5},
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("algo.served_players.Serving.open", open_fake)
-        async with runner_at(client):
-            table, _ = await play_cross_table(open_run(config, False), ["random", "policy"], 1, tiny_model)
+    serving = FakeServing(await vllm.start())
+    monkeypatch.setattr("algo.served_players.Serving.open", serving.open)
+    config = make_config(tmp_path, store={"url": hub.url}, serving=ATTACHED, evaluation={"temperature": 0.5})
+    async with runner_at(client):
+        table, _ = await play_cross_table(open_run(config, False), ["random", "policy"], 1, tiny_model)
     await vllm.stop()
     assert [(cell.wolf, cell.good, cell.games) for cell in table.cells] == [
         ("random", "random", 1), ("random", "policy", 1), ("policy", "random", 1), ("policy", "policy", 1),
     ]  # fmt: skip
-    assert table.model == str(tiny_model) and pushed == [(tiny_model, 0)]
+    assert table.model == str(tiny_model) and serving.pushed == [(tiny_model, 0)]
     (resources,) = await client.query_resources()
     assert PolicyResources.decode(resources).sampling.temperature == 0.5
+
+
+async def test_weights_that_do_not_fit_an_attached_vllm_are_named(hub, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("algo.served_players.Serving.open", FakeServing(fits=False).open)
+    opened = open_run(make_config(tmp_path, store={"url": hub.url}, serving=ATTACHED), False)
+    with pytest.raises(ConfigError, match="lacks 3 tensors"):
+        await play_cross_table(opened, ["random", "policy"], 1, tiny_model)
 
 
 def make_cell(wolf, good, wolf_wins=1, good_wins=2, draws=1, **changes):
