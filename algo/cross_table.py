@@ -17,15 +17,15 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from algo.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.evaluate import temperature_of
-from algo.evaluation_page import estimate_text
-from algo.matches import SIDES, GameRecord, held_out_deals, match_tasks, players_by_side, record_games
-from algo.report import game_progress
-from algo.run_folder import OpenedRun
-from algo.served_players import serve_players
-from algo.statistics_of_games import Estimate, wilson_interval
-from algo.whole_files import write_whole
+from algo.evaluation.page import estimate_text
+from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
+from algo.loop.report import game_progress
+from algo.loop.run_folder import OpenedRun
+from algo.machine.whole_files import write_whole
+from algo.serving.players import serve_players
+from algo.werewolf.game_statistics import Estimate, wilson_interval
+from algo.werewolf.matches import SIDES, GameRecord, held_out_deals, match_tasks, players_by_side, record_games
 from configs.opponents import INITIAL_POLICY, unknown_player
 from configs.schema import Config
 from configs.section import ConfigError

@@ -16,13 +16,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from algo.evaluation import Evaluation, read_evaluations
-from algo.evaluation_page import estimate_text
-from algo.local_processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
-from algo.matches import SIDES
-from algo.statistics_of_games import Estimate
+from algo.evaluation.outcomes import Evaluation, read_evaluations
+from algo.evaluation.page import estimate_text
+from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
 from algo.tiny_model import MARKER_FILE, build_tiny_model
-from algo.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
+from algo.werewolf.game_statistics import Estimate
+from algo.werewolf.matches import SIDES
+from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 

@@ -15,16 +15,16 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from algo.behaviour import behaviour_of
-from algo.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.evaluation import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
-from algo.evaluation_page import counts_text, estimate_text, write_page
-from algo.games import Games, Progress
-from algo.matches import SIDES, held_out_deals, match_tasks, record_games
-from algo.report import game_progress
-from algo.run_folder import OpenedRun
-from algo.samples import sample_games
-from algo.served_players import serve_players
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
+from algo.evaluation.page import counts_text, estimate_text, write_page
+from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
+from algo.loop.report import game_progress
+from algo.loop.run_folder import OpenedRun
+from algo.rollouts.queue import Games, Progress
+from algo.serving.players import serve_players
+from algo.werewolf.behaviour import behaviour_of
+from algo.werewolf.matches import SIDES, held_out_deals, match_tasks, record_games
+from algo.werewolf.samples import sample_games
 from configs.schema import Config
 from configs.section import ConfigError
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, GameTask, PolicyResources

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from algo.cross_table import CROSS_TABLE_FILE
-from algo.learning_record import (
+from algo.learning.record import (
     CONFIG_FILE,
     RECORD_FILE,
     REPORT_FILE,
@@ -31,9 +31,9 @@ from algo.learning_record import (
     training_folder,
     warm_start_folder,
 )
-from algo.local_processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
-from algo.run_folder import as_yaml
-from algo.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
+from algo.loop.run_folder import as_yaml
+from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
+from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.schema import Config
 from configs.section import ConfigError
@@ -133,7 +133,7 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
                 logs=training_folder(directory, seed) / "logs",
             ),
         ]
-    return [*stages, Stage("report", None, _python("algo.learning_report", str(directory)))]
+    return [*stages, Stage("report", None, _python("algo.learning.report", str(directory)))]
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
+from algo.learning.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
 # torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
 # folder that is there already.

@@ -22,10 +22,25 @@ from ray.exceptions import RayError
 from rich.console import Console
 from tensordict import TensorDict
 
-from algo.batch import build_batch
-from algo.checkpoints import RUN_FILE, load_state
-from algo.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.demonstrations import (
+from algo.loop.checkpoints import RUN_FILE, load_state
+from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
+from algo.loop.report import RunSummary, Stopwatch, game_progress, step_progress, write_transcripts
+from algo.loop.run_folder import (
+    OpenedRun,
+    UnservedPolicy,
+    cancel_on_signals,
+    policy_resources,
+    read_prompts,
+)
+from algo.loop.startup import check_log_backends, open_tracking
+from algo.loop.tokenizer_check import check_tokenizer
+from algo.rollouts.queue import Games, PlayedGames
+from algo.sequences.batch import build_batch
+from algo.serving.frozen import open_frozen
+from algo.training.engine import Engine
+from algo.training.thread import TrainerThread
+from algo.training.verl_configs import check_engine
+from algo.werewolf.demonstrations import (
     CUT_REPLY,
     Demonstrations,
     NothingToImitate,
@@ -34,22 +49,7 @@ from algo.demonstrations import (
     split_by_deal,
     stored_games,
 )
-from algo.engine import Engine
-from algo.frozen_serving import open_frozen
-from algo.games import Games, PlayedGames
-from algo.report import RunSummary, Stopwatch, game_progress, step_progress, write_transcripts
-from algo.run_folder import (
-    OpenedRun,
-    UnservedPolicy,
-    cancel_on_signals,
-    policy_resources,
-    read_prompts,
-)
-from algo.startup import check_log_backends, open_tracking
-from algo.tokenizer_check import check_tokenizer
-from algo.trainer_thread import TrainerThread
-from algo.verl_configs import check_engine
-from algo.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
+from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig

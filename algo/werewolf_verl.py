@@ -15,12 +15,13 @@ from typing import Any
 from ray.exceptions import RayError
 from rich.console import Console
 
-from algo.advantages import seat_advantages
-from algo.agreement import WeightsNotServed
-from algo.checkpoints import save_checkpoint
-from algo.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.dry_run import dry_run
-from algo.report import (
+from algo.advantages.estimators import seat_advantages
+from algo.advantages.role_baseline import RoleBaselines
+from algo.loop.agreement import WeightsNotServed
+from algo.loop.checkpoints import save_checkpoint
+from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
+from algo.loop.dry_run import dry_run
+from algo.loop.report import (
     RunSummary,
     Stopwatch,
     batch_metrics,
@@ -33,15 +34,14 @@ from algo.report import (
     write_batch,
     write_transcripts,
 )
-from algo.role_baselines import RoleBaselines
-from algo.run_folder import OpenedRun, cancel_on_signals
-from algo.running import start
-from algo.selection import STALE, select_sequences
-from algo.startup import check_before_starting
-from algo.tasks import step_tasks
-from algo.trajectories import build_trajectories
-from algo.update import assess, update
-from algo.weight_transfer import policy_folder
+from algo.loop.run_folder import OpenedRun, cancel_on_signals
+from algo.loop.running import start
+from algo.loop.startup import check_before_starting
+from algo.loop.update import assess, update
+from algo.loop.weight_transfer import policy_folder
+from algo.sequences.selection import STALE, select_sequences
+from algo.sequences.trajectories import build_trajectories
+from algo.werewolf.tasks import step_tasks
 from store.schema import GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")

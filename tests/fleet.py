@@ -15,8 +15,8 @@ import hub_process
 from aiohttp import web
 from fakes import FakeVllm
 
-from algo.games import Games
-from algo.tasks import step_tasks
+from algo.rollouts.queue import Games
+from algo.werewolf.tasks import step_tasks
 from configs.schema import GameConfig
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
@@ -24,7 +24,7 @@ from store.schema import PolicyResources
 
 # The real imports of a runner take ten seconds; a forked one has them.
 hub_process.preload(
-    "runners.werewolf.agent", "runners.worker", "transformers.models.auto.tokenization_auto", "algo.games"
+    "runners.werewolf.agent", "runners.worker", "transformers.models.auto.tokenization_auto", "algo.rollouts.queue"
 )
 
 RUN = "fleet"

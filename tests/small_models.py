@@ -12,7 +12,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from algo.trajectories import SeatTrajectory
+from algo.sequences.trajectories import SeatTrajectory
 
 TEMPERATURE = 0.7
 

@@ -12,7 +12,7 @@ import pytest
 from fleet import RUN, Kept, SlowVllm, algorithm, own_deaths, read_journal, runner
 from hub_process import HubProcess, StockHub
 
-from algo.tasks import step_tasks
+from algo.werewolf.tasks import step_tasks
 from configs.schema import GameConfig
 from store.client import connect
 from store.spans import is_result

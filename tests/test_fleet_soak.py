@@ -15,8 +15,8 @@ import psutil
 import pytest
 from fleet import RUN, alive, runner
 
-from algo.games import Games
-from algo.tasks import step_tasks
+from algo.rollouts.queue import Games
+from algo.werewolf.tasks import step_tasks
 from configs.schema import GameConfig
 from store.client import connect
 from store.hub import HubSettings, run

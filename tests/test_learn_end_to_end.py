@@ -9,9 +9,9 @@ import pytest
 from test_end_to_end import marked_environment, processes_marked, wait_until
 
 from algo.cross_table import CrossTable
-from algo.evaluation import read_evaluations
+from algo.evaluation.outcomes import read_evaluations
 from algo.learn import INTERRUPTED_FOLDER
-from algo.learning_record import LearningRecord
+from algo.learning.record import LearningRecord
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -18,7 +18,7 @@ from conftest import free_port
 from hub_process import HubProcess
 from test_end_to_end import marked_environment, processes_marked, wait_until
 
-from algo.vllm_launch import vllm_command, vllm_environment
+from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
 from store.client import connect
 

@@ -1,8 +1,8 @@
 """Made-up game records and evaluations for unit tests."""
 
-from algo.evaluation import Evaluation
-from algo.matches import GameRecord, SeatRecord
-from algo.samples import SampleGame, SampleSeat, SampleTurn
+from algo.evaluation.outcomes import Evaluation
+from algo.werewolf.matches import GameRecord, SeatRecord
+from algo.werewolf.samples import SampleGame, SampleSeat, SampleTurn
 
 
 def make_game(result="wolf", wolf="policy", good="scripted", deal=1, game_id=None, turns=2, invalid=0, leaks=0, days=2):

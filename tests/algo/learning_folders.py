@@ -7,12 +7,12 @@ import numpy as np
 from evaluations import make_game
 from safetensors.numpy import save_file
 
-from algo.behaviour import Behaviour
 from algo.cross_table import CROSS_TABLE_FILE, Cell, CrossTable
-from algo.evaluation import EVALUATIONS_FOLDER, Evaluation
-from algo.learning_record import LearningRecord, StageRun
-from algo.run_folder import as_yaml
-from algo.samples import SampleGame, SampleSeat, SampleTurn
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
+from algo.learning.record import LearningRecord, StageRun
+from algo.loop.run_folder import as_yaml
+from algo.werewolf.behaviour import Behaviour
+from algo.werewolf.samples import SampleGame, SampleSeat, SampleTurn
 from configs.loading import load_config
 
 PLAYERS = ("random", "scripted", "policy")

@@ -13,13 +13,13 @@ from fakes_api import FakeChatApi
 from rich.console import Console
 
 from algo import evaluate as evaluate_module
-from algo.behaviour import Behaviour
 from algo.evaluate import default_label, evaluate, file_of, main, show_evaluation
-from algo.evaluation import EVALUATIONS_FOLDER, read_evaluations, with_ratings
-from algo.games import Games
-from algo.matches import held_out_deals, match_tasks, record_games
-from algo.statistics_of_games import score_of_both_sides
-from algo.trajectories import build_trajectories
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
+from algo.rollouts.queue import Games
+from algo.sequences.trajectories import build_trajectories
+from algo.werewolf.behaviour import Behaviour
+from algo.werewolf.game_statistics import score_of_both_sides
+from algo.werewolf.matches import held_out_deals, match_tasks, record_games
 from configs.rewards import RewardConfig
 from configs.schema import Config
 from runners.werewolf.agent import WerewolfPlay
@@ -193,7 +193,7 @@ def test_evaluation_needs_neither_torch_nor_verl():
         if module not in seen and path.is_file():
             coming += imported_by(path)
         seen.add(module)
-    assert "algo.games" in seen
+    assert "algo.rollouts.queue" in seen
     assert not {"torch", "verl", "ray", "vllm", "transformers"} & {module.split(".")[0] for module in seen}
 
 
@@ -236,7 +236,7 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, 
     address = f"http://127.0.0.1:{free_port()}"
     settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
-    monkeypatch.setattr("algo.command_line.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
     assert main() == 1
     assert f"no hub answers at {address}" in caplog.text
     assert list(tmp_path.glob("*/evaluations")) == []

@@ -12,8 +12,8 @@ import pytest
 
 from algo import cross_table, werewolf_sft, werewolf_verl
 from algo.learn import Stage, begin, check_configurations, main, parse_arguments, run_stages, stages_of
-from algo.learning_record import LearningRecord
-from algo.local_processes import Interrupted, local_processes
+from algo.learning.record import LearningRecord
+from algo.machine.processes import Interrupted, local_processes
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 
@@ -133,7 +133,7 @@ def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_
         ("tiny model", None), *((kind, seed) for seed in (4, 2) for kind in of_a_seed), ("report", None),
     ]  # fmt: skip
     assert stages[0].command[-1] == str(directory / "tiny_model")
-    assert stages[-1].command[-2:] == ("algo.learning_report", str(directory))
+    assert stages[-1].command[-2:] == ("algo.learning.report", str(directory))
     warm, crossed, training = stages[4:7]
     for stage, module, folder, suffix, model in (
         (warm, werewolf_sft, "seed-2-warm-start", "-warm-start", "tiny_model"),

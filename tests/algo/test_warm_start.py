@@ -10,7 +10,13 @@ from small_models import load_model, plain_log_probs
 from transformers import AutoTokenizer
 
 from algo import werewolf_sft
-from algo.demonstrations import (
+from algo.loop.run_folder import UnservedPolicy, open_run, policy_resources, read_prompts
+from algo.loop.tokenizer_check import check_tokenizer
+from algo.rollouts.queue import Games
+from algo.rollouts.triplets import read_game
+from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
+from algo.sequences.trajectories import NOT_TRAINABLE
+from algo.werewolf.demonstrations import (
     CUT_REPLY,
     NothingToImitate,
     demonstration_tasks,
@@ -18,13 +24,7 @@ from algo.demonstrations import (
     split_by_deal,
     stored_games,
 )
-from algo.games import Games
-from algo.matches import held_out_deals
-from algo.run_folder import UnservedPolicy, open_run, policy_resources, read_prompts
-from algo.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
-from algo.tokenizer_check import check_tokenizer
-from algo.trajectories import NOT_TRAINABLE
-from algo.triplets import read_game
+from algo.werewolf.matches import held_out_deals
 from algo.werewolf_sft import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
 from configs.loading import load_config
 from configs.section import ConfigError

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
-from algo.vllm_launch import launch_vllm
+from algo.serving.launch import launch_vllm
 from configs.loading import load_config
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer

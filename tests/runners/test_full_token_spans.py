@@ -8,7 +8,7 @@ import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet, find_final_reward
 from fakes import FakeVllm
 
-from algo.triplets import read_game
+from algo.rollouts.triplets import read_game
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.full_spans import CALL_SPAN, SEAT_SPAN

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algo.tasks import step_tasks
+from algo.werewolf.tasks import step_tasks
 from configs.game import GameConfig
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays

@@ -10,8 +10,8 @@ from fakes import FakeVllm
 from test_table import legal_answer, make_task, whole_prompts
 from transformers import AutoTokenizer
 
-from algo.trajectories import build_trajectories
-from algo.triplets import read_game
+from algo.rollouts.triplets import read_game
+from algo.sequences.trajectories import build_trajectories
 from configs.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
 from runners.werewolf import policy_model

@@ -1,0 +1,159 @@
+"""What older weights sampled, or the same ones in another precision: weighed or left out by verl's rollout correction.
+
+The probability that the present weights give a token, over the one with which it was sampled, is its importance ratio.
+verl computes weights and rejections from it; here only its rows are made of ours, and ours of its rows.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
+
+from algo.sequences.trajectories import SeatTrajectory
+from configs.section import ConfigError
+from configs.training import RolloutCorrectionConfig
+
+REJECTED = "rejected_by_correction"
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What is left to train on.
+
+    rows: positions of ``trajectories`` among those that were given, ascending.
+    trajectories: those with a token left. A rejected token counts as given: its mask and its log-prob are zero.
+    importance_weights: a factor of the loss at each token, rows as ``trajectories``, aligned with their ``token_ids``
+        and 0.0 where the loss mask is 0; None where the configuration wants no weights.
+    left_out: model turns without a token left, counted by reason.
+    metrics: verl's (``rollout_corr/…``), and by how many updates the sampled tokens are behind (``policy_lag/…``).
+    """
+
+    rows: tuple[int, ...]
+    trajectories: tuple[SeatTrajectory, ...]
+    importance_weights: list[torch.Tensor] | None
+    left_out: Counter[str]
+    metrics: dict[str, float]
+
+
+def check_correction(config: RolloutCorrectionConfig) -> None:
+    """Raise ConfigError for names and thresholds that verl does not accept."""
+    one = torch.zeros(1, 1)
+    try:
+        compute_rollout_correction_and_rejection_mask(one, one, torch.ones(1, 1), **_settings(config))
+    except ValueError as error:
+        raise ConfigError(f"training.rollout_correction: {error}") from error
+
+
+def correct_for_older_weights(
+    trajectories: Sequence[SeatTrajectory],
+    log_probs: Sequence[torch.Tensor],
+    policy_version: int,
+    config: RolloutCorrectionConfig,
+) -> Correction:
+    """Weigh and reject sampled tokens by how likely the present weights are to sample them.
+
+    log_probs: under the weights of ``policy_version``, rows as ``trajectories``, aligned with their ``token_ids``.
+
+    Without any correction configured everything is kept as it is, and the metrics still tell how far the two are
+    apart. Raises ValueError for rows that do not fit.
+    """
+    if not trajectories:
+        return Correction((), (), None if config.rollout_is is None else [], Counter(), {})
+    for trajectory, row in zip(trajectories, log_probs, strict=True):
+        if row.shape != (len(trajectory.token_ids),):
+            raise ValueError(
+                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: log_probs of shape "
+                f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
+            )
+    masks = [torch.tensor(trajectory.loss_mask, dtype=torch.bool) for trajectory in trajectories]
+    sampled_by = [torch.tensor(trajectory.logprobs) for trajectory in trajectories]
+    weights, kept_mask, metrics = compute_rollout_correction_and_rejection_mask(
+        old_log_prob=_padded(log_probs, masks),
+        rollout_log_prob=_padded(sampled_by, masks),
+        response_mask=_padded([mask.float() for mask in masks], masks),
+        **_settings(config),
+    )
+    kept = [_spread(row, mask) > 0 for row, mask in zip(kept_mask, masks, strict=True)]
+    rows = tuple(number for number, mask in enumerate(kept) if mask.any())
+    corrected = tuple(_without(trajectories[row], kept[row]) for row in rows)
+    turns_before = sum(len(trajectory.turn_ends) for trajectory in trajectories)
+    rejected_turns = turns_before - sum(len(trajectory.turn_ends) for trajectory in corrected)
+    factors = None
+    if weights is not None:
+        by_row = weights.batch["rollout_is_weights"]
+        factors = [_spread(by_row[row], masks[row]) * kept[row] for row in rows]
+    return Correction(
+        rows=rows,
+        trajectories=corrected,
+        importance_weights=factors,
+        left_out=+Counter({REJECTED: rejected_turns}),
+        metrics=metrics | _policy_lag(trajectories, policy_version),
+    )
+
+
+def _settings(config: RolloutCorrectionConfig) -> dict[str, Any]:
+    return {
+        "rollout_is": config.rollout_is,
+        "rollout_is_threshold": config.rollout_is_threshold,
+        "rollout_rs": config.rollout_rs,
+        "rollout_rs_threshold": config.rollout_rs_threshold,
+    }
+
+
+def _padded(rows: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The entries at sampled tokens alone, zeros behind them: shape (rows, most sampled tokens)."""
+    sampled = [row.float()[mask] for row, mask in zip(rows, masks, strict=True)]
+    return torch.nn.utils.rnn.pad_sequence(sampled, batch_first=True)
+
+
+def _spread(row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """A row over sampled tokens (padded) -> over all tokens, 0.0 at given ones."""
+    spread = torch.zeros(len(mask))
+    spread[mask] = row[: int(mask.sum())]
+    return spread
+
+
+def _without(trajectory: SeatTrajectory, kept: torch.Tensor) -> SeatTrajectory:
+    """The trajectory with every sampled token that is not kept as if it were given, and without turns of such alone."""
+    if int(kept.sum()) == sum(trajectory.loss_mask):
+        return trajectory
+    ends: list[int] = []
+    turns: list[int] = []
+    start = 0
+    for number, end in enumerate(trajectory.turn_ends):
+        found = kept[start:end].nonzero()
+        if len(found):
+            ends.append(start + int(found[-1]) + 1)
+            turns.append(number)
+        start = end
+    return replace(
+        trajectory,
+        loss_mask=tuple(kept.int().tolist()),
+        logprobs=tuple(value if keep else 0.0 for value, keep in zip(trajectory.logprobs, kept.tolist(), strict=True)),
+        turn_ends=tuple(ends),
+        turn_versions=tuple(trajectory.turn_versions[number] for number in turns),
+        turn_questions=_of(trajectory.turn_questions, turns),
+        turn_rewards=_of(trajectory.turn_rewards, turns),
+    )
+
+
+def _of(per_turn: tuple[_Value, ...], turns: Sequence[int]) -> tuple[_Value, ...]:
+    """The entries of ``turns``; none where nothing is known of turns."""
+    return tuple(per_turn[number] for number in turns) if per_turn else ()
+
+
+def _policy_lag(trajectories: Sequence[SeatTrajectory], policy_version: int) -> dict[str, float]:
+    lags: Counter[int] = Counter()
+    for trajectory in trajectories:
+        start = 0
+        for end, version in zip(trajectory.turn_ends, trajectory.turn_versions, strict=True):
+            lags[policy_version - version] += sum(trajectory.loss_mask[start:end])
+            start = end
+    return {
+        "policy_lag/mean": sum(lag * tokens for lag, tokens in lags.items()) / lags.total(),
+        "policy_lag/max": float(max(lags)),
+    }

@@ -1,0 +1,353 @@
+"""From rewards to advantages: verl's estimators, with a baseline per deal and side, and our own per role.
+
+Werewolf is zero-sum: over both sides of a game the rewards cancel, so a baseline across sides would
+compare the luck of the cards. Games of one group share their deal, hence the baseline of a seat is
+taken over the seats of its side in all games of its group: verl's group index is "group_id/side".
+Estimators that standardise over the whole batch (reinforce_plus_plus, gae …) see one side at a time.
+
+A seat's game is one row for the estimator, however many segments (token sequences) it was cut into:
+its sampled tokens one after another, the seat's reward on the last of them. So a baseline counts
+each seat of each game once, and the segments of a seat share its advantage.
+
+Credit. With ``credit=game`` the reward R of a row is the seat's whole reward. With ``credit=turn`` it is
+split: r_k is what turn k adds (``SeatTrajectory.turn_rewards``), O = R - sum of r_k all the rest, which
+is the outcome, and what turns added that are in no trajectory. Then
+
+- estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
+  token of all;
+- estimators of outcomes (grpo, rloo, role_baseline and all others) turn O into A as they would R, and a
+  token of turn k has the advantage A + (r_k - m) / s. m is the mean of what answers to the
+  same question earned in the group (deal and side), with role_baseline the running mean of what the role earned
+  by them: a reward that only votes can earn must not speak against every speech. s is the standard deviation of
+  O that the estimator itself divides by; 1 where it divides by none, and where all O are equal.
+"""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.config import AlgoConfig
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
+
+from algo.advantages.role_baseline import ROLE_BASELINE, Baseline, RoleBaselines
+from algo.sequences.actor_rows import PerToken, SeatRow, seat_rows, spread_over_tokens
+from algo.sequences.trajectories import SeatTrajectory
+from configs.section import ConfigError
+from configs.training import AdvantageConfig
+
+# What an estimator may ask for that a finished game cannot give, and why.
+_UNAVAILABLE = {
+    "reward_baselines": "it needs the reward of a greedily played copy of every game",
+    "sum_pi_squared": "it needs the sum of squared probabilities at every token, which is not recorded",
+}
+RETURN_ESTIMATORS = frozenset({"gae", "reinforce_plus_plus"})
+"""Estimators for which it matters where in a row a reward lies; to all others a row is worth the sum of its rewards."""
+
+EQUAL_WITHIN = 1e-6
+"""Rewards no further apart than this count as equal: verl's estimators compute in float32, where a smaller difference
+is rounding error, and GRPO would divide it by a deviation as small."""
+
+
+@dataclass(frozen=True)
+class SeatAdvantages:
+    """Advantages of a step's trajectories.
+
+    per_token: one float32 tensor per trajectory, in their order, aligned with its ``token_ids``;
+        0.0 where the loss mask is 0.
+    informative: for each trajectory whether its group could tell better from worse. Where False all
+        its advantages are zero, and leaving the trajectory out changes no sum of gradients (only
+        the number of rows that a sequence mean divides by).
+    returns: what the critic is to predict, rows like ``per_token``; None with estimators that need no critic.
+    metrics: numbers to log: groups (deal and side), those of one game, those whose rewards are all
+        equal, rows (seats of games), rows without information, mean and spread of rewards; by side, the
+        mean, standard deviation and largest magnitude of the advantages of the informative rows' sampled tokens;
+        with role_baseline the baselines by role.
+    """
+
+    per_token: list[torch.Tensor]
+    informative: tuple[bool, ...]
+    returns: list[torch.Tensor] | None
+    metrics: dict[str, float]
+
+
+def check_estimator(name: str) -> None:
+    """Raise ConfigError, naming what is registered, if the estimator cannot be used here."""
+    if name not in ADV_ESTIMATOR_REGISTRY:
+        raise ConfigError(
+            f"advantage.estimator {name!r} is not registered in verl; registered: {', '.join(_usable_estimators())}"
+        )
+    for parameter, reason in _UNAVAILABLE.items():
+        if _requires(name, parameter):
+            raise ConfigError(
+                f"advantage.estimator {name!r} cannot be used: {reason}. "
+                f"Choose one of {', '.join(_usable_estimators())}"
+            )
+
+
+def needs_groups(name: str) -> bool:
+    """Whether the estimator compares the games of a group, and so says nothing about a single game."""
+    return _takes(name, "index")
+
+
+def needs_values(name: str) -> bool:
+    """Whether the estimator needs a critic's values."""
+    return _requires(name, "values")
+
+
+def seat_advantages(
+    trajectories: Sequence[SeatTrajectory],
+    config: AdvantageConfig,
+    *,
+    role_baselines: RoleBaselines | None = None,
+    kl_penalties: PerToken | None = None,
+    values: PerToken | None = None,
+) -> SeatAdvantages:
+    """Compute each trajectory's advantages by the estimator that the configuration names.
+
+    role_baselines: for the estimator role_baseline: the running baselines, which then take this step's rewards in.
+    kl_penalties: per token, already times its coefficient; taken from the reward at that token.
+    values: per token, the critic's value of the state in which the token was sampled.
+    Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens do not matter.
+
+    Estimators with a baseline per group can say nothing about a group that holds only one game, or whose rewards
+    are all equal. Such groups are kept from the estimator and get zero: verl's GRPO would give a lone row its bare
+    reward as advantage, and would divide the rounding error of equal rewards by a standard deviation of zero. So
+    it would the small differences that KL penalties make, which is why equality is judged without them. Likewise for
+    a role all of whose rewards equal its baseline, and for a side all of whose returns are equal.
+
+    Raises ConfigError for an estimator that cannot be used, and ValueError for one that lacks ``values`` or
+    ``role_baselines``, for rows that do not fit, and, naming the game and seat, when segments of one seat disagree
+    about the reward or two claim the same number.
+    """
+    estimator = config.estimator
+    check_estimator(estimator)
+    if needs_values(estimator) and values is None and trajectories:
+        raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
+    if estimator == ROLE_BASELINE and role_baselines is None:
+        raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
+    rows = seat_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
+    groups: dict[str, list[SeatRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.group].append(row)
+    one_game = {name for name, members in groups.items() if len({row.game_id for row in members}) == 1}
+    equal_rewards = {name for name, members in groups.items() if _equal(row.reward for row in members)}
+
+    compared, metrics = _comparisons(rows, groups, one_game, config, role_baselines)
+    advantages = [torch.zeros(row.tokens) for row in rows]
+    returns = [torch.zeros(row.tokens) for row in rows]
+    for side in sorted({row.side for row in rows}):
+        heard = [number for number, row in enumerate(rows) if row.side == side and compared[number].by_outcome]
+        found = _estimate([rows[number] for number in heard], [compared[number].baseline for number in heard], config)
+        for number, (advantage, value) in zip(heard, found, strict=True):
+            advantages[number], returns[number] = advantage, value
+    for number, (row, comparison) in enumerate(zip(rows, compared, strict=True)):
+        if comparison.by_turn:
+            gains = row.gains_of_turns(comparison.turn_means)
+            advantages[number] = advantages[number] + gains / comparison.deviation
+
+    informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
+    metrics |= {
+        "advantage/groups": len(groups),
+        "advantage/groups_of_one_game": len(one_game),
+        "advantage/groups_of_equal_rewards": len(equal_rewards - one_game),
+        "advantage/seats": len(rows),
+        "advantage/seats_without_information": informative.count(False),
+    }
+    tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
+    return SeatAdvantages(
+        per_token=spread_over_tokens(trajectories, rows, advantages),
+        informative=tuple(tells[number] for number in range(len(trajectories))),
+        returns=spread_over_tokens(trajectories, rows, returns) if needs_values(estimator) else None,
+        metrics={name: float(value) for name, value in metrics.items()}
+        | _reward_metrics(rows)
+        | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
+    )
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What a row can be compared with.
+
+    by_outcome: whether the estimator can tell its O (see the module's docstring) from others.
+    by_turn: whether its turn rewards are compared on their own, and differ from others.
+    turn_means: m, by question. deviation: s.
+    baseline: of its role; None with other estimators than role_baseline.
+    """
+
+    by_outcome: bool
+    by_turn: bool = False
+    turn_means: Mapping[str, float] = field(default_factory=dict)
+    deviation: float = 1.0
+    baseline: Baseline | None = None
+
+
+def _comparisons(
+    rows: Sequence[SeatRow],
+    groups: dict[str, list[SeatRow]],
+    one_game: set[str],
+    config: AdvantageConfig,
+    role_baselines: RoleBaselines | None,
+) -> tuple[list[_Comparison], dict[str, float]]:
+    """For each row what it is compared with, and the baselines as metrics."""
+    if config.estimator == ROLE_BASELINE:
+        assert role_baselines is not None
+        return _against_roles(rows, config, role_baselines)
+    if needs_groups(config.estimator):
+        by_group = {
+            name: _Comparison(False) if name in one_game else _within_group(members, config)
+            for name, members in groups.items()
+        }
+        return [by_group[row.group] for row in rows], {}
+    by_side = {row.side: [other for other in rows if other.side == row.side] for row in rows}
+    tells = {side: _returns_differ(members, config) for side, members in by_side.items()}
+    return [_Comparison(tells[row.side]) for row in rows], {}
+
+
+def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Comparison:
+    turns = _rewards_by_question(members)
+    divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
+    outcomes_differ = not _equal(row.outcome for row in members)
+    outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
+    return _Comparison(
+        by_outcome=outcomes_differ,
+        by_turn=not all(map(_equal, turns.values())),
+        turn_means={question: fmean(rewards) for question, rewards in turns.items()},
+        deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
+    )
+
+
+def _against_roles(
+    rows: Sequence[SeatRow], config: AdvantageConfig, role_baselines: RoleBaselines
+) -> tuple[list[_Comparison], dict[str, float]]:
+    by_role: dict[str, list[SeatRow]] = defaultdict(list)
+    for row in rows:
+        by_role[row.role].append(row)
+    outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
+    turns = {role: _rewards_by_question(members) for role, members in by_role.items()}
+    baselines = role_baselines.compare(outcomes)
+    of_questions = role_baselines.compare(
+        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
+    )
+    comparisons = {}
+    for role in by_role:
+        baseline = baselines[role]
+        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
+        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
+        comparisons[role] = _Comparison(
+            by_outcome=_differ_from(outcomes[role], baseline.mean),
+            by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
+            turn_means=means,
+            deviation=baseline.deviation if divides else 1.0,
+            baseline=baseline,
+        )
+    metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
+    metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
+    return [comparisons[row.role] for row in rows], metrics
+
+
+def _rewards_by_question(rows: Sequence[SeatRow]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for turn in row.turns:
+            found[turn.question].append(turn.reward)
+    return found
+
+
+def _returns_differ(members: Sequence[SeatRow], config: AdvantageConfig) -> bool:
+    """Whether an estimator that standardises over a side's tokens has anything to compare there."""
+    if sum(row.tokens for row in members) < 2:
+        return False
+    if needs_values(config.estimator) or config.gamma < 1 or any(row.kl is not None for row in members):
+        return True
+    return not _equal([row.outcome for row in members]) or any(turn.reward for row in members for turn in row.turns)
+
+
+def _estimate(
+    rows: Sequence[SeatRow], baselines: Sequence[Baseline | None], config: AdvantageConfig
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Advantages and returns of each row's sampled tokens: float32, shape (sampled tokens,)."""
+    if not rows:
+        return []
+    shape = len(rows), max(row.tokens for row in rows)
+    mask, token_level_rewards, values = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    for number, row in enumerate(rows):
+        mask[number, : row.tokens] = 1.0
+        token_level_rewards[number, : row.tokens] = row.token_rewards(config.estimator in RETURN_ESTIMATORS)
+        if row.values is not None:
+            values[number, : row.tokens] = row.values
+    offered: dict[str, Any] = {
+        "token_level_rewards": token_level_rewards,
+        "response_mask": mask,
+        "index": np.array([row.group for row in rows], dtype=object),
+        "values": values,
+        "gamma": config.gamma,
+        "lam": config.lam,
+        "norm_adv_by_std_in_grpo": config.normalize_by_std,
+        "normalize_by_std": config.normalize_by_std,
+        "baseline_means": torch.tensor([each.mean if each else 0.0 for each in baselines]),
+        "baseline_deviations": torch.tensor([each.deviation if each else 1.0 for each in baselines]),
+        "config": AlgoConfig(
+            adv_estimator=config.estimator,
+            gamma=config.gamma,
+            lam=config.lam,
+            norm_adv_by_std_in_grpo=config.normalize_by_std,
+        ),
+    }
+    arguments = {name: value for name, value in offered.items() if _takes(config.estimator, name)}
+    advantages, returns = get_adv_estimator_fn(config.estimator)(**arguments)
+    needs_returns = needs_values(config.estimator)
+    return [
+        (
+            advantages[number, : row.tokens].float(),
+            returns[number, : row.tokens].float() if needs_returns else torch.zeros(row.tokens),
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def _reward_metrics(rows: Sequence[SeatRow]) -> dict[str, float]:
+    rewards = [row.reward for row in rows]
+    return {
+        "advantage/reward_mean": fmean(rewards) if rows else 0.0,
+        "advantage/reward_std": pstdev(rewards) if rows else 0.0,
+    }
+
+
+def _advantage_metrics(rows: Sequence[SeatRow], advantages: Sequence[torch.Tensor]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for side in sorted({row.side for row in rows}):
+        found = torch.cat([advantage for row, advantage in zip(rows, advantages, strict=True) if row.side == side])
+        metrics[f"advantage/{side}/mean"] = found.mean().item()
+        metrics[f"advantage/{side}/std"] = found.std(correction=0).item()
+        metrics[f"advantage/{side}/abs_max"] = found.abs().max().item()
+    return metrics
+
+
+def _equal(values: Iterable[float]) -> bool:
+    found = list(values)
+    return not found or max(found) - min(found) <= EQUAL_WITHIN
+
+
+def _differ_from(values: Iterable[float], baseline: float) -> bool:
+    return any(abs(value - baseline) > EQUAL_WITHIN for value in values)
+
+
+def _takes(estimator: str, parameter: str) -> bool:
+    return parameter in inspect.signature(get_adv_estimator_fn(estimator)).parameters
+
+
+def _requires(estimator: str, parameter: str) -> bool:
+    found = inspect.signature(get_adv_estimator_fn(estimator)).parameters.get(parameter)
+    return found is not None and found.default is inspect.Parameter.empty
+
+
+def _usable_estimators() -> list[str]:
+    return sorted(
+        name for name in ADV_ESTIMATOR_REGISTRY if not any(_requires(name, parameter) for parameter in _UNAVAILABLE)
+    )

@@ -1,0 +1,1 @@
+"""What evaluations show: win rates with intervals, ratings, the page over all of them."""

@@ -1,0 +1,1 @@
+"""The learning run of ``python -m algo.learn`` and its report."""

@@ -1,0 +1,190 @@
+"""Checkpoints: what a run goes on from after any end. A checkpoint is either whole or not there.
+
+``step-000012/`` holds ``trainer/`` (weights, optimizer, schedule and random states, by rank), ``huggingface/`` (the
+model, for vLLM and transformers) and ``state.json`` (``RunState``). It is written under another name, flushed to the
+disk and then renamed; leftovers of a write that was cut short are removed by the next.
+
+Which deals a step plays and how its tokens are sampled follows from the run's seed and the step's number, so the step
+is all there is of a position in the data. The games that were in flight are not listed: a resumed run asks the hub for
+the games of its next steps by their ids, and goes on with those that are there (``algo.rollouts.queue.Games.adopt``).
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from configs.schema import Config
+from configs.section import ConfigError
+
+if TYPE_CHECKING:
+    from algo.training.engine import Engine  # brings verl along
+
+STATE_FILE = "state.json"
+RUN_FILE = "run.json"
+_CHECKPOINTS = "checkpoints"
+_UNFINISHED = "unfinished-"
+
+# What may not change within a run, and why.
+_FIXED = {
+    "run.seed": "the deals follow from it",
+    "game": "the games in flight were enqueued with it",
+    "model": "the checkpoint holds the weights of that model",
+    "training.ranks": "each rank has a file of its own",
+    "prompts": "games of one step would be played with different ones",
+}
+
+
+class RunState(BaseModel):
+    """What a run carries from step to step, besides what the engine saves.
+
+    run_id: names the run's resources and games in the hub, unlike those of any other run.
+    step: steps made. policy_version: updates made.
+    probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
+    role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
+    summary: state of the run's summary (``algo.loop.report.RunSummary``).
+    win_rate: of the last evaluation, against the whole panel; None without one.
+    settings: the settings of ``_FIXED`` as they were, and digests of the prompts.
+    resumes: how often the run has been gone on with.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: str
+    step: int = 0
+    policy_version: int = 0
+    probe: list[int] | None = None
+    role_baselines: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    win_rate: float | None = None
+    settings: dict[str, Any] = {}
+    resumes: int = 0
+
+
+def fixed_settings(config: Config) -> dict[str, Any]:
+    """The settings that a resumed run must have in common with the run it resumes, by dotted name."""
+    texts = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.game.prompts.items()}
+    document = config.model_dump(mode="json") | {"prompts": texts}
+    found = {}
+    for name in _FIXED:
+        value: Any = document
+        for part in name.split("."):
+            value = value[part]
+        found[name] = value
+    for patience in ("timeout_seconds", "unresponsive_seconds", "max_attempts"):
+        del found["game"][patience]
+    return found
+
+
+def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -> None:
+    """Raise ConfigError, naming the setting, if a run cannot be resumed with this configuration."""
+    for name, value in fixed_settings(config).items():
+        before = settings.get(name, value)
+        if before == value:
+            continue
+        changed = [name]
+        if isinstance(value, dict) and isinstance(before, dict):
+            changed = [f"{name}.{key}" for key in value if value[key] != before.get(key)]
+        raise ConfigError(
+            f"run {run_dir} cannot be resumed with another {', '.join(changed)}: {_FIXED[name]}. Start a new run "
+            f"instead, from model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
+        )
+
+
+def newest_checkpoint(run_dir: Path) -> Path | None:
+    """The checkpoint with the most steps; None if there is none."""
+    return max(_whole(run_dir), key=lambda folder: folder.name, default=None)
+
+
+def load_state(folder: Path) -> RunState:
+    """The state in a checkpoint's folder, or in the run's. Raises ConfigError for a file that cannot be read."""
+    file = folder / (STATE_FILE if (folder / STATE_FILE).is_file() else RUN_FILE)
+    try:
+        return RunState.model_validate_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged, or of another version of this program: {error}") from error
+
+
+def write_run_file(run_dir: Path, state: RunState) -> None:
+    """Record how a run began and how often it has been resumed, before anything that a later process has to know of."""
+    _write(run_dir / RUN_FILE, state)
+
+
+def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported: Path) -> Path:
+    """Write a checkpoint, then drop those that are not to be kept; returns its folder.
+
+    exported: folder of the present weights, if they were written for vLLM already; else they are gathered again.
+    """
+    folder = config.run_dir / _CHECKPOINTS / f"step-{state.step:06d}"
+    for leftover in folder.parent.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(leftover)
+    unfinished = folder.with_name(_UNFINISHED + folder.name)
+    engine.save(unfinished / "trainer", state.step)
+    if exported.is_dir():
+        shutil.copytree(exported, unfinished / "huggingface")
+    else:
+        engine.export(unfinished / "huggingface")
+    _write(unfinished / STATE_FILE, state.model_copy(update={"settings": fixed_settings(config)}))
+    _flush_to_disk(unfinished)
+    if folder.exists():  # of the same step, before the run was resumed from an earlier one
+        shutil.rmtree(folder)
+    unfinished.rename(folder)
+    _sync(folder.parent)  # before older ones go
+    for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
+        shutil.rmtree(old)
+    return folder
+
+
+def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
+    """The checkpoints that are neither among the newest nor among those with the highest win rate."""
+    newest_first = sorted(folders, key=lambda folder: folder.name, reverse=True)
+    rated = []
+    if keep_best:
+        rates = [(load_state(folder).win_rate, folder) for folder in newest_first]
+        rated = sorted(((rate, folder) for rate, folder in rates if rate is not None), key=lambda rated: -rated[0])
+    kept = {*newest_first[:keep], *(folder for _, folder in rated[:keep_best])}
+    return [folder for folder in newest_first if folder not in kept]
+
+
+def lock_run(run_dir: Path) -> IO[str]:
+    """Hold the run for this process, for as long as the returned file is open; ConfigError if another one does."""
+    file = (run_dir / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise ConfigError(
+            f"another process is training the run in {run_dir}; end it, or choose another run.name"
+        ) from error
+    return file
+
+
+def _whole(run_dir: Path) -> list[Path]:
+    return [folder for folder in (run_dir / _CHECKPOINTS).glob("step-*") if (folder / STATE_FILE).is_file()]
+
+
+def _write(path: Path, state: RunState) -> None:
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(state.model_dump_json() + "\n", encoding="utf-8")
+    _sync(unfinished)
+    os.replace(unfinished, path)
+    _sync(path.parent)
+
+
+def _flush_to_disk(folder: Path) -> None:
+    """So that a machine that loses its power keeps what a later rename promises."""
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""A run's folder: made or taken up, and the logs in it. Also what runners are told of the run's policy.
+
+Training and evaluation begin alike; neither torch nor verl is needed here.
+"""
+
+import asyncio
+import logging
+import secrets
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+import yaml
+
+from algo.loop.checkpoints import (
+    RUN_FILE,
+    RunState,
+    check_same_run,
+    fixed_settings,
+    load_state,
+    lock_run,
+    newest_checkpoint,
+    write_run_file,
+)
+from algo.rollouts.adoption import Resumption
+from algo.werewolf.tasks import chat_endpoint
+from configs.schema import Config
+from configs.section import ConfigError
+from store.schema import FrozenPolicy, PolicyResources, Sampling
+
+
+@dataclass
+class OpenedRun:
+    """A run whose folder is ours.
+
+    state: where it stands: at its beginning, or as its newest checkpoint has it.
+    checkpoint: that checkpoint's folder; None at the beginning.
+    began_before: an earlier process has worked on it, and may have left games in the hub.
+    lock: open for as long as the run is ours.
+    """
+
+    config: Config
+    state: RunState
+    checkpoint: Path | None
+    began_before: bool
+    lock: IO[str]
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """Which of the games in the hub it may go on with; None for a run that begins."""
+        return Resumption(self.state.policy_version, self.state.resumes) if self.began_before else None
+
+
+def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
+    """Make or take up the run's folder, and hold it against other processes.
+
+    resume: go on with the run of this name, from its newest checkpoint or, without one, from its beginning; if there is
+        no such run, begin it. Otherwise a name that is taken gets a number, so that nothing is overwritten.
+    suffix: added to the configured name, for what is not a training run.
+    Raises ConfigError when another process has the run, or when it cannot be resumed with this configuration.
+    """
+    first = config.run.name + suffix
+    name, number = first, 1
+    while not resume and (config.run.dir / name / RUN_FILE).exists():
+        number += 1
+        name = f"{first}-{number}"
+    config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+    (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    lock = lock_run(config.run_dir)
+    checkpoint = None
+    began_before = resume and (config.run_dir / RUN_FILE).exists()
+    if began_before:
+        checkpoint = newest_checkpoint(config.run_dir)
+        state = load_state(checkpoint or config.run_dir)
+        check_same_run(state.settings, config, config.run_dir)
+        began = load_state(config.run_dir)
+        state.resumes = began.resumes = began.resumes + 1
+        write_run_file(config.run_dir, began)
+        if (config.run_dir / "config.yaml").exists():
+            (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")
+    else:
+        # Runners cache resources by id, and several runs may share a hub: names alone could collide.
+        state = RunState(run_id=f"{name}-{secrets.token_hex(4)}", settings=fixed_settings(config))
+        write_run_file(config.run_dir, state)
+    (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
+    return OpenedRun(config, state, checkpoint, began_before, lock)
+
+
+def as_yaml(config: Config) -> str:
+    """The configuration as it would be written in a file."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def set_up_logging(level: str, file: Path) -> None:
+    """Log to the terminal and, in full, to the run's folder."""
+    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
+    logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
+    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def cancel_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM cancel the running task, so that everything started is stopped in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+def read_prompts(config: Config) -> dict[str, str]:
+    """The configured prompts by name; read once, so that editing a file does not change a run. Raises ConfigError."""
+    prompts = {}
+    for name, path in config.game.prompts.items():
+        try:
+            prompts[name] = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"game.prompts.{name}: cannot read {path}: {error}") from error
+    return prompts
+
+
+class ServedPolicy(Protocol):
+    """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Base URLs of its servers."""
+
+    @property
+    def model(self) -> str:
+        """Its name there."""
+
+
+@dataclass(frozen=True)
+class UnservedPolicy:
+    """A policy of which runners need the tokenizer alone. model: the folder that has it."""
+
+    model: str
+    endpoints: tuple[str, ...] = ()
+
+
+def policy_resources(
+    config: Config,
+    serving: ServedPolicy,
+    frozen: Mapping[str, FrozenPolicy],
+    run_id: str,
+    version: int,
+    prompts: dict[str, str],
+) -> PolicyResources:
+    """What runners are told about the served policy. run_id: names the resources, unlike those of any other run."""
+    return PolicyResources(
+        run_name=run_id,
+        version=version,
+        endpoints=serving.endpoints,
+        model=serving.model,
+        sampling=Sampling(temperature=config.game.temperature, thinking=config.game.thinking),
+        prompt_templates=prompts,
+        players={name: chat_endpoint(player) for name, player in config.players.items()},
+        frozen=dict(frozen),
+        judge=None if config.judge is None else chat_endpoint(config.judge),
+    )

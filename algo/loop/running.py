@@ -1,0 +1,134 @@
+"""A run's processes and connections while it goes: what the loop in ``algo.werewolf_verl`` acts through."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from verl.utils.tracking import Tracking
+
+from algo.evaluate import evaluate
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER
+from algo.evaluation.page import write_page
+from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
+from algo.loop.checkpoints import RunState
+from algo.loop.report import RunSummary, game_progress
+from algo.loop.run_folder import OpenedRun, policy_resources, read_prompts
+from algo.loop.startup import open_tracking, start_frozen, start_policy
+from algo.loop.weight_transfer import push_policy
+from algo.rollouts.queue import Games
+from algo.sequences.batch import build_batch
+from algo.sequences.trajectories import SeatTrajectory
+from algo.serving.policy import Serving
+from algo.training.engine import Engine
+from algo.training.thread import TrainerThread
+from configs.schema import Config
+from store.client import connect
+from store.schema import FrozenPolicy, PolicyResources
+
+
+@dataclass
+class Running:
+    """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
+
+    began_before: an earlier process of the run may have left games in the hub.
+    """
+
+    config: Config
+    state: RunState
+    began_before: bool
+    serving: Serving
+    frozen: dict[str, FrozenPolicy]
+    engine: Engine
+    trainer: TrainerThread
+    games: Games
+    tracking: Tracking
+    prompts: dict[str, str]
+    _served_before: list[float] = field(default_factory=list)
+
+    def resources(self) -> PolicyResources:
+        """What runners are told about the policy as it stands."""
+        return policy_resources(
+            self.config, self.serving, self.frozen, self.state.run_id, self.state.policy_version, self.prompts
+        )
+
+    async def keep_serving(self) -> None:
+        """Restart or give up servers that have died; runners are told where the policy is served now."""
+        if await self.serving.check_alive():
+            await self.games.serve_at(self.serving.endpoints)
+
+    async def rest_serving(self, trajectories: Sequence[SeatTrajectory]) -> None:
+        """The games are played: vLLM leaves the GPUs to the trainer, where both share them.
+
+        Before that it scores the probe, the beginning of the run's first sequence, so that ``push`` can tell whether
+        the weights have changed.
+        """
+        if self.state.probe is None and trajectories:
+            # Scoring asks for one token more than the probe has.
+            length = min(PROBE_TOKENS, self.config.game.context_tokens - 1)
+            self.state.probe = list(trajectories[0].token_ids[:length])
+        if self.state.probe is not None and not self._served_before:
+            self._served_before = await self.serving.score(self.state.probe)
+        await self.serving.sleep()
+
+    async def push(self) -> dict[str, float]:
+        """Give the trainer's weights to vLLM, and make sure that it serves them. Raises WeightsNotServed."""
+        await push_policy(self.config, self.serving, self.engine, self.trainer, self.state.policy_version)
+        assert self.state.probe is not None  # something was trained on
+        batch = build_batch([probe_of(self.state.probe)], temperature=1.0)
+        (expected,) = await self.trainer.run(self.engine.log_probs, batch)
+        served, difference = await score_probe(self.config, self.serving, self.state.probe, expected)
+        change = max(abs(new - old) for new, old in zip(served, self._served_before, strict=True))
+        self._served_before = served
+        return {"serving/probe_difference": difference, "serving/probe_change": change}
+
+    def evaluation_is_due(self) -> bool:
+        """Whether the policy is to be evaluated now, before the first step or after the present one."""
+        settings, step, steps = self.config.evaluation, self.state.step, self.config.run.steps
+        if not settings.deals:
+            return False
+        if step == 0:
+            return settings.at_start
+        regularly = settings.every_steps is not None and step % settings.every_steps == 0
+        return regularly or (step == steps and settings.at_end)
+
+    async def evaluate(self) -> dict[str, float]:
+        """Play the held-out games and write what they show; returns numbers for the log."""
+        settings, step = self.config.evaluation, self.state.step
+        games = 2 * settings.deals * len(settings.opponents)
+        with game_progress(f"evaluation after step {step}", games) as on_progress:
+            evaluation = await evaluate(
+                self.config,
+                self.games,
+                self.resources(),
+                self.keep_serving,
+                on_progress,
+                f"step {step}",
+                # Later evaluations are of weights that were made by this process.
+                resumed=self.began_before and step == 0,
+            )
+        evaluation.write(self.config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
+        write_page(self.config.run_dir)
+        metrics = evaluation.metrics()
+        self.state.win_rate = metrics.get("evaluation/win_rate")
+        return metrics
+
+
+async def start(opened: OpenedRun, summary: RunSummary, stack: AsyncExitStack) -> Running:
+    """Connect to the hub, start vLLM and the trainer; all of it ends when ``stack`` closes.
+
+    summary: of what the run has done before.
+    """
+    config = opened.config
+    prompts = read_prompts(config)
+    client = connect(config.store.url, config.store.patience_seconds)
+    stack.push_async_callback(client.close)
+    await client.wait_until_reachable()
+    serving, engine, trainer = await start_policy(opened, stack)
+    frozen = await start_frozen(config, stack)
+    games = Games(client, config.game, opened.resumption)
+    stack.push_async_callback(games.cancel_open)
+    tracking = open_tracking(config, summary)
+    stack.callback(tracking.finish)
+    return Running(
+        config, opened.state, opened.began_before, serving, frozen, engine, trainer, games, tracking, prompts
+    )

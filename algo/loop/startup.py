@@ -1,0 +1,152 @@
+"""What comes before the first game of training: checks, vLLM and the trainer, the log of numbers."""
+
+import asyncio
+import logging
+import os
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from verl.utils.tracking import Tracking
+
+from algo.advantages.correction import check_correction
+from algo.advantages.estimators import check_estimator, needs_groups, needs_values
+from algo.advantages.weighing import check_weighing
+from algo.loop.report import RunSummary
+from algo.loop.run_folder import OpenedRun
+from algo.loop.weight_transfer import policy_folder
+from algo.serving.frozen import open_frozen
+from algo.serving.policy import Serving
+from algo.training.engine import Engine
+from algo.training.thread import TrainerThread
+from algo.training.verl_configs import check_engine
+from configs.opponents import INITIAL_POLICY
+from configs.schema import Config
+from configs.section import ConfigError
+from store.schema import FrozenPolicy
+
+logger = logging.getLogger("algo.werewolf_verl")
+
+
+def check_before_starting(config: Config) -> None:
+    """Refuse what can be refused without starting anything. Raises ConfigError."""
+    check_engine(config)
+    check_estimator(config.advantage.estimator)
+    check_weighing(config.advantage, config.training)
+    warmup = config.critic.warmup_steps
+    if warmup and not needs_values(config.advantage.estimator):
+        raise ConfigError(
+            f"critic.warmup_steps={warmup} would train nothing: advantage.estimator {config.advantage.estimator!r} has "
+            f"no critic"
+        )
+    if warmup >= config.run.steps:
+        raise ConfigError(f"critic.warmup_steps={warmup} leaves none of the run.steps={config.run.steps} to the policy")
+    check_correction(config.training.rollout_correction)
+    check_log_backends(config)
+    if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
+        raise ConfigError(
+            f"game.games_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: the "
+            f"baseline of a single game is the game itself"
+        )
+
+
+def check_log_backends(config: Config) -> None:
+    """Raise ConfigError for a backend that verl's Tracking does not have."""
+    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
+    if unknown:
+        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+
+
+async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
+    """Start vLLM and the trainer side by side, with the weights at which the run stands.
+
+    Both are stopped when ``stack`` closes, and on any failure.
+    """
+    config = opened.config
+    trainer = TrainerThread()
+    # Runners of games that are in flight may ask before the weights of a resumed run are served.
+    weights_follow = opened.checkpoint is not None
+    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line), weights_follow))
+    engine: asyncio.Future[Engine] | None = None
+    try:
+        # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
+        await asyncio.wait([serving], timeout=4.0)
+        if serving.done():
+            serving.result()
+        logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
+        engine = trainer.submit(Engine, config)
+        engine.add_done_callback(_tell_that_it_started)
+        await asyncio.wait([serving, engine], return_when=asyncio.FIRST_EXCEPTION)
+        for start in (serving, engine):
+            if start.done():
+                start.result()
+        started = serving.result(), engine.result()
+        await _restore(opened, *started, trainer)
+    except BaseException:
+        serving.cancel()
+        # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
+        starting = [serving] if engine is None else [serving, engine]
+        for outcome in await asyncio.gather(*starting, return_exceptions=True):
+            if isinstance(outcome, Serving):
+                await outcome.stop()
+            elif isinstance(outcome, Engine):
+                await asyncio.to_thread(outcome.close)
+        raise
+    stack.push_async_callback(started[0].stop)
+    stack.push_async_callback(asyncio.to_thread, started[1].close)
+    return *started, trainer
+
+
+async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread) -> None:
+    """Both begin with ``model.path``; an attached vLLM may serve anything."""
+    if opened.checkpoint is not None:
+        logger.info("going on from %s", opened.checkpoint)
+        await trainer.run(engine.load, opened.checkpoint / "trainer")
+        # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
+        folder = policy_folder(opened.config, opened.state.policy_version)
+        await asyncio.to_thread(_copy_whole, opened.checkpoint / "huggingface", folder)
+        await serving.push_weights(folder, opened.state.policy_version)
+    elif opened.config.serving.mode == "attach":
+        await serving.push_weights(opened.config.model.path, 0)
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    """Copy a folder so that the target is never half there; one of that name is replaced."""
+    unfinished = target.with_name(f"unfinished-{target.name}")
+    for leftover in (unfinished, target):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(source, unfinished)
+    unfinished.rename(target)
+
+
+def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
+    if not engine.cancelled() and engine.exception() is None:
+        logger.info("the trainer has started")
+
+
+def open_tracking(config: Config, summary: RunSummary) -> Tracking:
+    """verl's Tracking, its files inside the run's folder.
+
+    summary: of a resumed run, whose metrics so far are written again: verl begins its file anew.
+    """
+    os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
+    os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
+    tracking = Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
+    for number, metrics in enumerate([summary.before, *summary.steps]):
+        if metrics:
+            tracking.log(metrics, step=number, backend=["file"])
+    return tracking
+
+
+def frozen_names(config: Config) -> list[str]:
+    """The policies with frozen weights that the run's games or its evaluations seat."""
+    seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
+    if config.evaluation.deals:
+        seated |= set(config.evaluation.opponents)
+    return sorted(seated & {*config.frozen, INITIAL_POLICY})
+
+
+async def start_frozen(config: Config, stack: AsyncExitStack) -> dict[str, FrozenPolicy]:
+    """Start or attach to the servers of the frozen policies that the run needs; they are stopped with ``stack``."""
+    names = frozen_names(config)
+    return await stack.enter_async_context(open_frozen(config, names)) if names else {}

@@ -1,0 +1,64 @@
+"""New weights on their way from the trainer to vLLM: through a folder, or from GPU to GPU."""
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from algo.serving.policy import Serving
+from algo.serving.server import ServingError, VllmServer
+from algo.training.engine import Engine
+from algo.training.thread import TrainerThread
+from configs.schema import Config
+
+_TRANSFER_TIMEOUT_SECONDS = 900.0
+
+
+def policy_folder(config: Config, version: int) -> Path:
+    """Folder of one version's weights, as pushed to vLLM."""
+    return config.run_dir / "policy" / f"version-{version:06d}"
+
+
+async def push_policy(config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, version: int) -> float:
+    """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
+
+    By ``serving.weight_transfer``: "folder" writes them to ``policy_folder``, which vLLM reads; "nccl" and "ipc" hand
+    them over on the GPUs through vLLM's weight-transfer interface (``algo.training.weight_sender``). These two need
+    GPUs and have not been run on any yet.
+    Raises ServingError, and what the engine raises.
+    """
+
+    folder = policy_folder(config, version)
+
+    async def export() -> Path:
+        if not folder.is_dir():
+            await trainer.run(engine.export, folder)
+        return folder
+
+    async def send(servers: Sequence[VllmServer]) -> None:
+        targets = [(server.base_url, server.starts) for server in servers]
+        try:
+            async with asyncio.timeout(_TRANSFER_TIMEOUT_SECONDS):
+                await trainer.run(engine.send_weights, targets)
+        except TimeoutError as error:  # a server that dies in its midst leaves NCCL waiting for ever
+            raise ServingError(
+                f"the weights did not reach {', '.join(url for url, _ in targets)} by {config.serving.weight_transfer} "
+                f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log. serving.weight_transfer=folder needs no link"
+            ) from error
+
+    if config.serving.weight_transfer == "folder":
+        await trainer.run(engine.export, folder)
+        seconds = await serving.push_weights(folder, version)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
+        seconds = await serving.transfer_weights(version, send, export)
+    _drop_old_policies(folder)
+    return seconds
+
+
+def _drop_old_policies(pushed: Path) -> None:
+    """Keep what was pushed last and before that: vLLM has read the older ones, and later ones a crash undid."""
+    others = sorted(folder for folder in pushed.parent.glob("version-*") if folder.name != pushed.name)
+    before = [folder for folder in others if folder.name < pushed.name]
+    for old in set(others) - set(before[-1:]):
+        shutil.rmtree(old)

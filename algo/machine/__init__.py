@@ -1,0 +1,1 @@
+"""What the other rooms need of this machine: files written whole, ports, child processes."""

@@ -1,0 +1,1 @@
+"""Triplets -> trajectories -> selection -> rows -> verl's batch."""

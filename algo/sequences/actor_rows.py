@@ -1,0 +1,162 @@
+"""A seat's game as one row: the sampled tokens of all its segments, one after another, as estimators see it."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from algo.sequences.trajectories import SeatTrajectory
+
+PerToken = Sequence[Sequence[float] | torch.Tensor]
+"""One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+
+class TurnReward(NamedTuple):
+    """What one turn adds to its seat's reward. end: position past its last token. question: what was asked."""
+
+    end: int
+    reward: float
+    question: str
+
+
+@dataclass(frozen=True)
+class SeatRow:
+    """One seat of one game. Positions count its sampled tokens alone, from 0, over all its segments.
+
+    segments: positions of its trajectories, in the order in which they were played.
+    group: deal and side.
+    reward: of the whole game.
+    outcome: ``reward`` less the rewards in ``turns``.
+    tokens: number of sampled tokens, at least 1.
+    turns: those whose rewards count on their own, in order; empty unless asked for.
+    kl: penalty at each token, shape (tokens,); None without.
+    values: the critic's value at each token, shape (tokens,); None without.
+    """
+
+    game_id: str
+    side: str
+    role: str
+    group: str
+    segments: tuple[int, ...]
+    reward: float
+    outcome: float
+    tokens: int
+    turns: tuple[TurnReward, ...]
+    kl: torch.Tensor | None
+    values: torch.Tensor | None
+
+    @property
+    def kl_penalty(self) -> float:
+        """Of all its tokens together."""
+        return 0.0 if self.kl is None else self.kl.sum().item()
+
+    def token_rewards(self, with_turns: bool) -> torch.Tensor:
+        """Reward at each token: the outcome at the last, less the penalties; turn rewards at each turn's last token."""
+        rewards = torch.zeros(self.tokens)
+        rewards[-1] = self.outcome
+        if with_turns:
+            for turn in self.turns:
+                rewards[turn.end - 1] += turn.reward
+        return rewards if self.kl is None else rewards - self.kl
+
+    def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
+        """At each token its turn's reward less what is expected of its question; 0.0 at tokens of no turn."""
+        gains = torch.zeros(self.tokens)
+        start = 0
+        for turn in self.turns:
+            gains[start : turn.end] = turn.reward - expected[turn.question]
+            start = turn.end
+        return gains
+
+
+def seat_rows(
+    trajectories: Sequence[SeatTrajectory],
+    *,
+    by_turn: bool,
+    kl_penalties: PerToken | None,
+    values: PerToken | None,
+) -> list[SeatRow]:
+    """The rows of all seats of all games, in the order in which they first occur.
+
+    by_turn: whether turn rewards count on their own.
+
+    Raises ValueError, naming the game and seat, when segments of one seat disagree about the reward, two claim the
+    same number, or a per-token row does not fit its trajectory.
+    """
+    for name, given in (("kl_penalties", kl_penalties), ("values", values)):
+        if given is not None and len(given) != len(trajectories):
+            raise ValueError(f"{len(given)} rows of {name} for {len(trajectories)} trajectories")
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, trajectory in enumerate(trajectories):
+        found[trajectory.game_id, trajectory.seat].append(number)
+    rows = []
+    for (game_id, seat), numbers in found.items():
+        numbers.sort(key=lambda number: trajectories[number].segment)
+        own = [trajectories[number] for number in numbers]
+        if len({trajectory.segment for trajectory in own}) != len(own):
+            raise ValueError(f"game {game_id}, seat {seat}: a segment occurs twice")
+        if len({(trajectory.group_id, trajectory.side, trajectory.role, trajectory.reward) for trajectory in own}) != 1:
+            raise ValueError(f"game {game_id}, seat {seat}: its segments differ in group, side, role or reward")
+        turns = _turns(own) if by_turn else ()
+        rows.append(
+            SeatRow(
+                game_id=game_id,
+                side=own[0].side,
+                role=own[0].role,
+                group=f"{own[0].group_id}/{own[0].side}",
+                segments=tuple(numbers),
+                reward=own[0].reward,
+                outcome=own[0].reward - sum(turn.reward for turn in turns),
+                tokens=sum(sum(trajectory.loss_mask) for trajectory in own),
+                turns=turns,
+                kl=_sampled("kl_penalties", kl_penalties, numbers, trajectories),
+                values=_sampled("values", values, numbers, trajectories),
+            )
+        )
+    return rows
+
+
+def spread_over_tokens(
+    trajectories: Sequence[SeatTrajectory], rows: Sequence[SeatRow], per_row: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Rows over sampled tokens -> one row per trajectory over its ``token_ids``, 0.0 at given tokens."""
+    per_token = [torch.zeros(len(trajectory.token_ids)) for trajectory in trajectories]
+    for row, found in zip(rows, per_row, strict=True):
+        start = 0
+        for number in row.segments:
+            sampled = torch.tensor(trajectories[number].loss_mask, dtype=torch.bool)
+            count = int(sampled.sum())
+            per_token[number][sampled] = found[start : start + count]
+            start += count
+    return per_token
+
+
+def _turns(segments: Sequence[SeatTrajectory]) -> tuple[TurnReward, ...]:
+    turns: list[TurnReward] = []
+    before = 0
+    for trajectory in segments:
+        if trajectory.turn_rewards:
+            questions = trajectory.turn_questions or ("",) * len(trajectory.turn_ends)
+            for end, reward, question in zip(trajectory.turn_ends, trajectory.turn_rewards, questions, strict=True):
+                turns.append(TurnReward(before + sum(trajectory.loss_mask[:end]), reward, question))
+        before += sum(trajectory.loss_mask)
+    return tuple(turns)
+
+
+def _sampled(
+    name: str, given: PerToken | None, numbers: Sequence[int], trajectories: Sequence[SeatTrajectory]
+) -> torch.Tensor | None:
+    if given is None:
+        return None
+    parts = []
+    for number in numbers:
+        trajectory, row = trajectories[number], torch.as_tensor(given[number], dtype=torch.float32)
+        if row.shape != (len(trajectory.token_ids),):
+            raise ValueError(
+                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: {name} of shape "
+                f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
+            )
+        parts.append(row[torch.tensor(trajectory.loss_mask, dtype=torch.bool)])
+    return torch.cat(parts)

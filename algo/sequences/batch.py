@@ -1,0 +1,290 @@
+"""Seat trajectories -> verl's batch (jagged, without padding), and its split into mini-batches.
+
+A trajectory is one sequence in which given and sampled tokens alternate. verl knows sequences as a
+prompt and a response: here ``prompts`` is what stands before the first sampled token, ``responses``
+all the rest, and ``response_mask`` says which of the response's tokens were sampled.
+
+How verl 0.9.1 normalises the loss (``verl.trainer.ppo.core_algos.agg_loss``), and what follows:
+
+- seq-mean-*: the sum over sequences is divided by ``global_batch_size``, a number that the caller
+  gives. We give the number of real rows of the mini-batch.
+- token-mean: divided by the number of ones in ``loss_mask`` over all ranks, which the engine counts.
+
+So a padding row whose mask is all zero changes neither sum nor divisor: loss and gradient are those
+of the real rows, whatever the ranks and the micro-batch size.
+"""
+
+import heapq
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from tensordict import TensorDict
+from verl.utils import tensordict_utils
+from verl.utils.dataset.dataset_utils import DatasetPadMode
+
+if TYPE_CHECKING:
+    # The training workers import this module, and have no use for agentlightning, which that one brings along.
+    from algo.sequences.trajectories import SeatTrajectory
+
+PerToken = Sequence[Sequence[float] | torch.Tensor]
+"""One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+_SHARES_SORTED_TOGETHER = 16
+"""Mini-batches: enough for rows of much the same length in each, few enough that their order stays a drawn one."""
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """The rows of one optimizer step (or one forward pass), arranged for the ranks.
+
+    data: rows in the order in which verl deals them out: an equal, contiguous share for each rank,
+        each share an equal number of micro-batches of an equal number of rows. Padding rows included.
+    rows: for each row of ``data`` its row in the batch; None for a padding row.
+    micro_batch_size: rows of each forward pass on each rank.
+    """
+
+    data: TensorDict
+    rows: tuple[int | None, ...]
+    micro_batch_size: int
+
+    @property
+    def real_rows(self) -> int:
+        """Rows that are not padding: the divisor of a sequence-mean loss."""
+        return sum(row is not None for row in self.rows)
+
+
+class _Columns(NamedTuple):
+    """A batch taken apart. by_row: jagged columns, row by row; common: what holds for all rows."""
+
+    by_row: dict[str, Sequence[torch.Tensor]]
+    common: dict[str, object]
+
+
+def build_batch(
+    trajectories: "Sequence[SeatTrajectory]",
+    advantages: PerToken | None = None,
+    *,
+    temperature: float,
+    old_log_probs: PerToken | None = None,
+    reference_log_probs: PerToken | None = None,
+    importance_weights: PerToken | None = None,
+    values: PerToken | None = None,
+    returns: PerToken | None = None,
+    imitation_weights: PerToken | None = None,
+) -> TensorDict:
+    """Turn trajectories into a verl batch, one row per trajectory, in their order.
+
+    All that is given by token has one row per trajectory, aligned with its ``token_ids``; entries
+    at tokens that were not sampled do not matter. Without advantages the batch serves to ask the
+    engine for log-probs and values only. Without old_log_probs the ratio's denominator is what vLLM
+    returned (``rollout_log_probs``).
+    temperature: the sampling temperature; logits are divided by it before the softmax.
+    reference_log_probs: of the reference policy, for a KL in the loss.
+    importance_weights: factors of the policy's loss, from rollout correction.
+    values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
+    imitation_weights: what each token weighs for ``imitate``, a given one too, and 0 at the first; by default 1 at
+        sampled tokens alone. verl's ``sft_loss`` reads ``loss_mask`` as weights, whose sum it divides by.
+
+    Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
+    whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
+    ``old_log_probs`` and, if given, ``advantages``, ``ref_log_prob``, ``rollout_is_weights``, ``values``
+    and ``returns``.
+
+    Raises ValueError, naming the game and seat, when a row's length does not match.
+    """
+    if not trajectories:
+        raise ValueError("a batch needs at least one trajectory")
+    columns: dict[str, list[torch.Tensor]] = {}
+
+    def add(name: str, values: torch.Tensor) -> None:
+        columns.setdefault(name, []).append(values)
+
+    given = {
+        "advantages": advantages,
+        "old_log_probs": old_log_probs,
+        "ref_log_prob": reference_log_probs,
+        "rollout_is_weights": importance_weights,
+        "values": values,
+        "returns": returns,
+    }
+    for name, rows in given.items():
+        if rows is not None and len(rows) != len(trajectories):
+            raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
+    if imitation_weights is not None and len(imitation_weights) != len(trajectories):
+        raise ValueError(f"{len(imitation_weights)} rows of imitation_weights for {len(trajectories)} trajectories")
+    for number, trajectory in enumerate(trajectories):
+        length = len(trajectory.token_ids)
+        start = trajectory.loss_mask.index(1)
+        token_ids = torch.tensor(trajectory.token_ids, dtype=torch.long)
+        mask = torch.tensor(trajectory.loss_mask, dtype=torch.float32)
+        logprobs = torch.tensor(trajectory.logprobs, dtype=torch.float32)
+        add("input_ids", token_ids)
+        add("position_ids", torch.arange(length))
+        weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number], dtype=torch.float32)
+        if weights.shape != (length,) or weights[0] != 0:
+            raise ValueError(
+                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                f"imitation_weights of shape {tuple(weights.shape)} for {length} tokens, {float(weights[0])} at the "
+                f"first, before which nothing stands"
+            )
+        add("loss_mask", weights)
+        add("prompts", token_ids[:start])
+        add("responses", token_ids[start:])
+        add("response_mask", mask[start:])
+        add("rollout_log_probs", logprobs[start:])
+        if old_log_probs is None:
+            add("old_log_probs", logprobs[start:])
+        for name, rows in given.items():
+            if rows is None:
+                continue
+            row = torch.as_tensor(rows[number], dtype=torch.float32)
+            if row.shape != (length,):
+                raise ValueError(
+                    f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                    f"{name} of shape {tuple(row.shape)} for {length} tokens"
+                )
+            # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
+            add(name, torch.where(mask > 0, row, 0.0)[start:])
+    return tensordict_utils.get_tensordict(
+        {name: _nested(rows) for name, rows in columns.items()},
+        non_tensor_dict={"temperature": float(temperature), "pad_mode": DatasetPadMode.NO_PADDING},
+    )
+
+
+def mini_batches(
+    batch: TensorDict,
+    *,
+    mini_batch_size: int,
+    micro_batch_size: int,
+    ranks: int,
+    seed: int | None,
+    max_tokens: int | None = None,
+    packed: bool = False,
+    similar_lengths: bool = False,
+) -> list[MiniBatch]:
+    """Split a batch into mini-batches and arrange each for the ranks.
+
+    mini_batch_size: rows of one optimizer step over all ranks, at most. Sizes differ by one row at
+        most, so that no step is left to a handful of games.
+    micro_batch_size: rows of one forward pass on one rank, at most; not read where max_tokens is given.
+    ranks: ranks that share out the rows; those that share each sequence (Ulysses) count as one.
+    seed: order of the rows over the mini-batches; None keeps the batch's order.
+    max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone.
+    packed: whether the rows of a forward pass lie end to end. If not, each takes the room of the longest, so
+        max_tokens allows the same number of rows everywhere, which the mini-batch's longest row decides.
+    similar_lengths: whether rows of similar length share a mini-batch too, which spares padding but makes mini-batches
+        differ from each other.
+
+    Within a mini-batch, rows of similar length share a micro-batch and the ranks' n-th micro-batches
+    are of similar length, since the longest row sets the cost. (Packed and by tokens, micro-batches are
+    filled evenly instead, long rows with few, short ones with many.) Where the numbers do not divide,
+    micro-batches are filled up with padding rows: two tokens, mask and advantage zero, which adds
+    nothing to loss or gradient (see the module's docstring). Without max_tokens that is at most one
+    row each, and a micro-batch holds nothing but padding only when a mini-batch has fewer rows than
+    there are ranks. The tokens of padding rows are not counted in max_tokens.
+
+    The same arguments give the same result.
+    """
+    order = list(range(len(batch)))
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    lengths = batch["input_ids"].offsets().diff().tolist()
+    count = math.ceil(len(order) / mini_batch_size)
+    shares = [_share(order, count, number) for number in range(count)]
+    if similar_lengths:
+        shares = _of_similar_lengths(shares, lengths, seed)
+    columns = _columns(batch)
+    arranged = []
+    for share in shares:
+        rows = sorted(share, key=lambda row: (-lengths[row], row))
+        if max_tokens is None:
+            filled = _fill_by_rows(rows, micro_batch_size, ranks)
+        elif packed:
+            filled = _fill_by_tokens(rows, lengths, max_tokens, ranks)
+        else:
+            filled = _fill_by_rows(rows, max(1, max_tokens // lengths[rows[0]]), ranks)
+        arranged.append(_arrange(columns, filled, ranks))
+    return arranged
+
+
+def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
+    """Exchange rows among neighbouring shares, so that each holds rows of similar length; sizes change by one at most.
+
+    Only neighbours, and in an order drawn from ``seed``: else the longest games would all be learned from first.
+    """
+    found: list[list[int]] = []
+    for start in range(0, len(shares), _SHARES_SORTED_TOGETHER):
+        together = shares[start : start + _SHARES_SORTED_TOGETHER]
+        rows = sorted((row for share in together for row in share), key=lambda row: (-lengths[row], row))
+        found += [_share(rows, len(together), number) for number in range(len(together))]
+    if seed is not None:
+        random.Random(f"{seed}/similar lengths").shuffle(found)
+    return found
+
+
+def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -> list[list[int]]:
+    """Micro-batches of rows of similar length, a multiple of ``ranks``, that differ by one row at most."""
+    slots = ranks * math.ceil(len(longest_first) / (ranks * micro_batch_size))
+    return [_share(longest_first, slots, slot) for slot in range(slots)]
+
+
+def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: int, ranks: int) -> list[list[int]]:
+    """Micro-batches of at most ``max_tokens``, the fewest that longest-first filling finds, a multiple of ``ranks``."""
+    rounds = min(sum(lengths[row] for row in longest_first) / max_tokens, len(longest_first)) / ranks
+    slots = ranks * math.ceil(rounds)
+    while True:
+        filled: list[list[int]] = [[] for _ in range(slots)]
+        emptiest = [(0, slot) for slot in range(slots)]
+        for row in longest_first:
+            tokens, slot = emptiest[0]
+            if tokens and tokens + lengths[row] > max_tokens:
+                break
+            filled[slot].append(row)
+            heapq.heapreplace(emptiest, (tokens + lengths[row], slot))
+        else:
+            return sorted(filled, key=lambda rows: -sum(lengths[row] for row in rows))
+        slots += ranks
+
+
+def _arrange(columns: _Columns, filled: list[list[int]], ranks: int) -> MiniBatch:
+    size = max(len(rows) for rows in filled)
+    slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
+    # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
+    arranged = tuple(row for rank in range(ranks) for slot in slots[rank::ranks] for row in slot)
+    return MiniBatch(data=_select(columns, arranged), rows=arranged, micro_batch_size=size)
+
+
+def _share(items: list[int], shares: int, number: int) -> list[int]:
+    """The number-th of consecutive shares whose sizes differ by one at most."""
+    return items[len(items) * number // shares : len(items) * (number + 1) // shares]
+
+
+def _columns(batch: TensorDict) -> _Columns:
+    # Once for all mini-batches: every unbind takes time in proportion to the rows of the whole batch.
+    by_row: dict[str, Sequence[torch.Tensor]] = {}
+    common: dict[str, object] = {}
+    for name, _ in batch.items():
+        value = batch[name]  # Unwraps non-tensor data, which items() does not.
+        if isinstance(value, torch.Tensor):
+            by_row[name] = value.unbind()
+        else:
+            common[name] = value
+    return _Columns(by_row, common)
+
+
+def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parts in columns.by_row.items():
+        # A prompt of one token and a response of one token: the shortest row that verl accepts.
+        length = 2 if name in ("input_ids", "position_ids", "loss_mask") else 1
+        padding = torch.arange(2) if name == "position_ids" else torch.zeros(length, dtype=parts[0].dtype)
+        tensors[name] = _nested([padding if row is None else parts[row] for row in rows])
+    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=dict(columns.common))
+
+
+def _nested(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)

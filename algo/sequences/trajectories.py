@@ -1,0 +1,214 @@
+"""Triplets -> one token sequence per seat and segment of a game: what the update trains on."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentlightning import Triplet
+
+from algo.rollouts.triplets import FinishedGame
+from algo.werewolf.rewards import SeatReward, game_rewards
+from configs.rewards import RewardConfig
+
+
+@dataclass(frozen=True)
+class SeatTrajectory:
+    """One segment of one seat's game: prompts and sampled replies interleaved, exactly as vLLM saw them.
+
+    Everything per token aligns with ``token_ids``, position by position.
+
+    game_id: the game that was played; with ``seat`` and ``segment`` it identifies the trajectory.
+    group_id: the deal; games of one group were dealt the same cards.
+    seat: seat number at the table.
+    role: the seat's role card.
+    side: the side that the role plays for; baselines never mix sides.
+    segment: number of the seat's growing sequence within the game, from 0; a new one begins with a
+        recap when the context budget is spent.
+    token_ids: the whole sequence, from the first prompt token to the last token of the segment.
+    loss_mask: 1 where the policy sampled the token, 0 where it was given; aligned with ``token_ids``.
+        The first token is always given.
+    logprobs: natural log-probs that vLLM returned for the sampled tokens, at the sampling
+        temperature; aligned with ``token_ids``, 0.0 where ``loss_mask`` is 0.
+    turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
+    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a game that is
+        under way when new weights are served goes on with them.
+    turn_questions: what each turn was asked (``TurnSpan.decision``), aligned with ``turn_ends``; empty where unknown.
+    reward: of the seat in the whole game; all segments of a seat carry the same one.
+    turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
+    dimensions: the seat's reward dimensions (``algo.werewolf.rewards.SeatReward``), the same for all its segments.
+    """
+
+    game_id: str
+    group_id: str
+    seat: int
+    role: str
+    side: str
+    segment: int
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    turn_ends: tuple[int, ...]
+    turn_versions: tuple[int, ...]
+    reward: float
+    turn_questions: tuple[str, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+    dimensions: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = f"game {self.game_id}, seat {self.seat}, segment {self.segment}"
+        length = len(self.token_ids)
+        if len(self.loss_mask) != length or len(self.logprobs) != length:
+            raise ValueError(
+                f"{where}: {length} tokens, but {len(self.loss_mask)} in the loss mask and "
+                f"{len(self.logprobs)} log-probs"
+            )
+        if not set(self.loss_mask) <= {0, 1}:
+            raise ValueError(f"{where}: the loss mask holds something other than 0 and 1")
+        if length and self.loss_mask[0] != 0:
+            raise ValueError(f"{where}: the first token cannot be a sampled one, nothing stands before it")
+        if not any(self.loss_mask):
+            raise ValueError(f"{where}: no sampled token, nothing to train on")
+        if any(value != 0.0 and not mask for value, mask in zip(self.logprobs, self.loss_mask, strict=True)):
+            raise ValueError(f"{where}: a token that was not sampled has a log-prob")
+        ends = self.turn_ends
+        if any(not 0 < end <= length or not self.loss_mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
+            raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
+        if len(self.turn_versions) != len(ends):
+            raise ValueError(f"{where}: {len(self.turn_versions)} policy versions for {len(ends)} turns")
+        for name, values in (("questions", self.turn_questions), ("turn rewards", self.turn_rewards)):
+            if values and len(values) != len(ends):
+                raise ValueError(f"{where}: {len(values)} {name} for {len(ends)} turns")
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest policy version that sampled one of the turns."""
+        return min(self.turn_versions)
+
+    @property
+    def newest_version(self) -> int:
+        """The newest policy version that sampled one of the turns."""
+        return max(self.turn_versions)
+
+    def turn_shares(self) -> list[float]:
+        """For each token its share of its turn: 1 / the sampled tokens of the turn; 0.0 where it was given."""
+        shares = [0.0] * len(self.token_ids)
+        start = 0
+        for end in self.turn_ends:
+            sampled = [place for place in range(start, end) if self.loss_mask[place]]
+            for place in sampled:
+                shares[place] = 1.0 / len(sampled)
+            start = end
+        return shares
+
+
+NOT_TRAINABLE = "not_trainable"
+TOO_LONG = "too_long"
+NOTHING_SAMPLED = "nothing_sampled"
+
+
+@dataclass(frozen=True)
+class TrajectorySet:
+    """The trajectories of a step, and the model turns that are in none of them.
+
+    turns: model turns in ``trajectories``.
+    left_out: other model turns, counted by reason.
+    breaks: prompts that did not extend the turn before them within a segment; each began a new sequence.
+    """
+
+    trajectories: tuple[SeatTrajectory, ...]
+    turns: int
+    left_out: Counter[str]
+    breaks: int
+
+
+def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int) -> TrajectorySet:
+    """One sequence per seat and segment of every game, for the seats that may be trained on.
+
+    max_sequence_tokens: longer sequences are left out, and their turns counted.
+    """
+    trajectories: list[SeatTrajectory] = []
+    left_out: Counter[str] = Counter()
+    breaks = 0
+    for game in games:
+        left_out += game.left_out
+        left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in game.triplets)
+        rewards = game_rewards(game, weights)
+        for seat, triplets in _by_seat(game.triplets).items():
+            chains = _chains(triplets)
+            breaks += len(chains) - len({triplet.metadata["segment"] for triplet in triplets})
+            for number, chain in enumerate(chains):
+                length = len(chain[-1].prompt["token_ids"]) + len(chain[-1].response["token_ids"])
+                if length > max_sequence_tokens:
+                    left_out[TOO_LONG] += len(chain)
+                    continue
+                sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
+                left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
+                if sampled_turns:
+                    trajectories.append(_trajectory(chain, number, rewards[seat]))
+    return TrajectorySet(
+        trajectories=tuple(trajectories),
+        turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
+        left_out=+left_out,
+        breaks=breaks,
+    )
+
+
+def _by_seat(triplets: Iterable[Triplet]) -> dict[int, list[Triplet]]:
+    seats: dict[int, list[Triplet]] = defaultdict(list)
+    for triplet in triplets:
+        if triplet.metadata["trainable"]:
+            seats[triplet.metadata["seat"]].append(triplet)
+    return seats
+
+
+def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
+    """Consecutive turns whose prompts each extend, token by token, everything before them."""
+    chains: list[list[Triplet]] = []
+    so_far: list[int] = []
+    for triplet in triplets:
+        prompt = triplet.prompt["token_ids"]
+        if so_far and prompt[: len(so_far)] == so_far:
+            chains[-1].append(triplet)
+        else:
+            chains.append([triplet])
+        so_far = [*prompt, *triplet.response["token_ids"]]
+    return chains
+
+
+def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> SeatTrajectory:
+    token_ids: list[int] = []
+    loss_mask: list[int] = []
+    logprobs: list[float] = []
+    turn_ends: list[int] = []
+    turn_versions: list[int] = []
+    turn_questions: list[str] = []
+    turn_rewards: list[float] = []
+    for triplet in chain:
+        new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
+        sampled = triplet.response["token_ids"]
+        token_ids += [*new_prompt, *sampled]
+        loss_mask += [0] * len(new_prompt) + [1] * len(sampled)
+        logprobs += [0.0] * len(new_prompt) + list(triplet.response["logprobs"])
+        if sampled:
+            turn_ends.append(len(token_ids))
+            turn_versions.append(triplet.metadata["policy_version"])
+            turn_questions.append(triplet.metadata["decision"])
+            turn_rewards.append(reward.turns[triplet.metadata["turn"]])
+    facts = chain[0].metadata
+    return SeatTrajectory(
+        game_id=facts["game_id"],
+        group_id=facts["group_id"],
+        seat=facts["seat"],
+        role=facts["role"],
+        side=facts["side"],
+        segment=number,
+        token_ids=tuple(token_ids),
+        loss_mask=tuple(loss_mask),
+        logprobs=tuple(logprobs),
+        turn_ends=tuple(turn_ends),
+        turn_versions=tuple(turn_versions),
+        reward=reward.total,
+        turn_questions=tuple(turn_questions),
+        turn_rewards=tuple(turn_rewards),
+        dimensions=reward.dimensions,
+    )

@@ -1,0 +1,1 @@
+"""vLLM: launch, servers, groups of servers, versions, frozen policies."""

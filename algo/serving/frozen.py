@@ -1,0 +1,86 @@
+"""vLLM servers of policies with frozen weights, which sit at the table beside the trained one."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
+
+from algo.serving.group import together
+from algo.serving.launch import frozen_launch
+from algo.serving.policy import Serving
+from algo.serving.server import ServingDied, VllmServer, require_servable_model
+from configs.opponents import INITIAL_POLICY
+from configs.schema import Config
+from configs.serving import FrozenPolicyConfig
+from store.schema import FrozenPolicy
+
+logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 5.0
+
+
+@contextlib.asynccontextmanager
+async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dict[str, FrozenPolicy]]:
+    """Serve frozen policies until the context is left; yields where each is served, by name.
+
+    names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
+    of its own, which is started again when it dies (at most ``serving.max_restarts`` times), one with a URL is used
+    where it runs. Raises ServingError as ``Serving.start`` does, or when the vLLM at a URL cannot play token by token.
+    """
+    policies = {name: _policy(config, name) for name in names}
+    opening = {name: asyncio.ensure_future(_open(config, name, policy)) for name, policy in policies.items()}
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await together(opening.values())
+        finally:
+            for started in opening.values():
+                if not started.cancelled() and started.exception() is None:
+                    stack.push_async_callback(started.result().stop)
+        servings = {name: started.result() for name, started in opening.items()}
+        watchers = [asyncio.create_task(_keep_alive(name, serving)) for name, serving in servings.items()]
+        for watcher in watchers:
+            watcher.add_done_callback(_tell_of_end)
+        try:
+            yield {
+                name: FrozenPolicy(endpoint=serving.endpoints[0], model=serving.model)
+                for name, serving in servings.items()
+            }
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)  # each has told of its end (``_tell_of_end``)
+
+
+def _policy(config: Config, name: str) -> FrozenPolicyConfig:
+    # Which has the defaults of a section, so that it takes little of what the trained policy's servers have left.
+    return FrozenPolicyConfig(path=config.model.path) if name == INITIAL_POLICY else config.frozen[name]
+
+
+async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Serving:
+    if policy.path is not None:
+        require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
+        return await Serving.start(config, launches=[frozen_launch(config, name, policy)])
+    assert policy.url is not None
+    server = VllmServer(config, policy.url, policy.model)
+    serving = Serving(config, [server])
+    try:
+        await server.check_attached(takes_weights=False)
+    except BaseException:
+        await serving.stop()
+        raise
+    return serving
+
+
+async def _keep_alive(name: str, serving: Serving) -> None:
+    """Look after a policy's server; once it is gone for good, its games fail and say so."""
+    try:
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            await serving.check_alive()
+    except ServingDied as error:
+        logger.error("the frozen policy %r is not served any more: %s", name, error)
+
+
+def _tell_of_end(watcher: asyncio.Task[None]) -> None:
+    if not watcher.cancelled() and (error := watcher.exception()) is not None:
+        logger.error("a frozen policy's server is looked after no more", exc_info=error)

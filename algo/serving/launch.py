@@ -1,0 +1,199 @@
+"""How vLLM is started: which servers, their command lines and environments, and the guard that ends them with us."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from algo.machine import child_guard
+from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
+from configs.schema import Config
+from configs.serving import FrozenPolicyConfig
+from store.auth import TOKEN_VARIABLE
+
+GIB_BYTES = 2**30
+_CPU_BATCHED_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One vLLM to start: what sets it apart from the others of a run.
+
+    model: Hugging Face folder. served_name: the model's name in requests.
+    log_name: of the file in the run's folder that takes what it prints.
+    devices: its GPUs, as many as it splits the model over; ignored on CPU.
+    kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
+    can_sleep: it leaves the GPUs to the trainer at times.
+    weight_transfer: "folder", "nccl" or "ipc".
+    """
+
+    model: Path
+    served_name: str
+    port: int
+    log_name: str
+    devices: tuple[int, ...]
+    kv_cache_gb: float
+    gpu_memory_utilization: float
+    can_sleep: bool = False
+    weight_transfer: str = "folder"
+
+
+def policy_launches(config: Config) -> list[Launch]:
+    """The servers of the trained policy, with ``serving.mode`` start."""
+    settings = config.serving
+    width = settings.tensor_parallel
+    devices = settings.devices or tuple(range(settings.servers * width))
+    return [
+        Launch(
+            model=config.model.path,
+            served_name=settings.served_model_name,
+            port=settings.port + number,
+            log_name="vllm.log" if number == 0 else f"vllm-{number + 1}.log",
+            devices=devices[number * width : (number + 1) * width],
+            kv_cache_gb=settings.kv_cache_gb,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            can_sleep=settings.share_gpus,
+            weight_transfer=settings.weight_transfer,
+        )
+        for number in range(settings.servers)
+    ]
+
+
+def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
+    """The server of a policy with frozen weights, ``policy.path``."""
+    assert policy.path is not None
+    return Launch(
+        model=policy.path,
+        served_name=policy.model,
+        port=policy.port or _free_port(config.serving.host),
+        log_name=f"vllm-{name}.log",
+        devices=policy.devices or (0,),
+        kv_cache_gb=policy.kv_cache_gb,
+        gpu_memory_utilization=policy.gpu_memory_utilization,
+    )
+
+
+def launch_vllm(
+    config: Config,
+    log: IO[bytes],
+    grace_seconds: float,
+    launch: Launch | None = None,
+    weights_follow: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start vLLM under the guard; returns the guard's process.
+
+    log: takes everything that vLLM prints.
+    grace_seconds: what vLLM gets to end in order after the guard's SIGTERM, before it is killed.
+    launch: by default the policy's first server. weights_follow: see ``vllm_environment``.
+    """
+    launch = launch or policy_launches(config)[0]
+    guard = [sys.executable, "-IS", child_guard.__file__, str(os.getpid()), str(grace_seconds)]
+    return subprocess.Popen(
+        [*guard, *vllm_command(config, launch)],
+        env=vllm_environment(config, launch, weights_follow),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches the trainer alone, which then stops vLLM in order
+    )
+
+
+def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
+    """The command line that starts vLLM, in the virtual environment that runs us; by default the policy's first."""
+    launch = launch or policy_launches(config)[0]
+    settings = config.serving
+    options: dict[str, Any] = {
+        "--model": launch.model.resolve(),
+        "--served-model-name": launch.served_name,
+        "--host": settings.host,
+        "--port": launch.port,
+        "--dtype": config.model.dtype,
+        "--max-model-len": config.game.context_tokens,
+        "--max-num-seqs": settings.max_concurrent_sequences,
+        "--seed": config.run.seed,
+        # What was sampled from, after temperature and masks: the trainer recomputes the same.
+        "--logprobs-mode": "processed_logprobs",
+        # Sampling defaults in the model folder would change the distribution unasked.
+        "--generation-config": "vllm",
+        "--middleware": f"{PolicyVersionHeader.__module__}.{PolicyVersionHeader.__qualname__}",
+    }
+    # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
+    flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
+    if config.training.device == "cpu":
+        # Unlike VLLM_CPU_KVCACHE_SPACE this takes fractions of a GiB. One engine process instead of an
+        # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.
+        options["--kv-cache-memory-bytes"] = int(launch.kv_cache_gb * GIB_BYTES)
+        options["--distributed-executor-backend"] = "uni"
+        # Seeded requests whose prompt is prefilled in chunks kill vLLM 0.28 on CPU: it rewinds a CUDA
+        # generator's offset, which a CPU generator does not have. So prompts are prefilled whole.
+        flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        options["--max-num-batched-tokens"] = max(config.game.context_tokens, _CPU_BATCHED_TOKENS)
+    else:
+        options["--gpu-memory-utilization"] = launch.gpu_memory_utilization
+        options["--tensor-parallel-size"] = len(launch.devices)
+        if launch.can_sleep:
+            flags.append("--enable-sleep-mode")
+        if launch.weight_transfer != "folder":
+            options["--weight-transfer-config"] = json.dumps({"backend": launch.weight_transfer})
+    # Not the `vllm` command: it looks up package metadata that vllm-cpu does not have.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
+    for option, value in options.items():
+        command += [option, str(value)]
+    return command
+
+
+def vllm_environment(config: Config, launch: Launch | None = None, weights_follow: bool = False) -> dict[str, str]:
+    """The environment that vLLM is started with: ours without the hub's token, and what the command line cannot say.
+
+    weights_follow: it refuses completions until weights are pushed, since those it starts with are not the newest.
+    """
+    launch = launch or policy_launches(config)[0]
+    environment = dict(os.environ)
+    environment.pop(TOKEN_VARIABLE, None)  # it never asks the hub for anything
+    environment |= {
+        "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weight pushes
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",  # the model is a local folder
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        INITIAL_VERSION: "" if weights_follow else "0",
+    }
+    if config.training.device == "cpu":
+        environment.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override serving.kv_cache_gb
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        # A core is left to the runners: with every core busy, OpenMP's barriers make small models
+        # several times slower.
+        cores = len(os.sched_getaffinity(0))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores - 1)))
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        return environment
+    environment["CUDA_VISIBLE_DEVICES"] = _visible_devices(launch.devices)
+    if launch.weight_transfer == "ipc":
+        # vLLM carries CUDA's memory handles as a pickle; such a server listens on loopback only.
+        environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    return environment
+
+
+def _visible_devices(devices: tuple[int, ...]) -> str:
+    """GPUs as CUDA_VISIBLE_DEVICES names them: numbered among those that this process may see."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return ",".join(map(str, devices))
+    visible = [name.strip() for name in given.split(",") if name.strip()]
+    if max(devices) >= len(visible):
+        raise ValueError(
+            f"serving needs GPU {max(devices)} (serving.devices, serving.servers, serving.tensor_parallel), and "
+            f"CUDA_VISIBLE_DEVICES={given} shows {len(visible)}"
+        )
+    return ",".join(visible[number] for number in devices)
+
+
+def _free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

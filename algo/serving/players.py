@@ -1,0 +1,74 @@
+"""What games need between players of whom none learns: the hub, the policy served, and frozen policies beside it."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources, read_prompts
+from algo.rollouts.queue import Games
+from algo.serving.frozen import open_frozen
+from algo.serving.policy import Serving
+from configs.opponents import INITIAL_POLICY
+from configs.section import ConfigError
+from store.client import connect
+from store.schema import TRAINED_POLICY, PolicyResources
+
+logger = logging.getLogger("algo.serving.players")
+
+
+@dataclass(frozen=True)
+class ServedPlayers:
+    """Games to be enqueued, what runners need to play them, and what to call while they are played.
+
+    check_alive: starts what has died again; see ``Games.collect``.
+    """
+
+    games: Games
+    resources: PolicyResources
+    check_alive: Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serve_players(
+    opened: OpenedRun, players: Collection[str], model: Path | None
+) -> AsyncIterator[ServedPlayers]:
+    """Serve players until the context is left, which takes back the games that are still open.
+
+    players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid and scripted need nothing.
+    model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
+    """
+    config = opened.config
+    prompts = read_prompts(config)
+    cancel_on_signals()
+    async with AsyncExitStack() as stack:
+        client = connect(config.store.url, config.store.patience_seconds)
+        stack.push_async_callback(client.close)
+        await client.wait_until_reachable()
+        games = Games(client, config.game, opened.resumption)
+        serving = None
+        if TRAINED_POLICY in players:
+            served = config
+            if model is not None and config.serving.mode == "start":
+                served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
+            serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
+            if model is not None and config.serving.mode == "attach":
+                try:
+                    await serving.push_weights(model, 0)
+                except ValueError as error:  # nothing was touched: it is not the model that the configuration names
+                    raise ConfigError(str(error)) from error
+
+        async def check_alive() -> None:
+            """Frozen policies look after themselves."""
+            if serving is not None and await serving.check_alive():
+                await games.serve_at(serving.endpoints)
+
+        beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, beside))
+        stack.push_async_callback(games.cancel_open)
+        policy = serving or UnservedPolicy(model=str(model or config.model.path))
+        yield ServedPlayers(
+            games, policy_resources(config, policy, frozen, opened.state.run_id, 0, prompts), check_alive
+        )

@@ -1,0 +1,404 @@
+"""One vLLM server, unpatched: started as a child or attached to, given new weights, and asked for log-probs.
+
+New weights arrive through vLLM's own development endpoints, which have no authentication: a started vLLM therefore
+listens on loopback only.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from algo.serving.launch import Launch, launch_vllm
+from algo.serving.version_header import SET_VERSION_PATH
+from configs.schema import Config
+
+logger = logging.getLogger(__name__)
+
+_LOG_TAIL_LINES = 30
+_BODY_SHOWN = 1000
+_PORT_PATIENCE_SECONDS = 3.0
+_STOP_GRACE_SECONDS = 15.0
+_EXIT_PATIENCE_SECONDS = 3.0
+_HEALTH_TIMEOUT_SECONDS = 10.0
+_ASK_TIMEOUT_SECONDS = 60.0
+# Pausing waits for the replies under way; none is longer than the context.
+_PUSH_TIMEOUT_SECONDS = 600.0
+_SCORE_TIMEOUT_SECONDS = 120.0
+_PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
+_TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
+_SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
+
+
+class ServingError(RuntimeError):
+    """vLLM cannot be used as asked; the message names the endpoint, or the setting and the remedy."""
+
+
+class ServingDied(ServingError):
+    """vLLM is gone.
+
+    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that
+        still runs but no longer answers.
+    log_path: the started vLLM's log; None for an attached one.
+    """
+
+    def __init__(self, message: str, exit_code: int | None = None, log_path: Path | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.log_path = log_path
+
+
+class VllmServer:
+    """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
+
+    All methods belong to one event loop. ``model`` is its model's name in requests. ``startup_seconds`` is how long it
+    took to become healthy (0 when attached), ``log_path`` is its log (None when attached), ``starts`` how often it was
+    started, ``asleep`` whether it has left the GPUs to others.
+    """
+
+    def __init__(self, config: Config, base_url: str, model: str, launch: Launch | None = None) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.model = model
+        self.launch = launch
+        self.log_path: Path | None = None if launch is None else config.run_dir / launch.log_name
+        self.startup_seconds = 0.0
+        self.starts = 0
+        self.asleep = False
+        self._config = config
+        # Loopback must not go through a proxy from the environment. Connections are not kept: calls
+        # are minutes apart, and vLLM closes idle ones after seconds.
+        self._http = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @classmethod
+    def to_start(cls, config: Config, launch: Launch) -> "VllmServer":
+        """A server that ``start`` will start."""
+        host = f"[{config.serving.host}]" if ":" in config.serving.host else config.serving.host
+        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch)
+
+    async def start(self, progress: Callable[[str], None], weights_follow: bool = False) -> None:
+        """Start vLLM, or start it again, and wait until it is healthy.
+
+        It dies with this process, however this process dies; call from the main thread, since Linux
+        takes the end of the calling thread for that. What is left of an earlier start is ended first.
+        progress: called with one line when vLLM is started, every ten seconds, and when it is ready.
+        weights_follow: it refuses completions until weights are pushed.
+
+        Raises ServingError when the port is taken (nothing is started then), or when vLLM is not healthy in
+        time; ServingDied, with the end of its log, when it exits. Nothing is left running then.
+        """
+        assert self.launch is not None
+        await self.end()
+        await _require_free_port(self._config.serving.host, self.launch.port)
+        try:
+            self._launch(weights_follow)
+            await self._wait_until_healthy(progress)
+        except BaseException:  # also when cancelled: nothing may stay behind
+            await self.end()
+            raise
+
+    async def check_attached(self, takes_weights: bool = True) -> None:
+        """Raise ServingError unless the vLLM that runs already can be used.
+
+        It must be healthy, serve the model's name with at least ``game.context_tokens``, report log-probs as the
+        trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
+        """
+        await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
+        models = (await self._call("GET", "/v1/models", timeout=_HEALTH_TIMEOUT_SECONDS))["data"]
+        served = {entry["id"]: entry for entry in models}
+        if self.model not in served:
+            raise ServingError(
+                f"{self.base_url} serves {sorted(served)}, not {self.model!r}: set its name in the configuration "
+                "(serving.served_model_name, or frozen.NAME.model), or start that vLLM with --served-model-name"
+            )
+        longest = served[self.model].get("max_model_len")
+        if longest is not None and longest < self._config.game.context_tokens:
+            raise ServingError(
+                f"{self.base_url} takes {longest} tokens, game.context_tokens is {self._config.game.context_tokens}: "
+                "lower the setting, or start that vLLM with a larger --max-model-len"
+            )
+        if takes_weights:
+            await self._check_development_endpoints()
+            if (await self._call("GET", "/is_paused", timeout=_HEALTH_TIMEOUT_SECONDS))["is_paused"]:
+                logger.warning("the vLLM at %s is paused, probably by a push that was cut short", self.base_url)
+                return  # it would not answer until the next push resumes it
+        # Only one token allowed: its log-prob is 0 once masks and temperature are applied.
+        choice = await self._complete(
+            [0, 1],
+            allowed_token_ids=[1],
+            logprobs=0,
+            temperature=1.0,
+            return_token_ids=True,
+            timeout=_ASK_TIMEOUT_SECONDS,
+        )
+        if choice["logprobs"]["token_logprobs"] != [0.0]:
+            raise ServingError(
+                f"{self.base_url} reports log-probs before temperature and masks, which would not match the "
+                "trainer's: start that vLLM with --logprobs-mode processed_logprobs"
+            )
+        if choice.get("token_ids") != [1]:
+            raise ServingError(
+                f"{self.base_url} does not return token ids, so it is no vLLM that can play token by token"
+            )
+
+    async def pause(self) -> None:
+        """Finish the replies under way and let requests that come meanwhile wait."""
+        # mode=wait drains; the default would abort the replies under way.
+        await self._call("POST", "/pause?mode=wait", timeout=_PUSH_TIMEOUT_SECONDS)
+
+    async def reload(self, folder: Path) -> None:
+        """Read new weights from a folder. Only while paused."""
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
+        # One entry for each worker; reload_weights returns nothing.
+        results = answer.get("results") if isinstance(answer, dict) else None
+        if not results or any(result is not None for result in results):
+            raise ServingError(
+                f"POST {self.base_url}/collective_rpc (reload_weights from {folder}) answered {answer!r}, "
+                "expected one null for each worker"
+            )
+
+    async def forget_old_weights(self, version: int) -> None:
+        """Empty the prefix cache, which the old weights filled, and note the new weights' number."""
+        answer = await self._call("POST", "/reset_prefix_cache", timeout=_PUSH_TIMEOUT_SECONDS)
+        if answer != {"success": True}:
+            raise ServingError(
+                f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
+            )
+        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)}, timeout=_PUSH_TIMEOUT_SECONDS)
+
+    async def resume(self) -> None:
+        """Answer requests again."""
+        await self._call("POST", "/resume", timeout=_PUSH_TIMEOUT_SECONDS)
+
+    async def sleep(self) -> None:
+        """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
+        # Level 2 would drop the weights, too, and a step that trains nothing pushes none.
+        await self._call("POST", "/sleep?level=1&mode=wait", timeout=_PUSH_TIMEOUT_SECONDS)
+        self.asleep = True
+
+    async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
+        """Take back GPU memory, for the weights first; with both, requests are answered again."""
+        await self._call("POST", f"/wake_up?tags={part}", timeout=_PUSH_TIMEOUT_SECONDS)
+        if part == "kv_cache":
+            self.asleep = False
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs of a fixed sequence under the weights served now.
+
+        Returns one natural log-prob for each of ``token_ids[1:]``, given everything before it; at
+        temperature 1 whatever the sampling settings, and computed anew, never from the prefix cache.
+        """
+        token_ids = list(token_ids)
+        if len(token_ids) < 2:
+            raise ValueError(f"a sequence to score needs at least two tokens, got {len(token_ids)}")
+        choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_SCORE_TIMEOUT_SECONDS)
+        entries = choice["prompt_logprobs"][1:]
+        logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
+        if not all(math.isfinite(value) for value in logprobs):
+            raise ServingError(f"{self.base_url}: vLLM gave log-probs that are not finite; its weights are broken")
+        return logprobs
+
+    async def counters(self) -> dict[str, float]:
+        """vLLM's counters since it was started, by name (ending in ``_total``), summed over its engines."""
+        status, text = await self._request("GET", "/metrics", None, _ASK_TIMEOUT_SECONDS)
+        if status != 200:
+            raise ServingError(f"GET {self.base_url}/metrics answered {status}: {text[:_BODY_SHOWN]}")
+        totals: dict[str, float] = {}
+        try:
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples if family.type == "counter" else ():
+                    totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+        except ValueError as error:
+            raise ServingError(
+                f"GET {self.base_url}/metrics answered what is not Prometheus's format: {text[:_BODY_SHOWN]!r}"
+            ) from error
+        return totals
+
+    async def check_health(self) -> None:
+        """Raise ServingDied when the started process has ended, ServingError when /health is not answered with 200."""
+        self._raise_if_exited()
+        try:
+            await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
+        except ServingDied:
+            raise
+        except ServingError:
+            # A dying vLLM stops answering moments before it ends; its exit code says more.
+            await self._wait_for_exit(_EXIT_PATIENCE_SECONDS)
+            self._raise_if_exited()
+            raise
+
+    def no_longer_answers(self, error: Exception) -> ServingDied:
+        """What to raise for a server that is given up although its process may still be there."""
+        if isinstance(error, ServingDied):
+            return error
+        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self.log_path)
+
+    async def end(self) -> None:
+        """End a started vLLM and all its processes, by force if it takes too long. An attached vLLM is left running."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            # The guard bounds the wait and kills what is left of vLLM's group.
+            await self._wait_for_exit(_STOP_GRACE_SECONDS + 5)
+            if process.poll() is None:
+                process.kill()
+                await asyncio.to_thread(process.wait)
+
+    async def stop(self) -> None:
+        """``end``, and use the server no more. May be called again."""
+        await self.end()
+        await self._http.close()
+
+    def _launch(self, weights_follow: bool) -> None:
+        assert self.log_path is not None
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.starts += 1
+        self.asleep = False
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)
+
+    async def _wait_until_healthy(self, progress: Callable[[str], None]) -> None:
+        timeout = self._config.serving.start_timeout_seconds
+        started = time.monotonic()
+        next_report = 0.0
+        progress(f"starting vLLM on {self.base_url}; its log: {self.log_path}")
+        while True:
+            await asyncio.sleep(0.2)
+            self._raise_if_exited()
+            with contextlib.suppress(ServingError):  # not listening yet
+                await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
+                break
+            elapsed = time.monotonic() - started
+            if elapsed > timeout:
+                raise ServingError(
+                    f"vLLM was not healthy after {timeout:.0f} s (serving.start_timeout_seconds){self._log_tail()}"
+                )
+            if elapsed >= next_report + 10:
+                next_report = elapsed
+                progress(f"vLLM is starting on {self.base_url}: {elapsed:.0f} s")
+        self.startup_seconds = time.monotonic() - started
+        progress(f"vLLM is ready on {self.base_url} after {self.startup_seconds:.0f} s")
+
+    async def _check_development_endpoints(self) -> None:
+        settings = self._config.serving
+        needed = [*_PUSH_ENDPOINTS]
+        if settings.weight_transfer != "folder":
+            needed += _TRANSFER_ENDPOINTS
+        if settings.share_gpus:
+            needed += _SLEEP_ENDPOINTS
+        for path in needed:
+            # They take POST only; a GET answers 405 where they exist and changes nothing.
+            status, _ = await self._request("GET", path, None, _HEALTH_TIMEOUT_SECONDS)
+            if status == 404:
+                raise ServingError(
+                    f"{self.base_url} has no {path}, so weights cannot be pushed to it: "
+                    "start that vLLM with the environment variable VLLM_SERVER_DEV_MODE=1"
+                )
+
+    async def _complete(self, token_ids: list[int], timeout: float, **options: Any) -> dict[str, Any]:
+        body = {"model": self.model, "prompt": token_ids, "max_tokens": 1, **options}
+        answer = await self._call("POST", "/v1/completions", body, timeout=timeout)
+        return answer["choices"][0]
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+        """The decoded JSON of a 200 answer (None for an empty one); anything else is a ServingError."""
+        status, text = await self._request(method, path, body, timeout)
+        if status != 200:
+            raise ServingError(f"{method} {self.base_url}{path} answered {status}: {text[:_BODY_SHOWN]}")
+        if not text:
+            return None
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ServingError(
+                f"{method} {self.base_url}{path} answered what is not JSON: {text[:_BODY_SHOWN]!r}"
+            ) from error
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> tuple[int, str]:
+        url = self.base_url + path
+        try:
+            async with self._http.request(
+                method, url, json=body, timeout=aiohttp.ClientTimeout(total=timeout)
+            ) as response:
+                return response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self._raise_if_exited()
+            reason = f"no answer within {timeout:.0f} s" if isinstance(error, TimeoutError) else str(error)
+            raise ServingError(f"{method} {url} failed: {reason}") from error
+
+    async def _wait_for_exit(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
+    def _raise_if_exited(self) -> None:
+        exit_code = self._process.poll() if self._process is not None else None
+        if exit_code is not None:
+            message = f"vLLM exited with code {exit_code} ({self.base_url}){self._log_tail()}"
+            raise ServingDied(message, exit_code, self.log_path)
+
+    def _log_tail(self) -> str:
+        if self.log_path is None or not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            lines = log.read().decode("utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return "\n".join([f"; the end of {self.log_path}:", *(f"    {line}" for line in lines)])
+
+
+def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
+    """Raise ServingError unless vLLM can serve the model folder here, and take new weights for it if it is to.
+
+    setting: the configuration's name for the folder. device: "cpu" or "cuda".
+    """
+    try:
+        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ServingError(
+            f"{setting} {path} holds no config.json: name a Hugging Face model folder, or build a tiny model "
+            f"there with `python -m algo.tiny_model {path}`"
+        ) from error
+    if takes_weights and device == "cpu" and architecture.get("tie_word_embeddings"):
+        # Its output head keeps a packed copy of the first weights, which a reload does not renew
+        # (vLLM 0.28.0): the log-probs would be those of no model at all.
+        raise ServingError(
+            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: save the "
+            "model with tie_word_embeddings=false and an lm_head.weight of its own, or serve it on a GPU"
+        )
+
+
+async def _require_free_port(host: str, port: int) -> None:
+    # A vLLM of ours that is just being killed frees the port within moments.
+    patience = AsyncRetrying(
+        retry=retry_if_exception_type(OSError),
+        stop=stop_after_delay(_PORT_PATIENCE_SECONDS),
+        wait=wait_fixed(0.25),
+        reraise=True,
+    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        async for attempt in patience:
+            with attempt, socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+    except OSError as error:
+        raise ServingError(
+            f"vLLM cannot listen on {host}, port {port}: {error.strerror}. "
+            f"Choose a free port, e.g. --set serving.port={port + 1 if port < 65535 else 8000}, "
+            "or use the vLLM that runs there with serving.mode=attach"
+        ) from error

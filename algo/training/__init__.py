@@ -1,0 +1,1 @@
+"""verl's workers on Ray, on GPU or CPU, and how their weights leave."""

@@ -1,0 +1,114 @@
+"""The Ray cluster that the training ranks run on: one that is there, or a local one for as long as an engine lives."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from verl.single_controller.ray import RayResourcePool
+
+from algo.training import cpu_platform as platform_cpu
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.training import TrainingConfig
+
+
+def connect(config: Config) -> Path | None:
+    """Connect to the Ray cluster that RAY_ADDRESS names, or that this process is connected to; else start a local one.
+
+    Returns the folder of a Ray that was started here, None if there was one.
+    """
+    if ray.is_initialized():
+        return None
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**quiet)
+        return None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray puts workers behind everything else on the machine; here they are what the machine is for.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters.
+    directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    with _visible_gpus(training_gpus(config)):
+        ray.init(
+            address="local",
+            # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
+            num_cpus=max(os.cpu_count() or 1, config.training.ranks + 1),
+            include_dashboard=False,
+            _temp_dir=str(directory),
+            **quiet,
+        )
+    return directory
+
+
+def training_gpus(config: Config) -> str | None:
+    """GPUs of a Ray that is started here, as CUDA_VISIBLE_DEVICES names them: those that serving leaves free.
+
+    None where nothing needs saying: on CPU, where both share the GPUs, where vLLM runs elsewhere, and where whoever
+    started this process has set CUDA_VISIBLE_DEVICES.
+    """
+    serving = config.serving
+    shared = config.training.device == "cpu" or serving.share_gpus or serving.mode == "attach"
+    if shared or "CUDA_VISIBLE_DEVICES" in os.environ:
+        return None
+    taken = serving.devices or range(serving.servers * serving.tensor_parallel)
+    return ",".join(str(number) for number in range(torch.cuda.device_count()) if number not in taken)
+
+
+@contextmanager
+def _visible_gpus(devices: str | None) -> Iterator[None]:
+    """Ray looks nowhere else for the GPUs that it may use. Set only while it starts."""
+    if devices is None:
+        yield
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    try:
+        yield
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def resource_pool(training: TrainingConfig) -> RayResourcePool:
+    """One place for each rank, those of a machine side by side.
+
+    Raises ConfigError when the cluster cannot hold them: verl would wait for ever.
+    """
+    per_node = training.ranks // training.nodes
+    wanted = {"CPU": per_node} | ({"GPU": per_node} if training.device != "cpu" else {})
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    places = sum(min(int(node.get(name, 0) // count) for name, count in wanted.items()) for node in nodes)
+    asked = f"training.ranks={training.ranks} on training.nodes={training.nodes} needs " + " and ".join(
+        f"{count} {name}" for name, count in wanted.items()
+    )
+    if places < training.nodes:
+        shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in nodes)
+        raise ConfigError(
+            f"{asked} on each node, and the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
+            f"`ray start --address=...`, or lower training.ranks"
+        )
+    free = ray.available_resources()
+    for name, count in wanted.items():
+        if free.get(name, 0) < count * training.nodes:
+            raise ConfigError(
+                f"{asked} on each node, and others hold all but {free.get(name, 0):g} {name} of the Ray cluster: stop "
+                f"what runs there (`ray list actors`), or lower training.ranks"
+            )
+    return RayResourcePool(
+        process_on_nodes=[per_node] * training.nodes, use_gpu=training.device != "cpu", max_colocate_count=1
+    )
+
+
+def worker_environment(training: TrainingConfig) -> dict[str, str]:
+    """Environment variables of every training rank."""
+    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    if training.device == "cpu":
+        # Ray would give each worker one thread; the ranks share the machine's cores instead.
+        threads = max(1, (os.cpu_count() or 1) // (training.ranks // training.nodes))
+        # And wait for one another without spinning: on a busy machine, waiting threads that hold a core
+        # from the one they wait for made small batches ten times slower.
+        environment |= platform_cpu.WORKER_ENV | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    return environment

@@ -1,0 +1,1 @@
+"""What training the game adds: tasks, rewards, matches, what players do, demonstrations."""

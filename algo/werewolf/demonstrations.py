@@ -1,0 +1,172 @@
+"""What a warm start imitates: games played for it or found in the hub, and the replies that are chosen of them."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from agentlightning import Rollout, Triplet
+
+from algo.rollouts.queue import PlayedGames, read_rollout
+from algo.rollouts.triplets import FinishedGame
+from algo.sequences.selection import select_sequences
+from algo.sequences.trajectories import SeatTrajectory, build_trajectories
+from algo.werewolf.tasks import derived_seed
+from configs.schema import Config
+from store.client import PatientStoreClient
+from store.schema import GameTask, SeatingRule, SideName, TokenLimits
+from store.spans import is_turn
+
+UNUSABLE_REPLY = "unusable_reply"
+CUT_REPLY = "cut_reply"
+
+_ROLLOUTS_PER_PAGE = 500
+
+
+class NothingToImitate(RuntimeError):
+    """The games hold nothing to learn from, or nothing to measure it by; the message says what is missing."""
+
+
+def demonstration_tasks(config: Config) -> list[GameTask]:
+    """The games of a warm start, each on a deal of its own: the demonstrator plays every seat and leaves turns."""
+    settings, game, seed = config.warm_start, config.game, config.run.seed
+    return [
+        GameTask(
+            game_id=f"{config.run.name}-game{number:05d}",
+            group_id=f"{config.run.name}-deal{number:05d}",
+            # Even, as every deal to train on, so that it is never one of an evaluation (algo.werewolf.tasks).
+            seed=derived_seed("demonstration", seed, number) & ~1,
+            sampling_seed=derived_seed("demonstration sampling", seed, number),
+            preset=game.preset,
+            rules=game.rules.chosen(),
+            seating=tuple(SeatingRule(side=side, players={settings.demonstrator: 1.0}) for side in get_args(SideName)),
+            trainable=frozenset(game.train_sides),
+            demonstrators=frozenset({settings.demonstrator}),
+            limits=TokenLimits(context_tokens=game.context_tokens, reply_tokens=game.reply_tokens),
+        )
+        for number in range(settings.games + settings.held_out_games)
+    ]
+
+
+async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> PlayedGames:
+    """The finished games of a run that the hub holds, the newest first and at most ``newest`` of them.
+
+    Raises NothingToImitate if there are none.
+    """
+    rollouts: dict[str, Rollout] = {}
+    offset, more = 0, True
+    while more and len(rollouts) < newest:
+        # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed.
+        page = await client.query_rollouts(
+            status_in=["succeeded"],
+            sort_by="start_time",
+            sort_order="desc",
+            limit=_ROLLOUTS_PER_PAGE,
+            offset=offset,
+        )
+        rollouts |= {one.rollout_id: one for one in page if (one.metadata or {}).get("run") == run_id}
+        offset += len(page)
+        more = len(page) == _ROLLOUTS_PER_PAGE
+    finished: list[FinishedGame] = []
+    failures: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    turns_stored = 0
+    for rollout in list(rollouts.values())[:newest]:
+        spans = list(await client.query_spans(rollout.rollout_id))
+        turns_stored += sum(map(is_turn, spans))
+        game = read_rollout(rollout, spans, left_out, failures)
+        if game is not None:
+            finished.append(game)
+    if not finished:
+        raise NothingToImitate(
+            f"the hub holds no finished games of run {run_id!r}: the id of a run stands in its folder's run.json, and "
+            f"games that the hub has archived are not found"
+        )
+    return PlayedGames(tuple(finished), failures, Counter(), turns_stored, +left_out)
+
+
+def split_by_deal(
+    games: Sequence[FinishedGame], held_out: int, seed: int
+) -> tuple[list[FinishedGame], list[FinishedGame]]:
+    """(games to learn from, at least ``held_out`` games to measure by); a deal is never on both sides.
+
+    Which deals are held out follows from the seed. Raises NothingToImitate where too few are left to learn from.
+    """
+    by_deal: dict[int, list[FinishedGame]] = {}
+    for game in games:
+        by_deal.setdefault(game.result.seed, []).append(game)
+    learn: list[FinishedGame] = []
+    measure: list[FinishedGame] = []
+    for deal in sorted(by_deal, key=lambda deal: hashlib.blake2b(f"{seed}/{deal}".encode()).digest()):
+        (measure if len(measure) < held_out else learn).extend(by_deal[deal])
+    if not learn:
+        raise NothingToImitate(
+            f"{len(games)} games on {len(by_deal)} deals leave nothing to learn from beside {held_out} held-out games: "
+            f"set warm_start.games higher or warm_start.held_out_games lower"
+        )
+    return learn, measure
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """What is imitated of games.
+
+    trajectories: one for each selected seat and segment; the loss mask marks the replies that are imitated.
+    left_out: all other stored turns, counted by reason.
+    """
+
+    trajectories: tuple[SeatTrajectory, ...]
+    left_out: Counter[str]
+
+    @property
+    def turns(self) -> int:
+        """Replies that are imitated."""
+        return sum(len(trajectory.turn_ends) for trajectory in self.trajectories)
+
+    @property
+    def reply_tokens(self) -> int:
+        """Tokens of those replies."""
+        return sum(sum(trajectory.loss_mask) for trajectory in self.trajectories)
+
+
+def demonstrations_of(games: Iterable[FinishedGame], config: Config) -> Demonstrations:
+    """Choose what is imitated: of the seats that ``warm_start.selection`` selects every reply that could be used whole.
+
+    A reply that is left out stays in the conversation as given text, since the later ones were given after it.
+    Raises NothingToImitate if nothing is left.
+    """
+    left_out: Counter[str] = Counter()
+    cleaned = [_without_flawed_replies(game, left_out) for game in games]
+    found = build_trajectories(cleaned, config.reward, config.training.max_sequence_tokens)
+    selected = select_sequences(
+        found.trajectories,
+        [True] * len(found.trajectories),
+        config.warm_start.selection,
+        config.run.seed,
+        oldest_version_allowed=0,
+    )
+    left_out += found.left_out + selected.left_out
+    if not selected.rows:
+        raise NothingToImitate(
+            f"not one reply of {len(cleaned)} games is imitated; they were left out for: {dict(left_out)}. "
+            f"{CUT_REPLY} says that game.reply_tokens is too low, others follow from warm_start.selection"
+        )
+    return Demonstrations(tuple(found.trajectories[row] for row in selected.rows), +left_out)
+
+
+def _without_flawed_replies(game: FinishedGame, left_out: Counter[str]) -> FinishedGame:
+    kept = []
+    for triplet in game.triplets:
+        reason = _flaw(triplet) if triplet.metadata["trainable"] else None
+        if reason is None:
+            kept.append(triplet)
+        else:
+            left_out[reason] += 1
+    return replace(game, triplets=tuple(kept))
+
+
+def _flaw(triplet: Triplet) -> str | None:
+    if not triplet.metadata["valid"]:
+        return UNUSABLE_REPLY
+    return CUT_REPLY if triplet.metadata["finish_reason"] == "length" else None

@@ -1,0 +1,187 @@
+"""Win rates and shares over finished games, with 95 % confidence intervals.
+
+The unit is the game, never the seat: all seats of a game share its outcome, so that counting them one by one would
+make an interval look several times narrower than it is. Two games of one deal share the cards; what is taken over both
+sides is therefore resampled deal by deal.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from statistics import NormalDist, fmean
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from algo.werewolf.matches import GameRecord, SideName
+
+CONFIDENCE = 0.95
+_RESAMPLES = 5_000
+
+
+class Estimate(BaseModel):
+    """A share with its 95 % confidence interval; all between 0 and 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: float
+    low: float
+    high: float
+
+
+class Score(BaseModel):
+    """How the games of one player ended. A draw is no win: ``win_rate`` is wins / games, and draws are shown apart.
+
+    win_rate: None without games.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    games: int
+    wins: int
+    draws: int
+    win_rate: Estimate | None
+
+    @property
+    def losses(self) -> int:
+        """Games that the other side won."""
+        return self.games - self.wins - self.draws
+
+
+class Conduct(BaseModel):
+    """How well a player keeps to the game. Shares are None where there is nothing to take them of.
+
+    turns: model calls made; invalid_replies: the share of them that could not be used.
+    defaulted_decisions: decisions taken by the declared default action, after two replies that could not be used.
+    leaks: public speeches that gave the wolves away or printed the system prompt; games_with_leak: the share of
+        games with one.
+    days: mean days of a game; turns_per_game: mean model calls of the player in a game.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    games: int
+    turns: int
+    invalid_replies: Estimate | None
+    defaulted_decisions: int
+    leaks: int
+    games_with_leak: Estimate | None
+    days: float | None
+    turns_per_game: float | None
+
+
+def wilson_interval(successes: float, trials: float) -> Estimate:
+    """A share with Wilson's score interval, which also holds for few trials and for shares near 0 and 1.
+
+    E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, JASA 22, 1927; recommended by
+    Brown, Cai and DasGupta, Interval Estimation for a Binomial Proportion, Statistical Science 16, 2001.
+    Raises ValueError unless 0 <= successes <= trials and there are trials.
+    """
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"{successes} successes in {trials} trials give no share")
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share = successes / trials
+    center = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z / (1 + z**2 / trials) * (share * (1 - share) / trials + z**2 / (4 * trials**2)) ** 0.5
+    # Rounding must not put the share itself outside, as it would at 0 and 1.
+    return Estimate(value=share, low=max(0.0, min(center - half, share)), high=min(1.0, max(center + half, share)))
+
+
+def clustered_share(counts: Sequence[float], totals: Sequence[float], seed: int) -> Estimate:
+    """A share of sums, sum(counts) / sum(totals), whose parts come in clusters that are independent of each other.
+
+    counts, totals: one entry for each cluster, 0 <= count <= total.
+    The interval is the percentile bootstrap over clusters (Davison and Hinkley, Bootstrap Methods and their
+    Application, 1997, chapters 3.8 and 5.3). Where all clusters have the same share, resampling says nothing of chance;
+    then it is Wilson's with each cluster as one trial.
+    Raises ValueError when the totals are all 0.
+    """
+    parts = [(count, total) for count, total in zip(counts, totals, strict=True) if total > 0]
+    if not parts:
+        raise ValueError("no cluster has a total above 0, so there is no share")
+    count, total = np.array(parts, dtype=float).T
+    share = float(count.sum() / total.sum())
+    if np.ptp(count / total) == 0:
+        return wilson_interval(share * len(parts), len(parts))
+    weights = np.random.default_rng(seed).multinomial(len(parts), np.full(len(parts), 1 / len(parts)), _RESAMPLES)
+    resampled = (weights @ count) / (weights @ total)
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value=share, low=min(float(low), share), high=max(float(high), share))
+
+
+def score_of_side(games: Iterable[GameRecord], player: str, side: SideName) -> Score:
+    """How a player fared as one side; each game is one trial of Wilson's interval."""
+    of_side = [game for game in games if game.players[side] == player]
+    return _score([(game, side) for game in of_side], None)
+
+
+def score_of_role(games: Iterable[GameRecord], player: str, role: str) -> Score:
+    """How the games ended in which a player had a seat of this role. However many such seats, a game counts once."""
+    played = [
+        (game, side)
+        for game in games
+        for side in game.sides_of(player)
+        if any(seat.role == role and seat.side == side for seat in game.seats)
+    ]
+    return _score(played, None)
+
+
+def score_of_both_sides(games: Iterable[GameRecord], player: str, seed: int) -> Score:
+    """How a player fared on either side. seed: of the resampling of deals (``clustered_share``)."""
+    return _score([(game, side) for game in games for side in game.sides_of(player)], seed)
+
+
+def _score(played: Sequence[tuple[GameRecord, SideName]], seed: int | None) -> Score:
+    wins = [float(game.result == side) for game, side in played]
+    if not played:
+        win_rate = None
+    elif seed is None:
+        win_rate = wilson_interval(sum(wins), len(wins))
+    else:
+        won, of_deal = _sums_by([game.deal for game, _ in played], wins, [1.0] * len(wins))
+        win_rate = clustered_share(won, of_deal, seed)
+    draws = sum(game.result == "draw" for game, _ in played)
+    return Score(games=len(played), wins=int(sum(wins)), draws=draws, win_rate=win_rate)
+
+
+def conduct_of(games: Iterable[GameRecord], player: str, seed: int, *, sides: Iterable[SideName]) -> Conduct:
+    """How a player behaved when it played one of ``sides``. seed: of the resampling of deals."""
+    sides = set(sides)
+    played = [(game, sides.intersection(game.sides_of(player))) for game in games]
+    played = [(game, own) for game, own in played if own]
+    seats = [[seat for seat in game.seats if seat.side in own] for game, own in played]
+    deals = [game.deal for game, _ in played]
+    turns = [float(sum(seat.turns for seat in of_game)) for of_game in seats]
+    invalid = [float(sum(seat.invalid_turns for seat in of_game)) for of_game in seats]
+    leaks = [sum(seat.leaks for seat in of_game) for of_game in seats]
+    # Of players that are not asked token by token nothing is recorded, rather than that nothing happened.
+    recorded = [number for number, count in enumerate(turns) if count]
+    return Conduct(
+        games=len(played),
+        turns=int(sum(turns)),
+        invalid_replies=clustered_share(*_sums_by(deals, invalid, turns), seed) if recorded else None,
+        defaulted_decisions=sum(seat.defaulted_decisions for of_game in seats for seat in of_game),
+        leaks=sum(leaks),
+        games_with_leak=clustered_share(
+            *_sums_by(
+                [deals[number] for number in recorded],
+                [float(leaks[number] > 0) for number in recorded],
+                [1.0] * len(recorded),
+            ),
+            seed,
+        )
+        if recorded
+        else None,
+        days=fmean(game.days for game, _ in played) if played else None,
+        turns_per_game=fmean(turns) if played else None,
+    )
+
+
+def _sums_by(
+    clusters: Sequence[Hashable], counts: Sequence[float], totals: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Counts and totals added up by cluster, the clusters in the order in which they first come."""
+    sums: Mapping[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for cluster, count, total in zip(clusters, counts, totals, strict=True):
+        sums[cluster][0] += count
+        sums[cluster][1] += total
+    return [count for count, _ in sums.values()], [total for _, total in sums.values()]

@@ -1,0 +1,115 @@
+"""Recorded facts -> rewards: the outcome of a seat's side, and what each of its turns adds to it.
+
+Runners measure, the configuration weighs (``configs.rewards.RewardConfig``); every weight has the name of the dimension
+that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the weighted sum
+of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by the number of
+judged turns instead, so that a missing judgement takes nothing from the others.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from algo.rollouts.triplets import FinishedGame
+from configs.rewards import OutcomeReward, RewardConfig
+from store.spans import SeatResult
+
+FACT_DIMENSIONS = (
+    "invalid",
+    "reask",
+    "foreign_language",
+    "repetition",
+    "repeats_earlier",
+    "overlong",
+    "cut",
+    "identity_leak",
+    "vote_against_enemy",
+)
+"""Dimensions of every turn, 0.0 to 1.0: facts of the same name, and foreign_language = 1 - chinese_share."""
+
+JUDGE_DIMENSIONS = ("judge_score", "low_judgement", "very_low_judgement")
+"""Dimensions of a judged turn: the score from -1.0 to 1.0, and whether it is low (0.0 or 1.0)."""
+
+
+@dataclass(frozen=True)
+class SeatReward:
+    """What one seat earns in one game.
+
+    total: the seat's reward: ``outcome`` plus the sum of ``turns``.
+    outcome: what the end of the game is worth to the seat's side.
+    turns: number of the turn -> what it adds to the total.
+    dimensions: means of the dimensions over the seat's turns, not weighed, and the outcome (1.0, -1.0 or 0.0); those
+        of the judge over the judged turns, and absent if there are none.
+    """
+
+    total: float
+    outcome: float
+    turns: Mapping[int, float]
+    dimensions: Mapping[str, float]
+
+
+def game_rewards(game: FinishedGame, weights: RewardConfig) -> dict[int, SeatReward]:
+    """seat -> what it earns."""
+    facts: dict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
+    for (seat, turn), measured in game.facts.items():
+        facts[seat][turn] = measured
+    scores: dict[int, dict[int, float]] = defaultdict(dict)
+    for judgement in game.result.judgements:
+        scores[judgement.seat][judgement.turn] = judgement.score
+    return {seat.seat: seat_reward(seat, facts[seat.seat], scores[seat.seat], weights) for seat in game.result.seats}
+
+
+def seat_reward(
+    seat: SeatResult,
+    facts: Mapping[int, Mapping[str, float]],
+    scores: Mapping[int, float],
+    weights: RewardConfig,
+) -> SeatReward:
+    """What one seat earns.
+
+    facts: number of the turn -> all its facts (``store.spans.TURN_FACTS``), for every model turn of the seat.
+    scores: number of the turn -> the judge's score, 0.0 to 1.0, for the turns that were judged.
+    """
+    averaged = weights.turns == "averaged"
+    shares = dict.fromkeys(FACT_DIMENSIONS, 1.0 / max(len(facts), 1) if averaged else 1.0)
+    shares |= dict.fromkeys(JUDGE_DIMENSIONS, 1.0 / max(len(scores), 1) if averaged else 1.0)
+    values = {turn: turn_dimensions(measured, scores.get(turn), weights) for turn, measured in facts.items()}
+    turns = {
+        turn: math.fsum(getattr(weights, name) * value * shares[name] for name, value in dimensions.items())
+        for turn, dimensions in values.items()
+    }
+    outcome = _outcome(seat, weights)
+    return SeatReward(
+        total=outcome + math.fsum(turns.values()),
+        outcome=outcome,
+        turns=turns,
+        dimensions={"outcome": seat.outcome, **_means(values.values())},
+    )
+
+
+def turn_dimensions(facts: Mapping[str, float], score: float | None, weights: RewardConfig) -> dict[str, float]:
+    """Dimension -> value of one turn. score: the judge's, 0.0 to 1.0; None: the turn was not judged."""
+    dimensions = {
+        name: 1.0 - facts["chinese_share"] if name == "foreign_language" else facts[name] for name in FACT_DIMENSIONS
+    }
+    if score is not None:
+        very_low = score < weights.very_low_judgement_below
+        low = score < weights.low_judgement_below and not very_low
+        judged = (2.0 * score - 1.0, float(low), float(very_low))
+        dimensions |= zip(JUDGE_DIMENSIONS, judged, strict=True)
+    return dimensions
+
+
+def _outcome(seat: SeatResult, weights: RewardConfig) -> float:
+    worth: OutcomeReward = {"wolf": weights.wolf, "good": weights.good}[seat.side]
+    return {1.0: worth.win, -1.0: worth.lose, 0.0: worth.draw}[seat.outcome]
+
+
+def _means(turns: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for dimensions in turns:
+        for name, value in dimensions.items():
+            values[name].append(value)
+    return {name: fmean(found) for name, found in values.items()}

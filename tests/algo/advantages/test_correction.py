@@ -1,0 +1,131 @@
+"""Importance weights and rejections against numbers worked out by hand, at the tokens that they belong to."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from algo.advantages.correction import REJECTED, check_correction, correct_for_older_weights
+from algo.loop.startup import check_before_starting
+from algo.sequences.trajectories import SeatTrajectory
+from configs.loading import load_config
+from configs.section import ConfigError
+from configs.training import RolloutCorrectionConfig
+
+MASK = (0, 1, 0, 1, 1)
+
+
+def sequence(game, logprobs=(0.0, -1.0, 0.0, -2.0, -3.0), mask=MASK, ends=(2, 5), versions=(3, 4)):
+    streams = dict(token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=logprobs, turn_ends=ends)
+    identity = dict(game_id=game, group_id="deal", seat=1, role="seer", side="good", segment=0)
+    return SeatTrajectory(
+        **identity, **streams, turn_versions=versions, turn_rewards=tuple(0.5 + n for n in range(len(ends))), reward=1.0
+    )
+
+
+def log_probs(trajectory, *ratios):
+    """Present log-probs of which the sampled tokens are ``ratios`` times as likely; nonsense at given tokens."""
+    row = torch.full((len(trajectory.token_ids),), 77.0)
+    sampled = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
+    row[sampled] = torch.tensor(trajectory.logprobs)[sampled] + torch.tensor(ratios).log()
+    return row
+
+
+LONG, SHORT = sequence("a"), sequence("b", (0.0, 0.0, -0.5), (0, 0, 1), (3,), (5,))
+
+
+def test_without_a_correction_everything_stays_and_the_lag_is_told():
+    found = correct_for_older_weights(
+        [LONG, SHORT], [log_probs(LONG, 4.0, 1.0, 1.0), log_probs(SHORT, 1.0)], 5, RolloutCorrectionConfig()
+    )
+    assert found.rows == (0, 1) and found.trajectories == (LONG, SHORT) and found.importance_weights is None
+    assert found.left_out == Counter()
+    # One token two updates old, two one update old, and one of today.
+    assert found.metrics["policy_lag/mean"] == (2 + 1 + 1 + 0) / 4 and found.metrics["policy_lag/max"] == 2
+    # E[log p_rollout - log p_now] over the four sampled tokens.
+    assert found.metrics["rollout_corr/kl"] == pytest.approx(-math.log(4) / 4)
+
+
+def test_token_weights_are_ratios_cut_at_the_threshold():
+    config = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=2.0)
+    found = correct_for_older_weights(
+        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
+    )
+    assert [row.tolist() for row in found.importance_weights] == [
+        pytest.approx([0, 2.0, 0, 0.5, 1.5]), pytest.approx([0, 0, 0.25])
+    ]  # fmt: skip
+    assert found.trajectories == (LONG, SHORT)
+    assert found.metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2 + 0.5 + 1.5 + 0.25) / 4)
+
+
+def test_sequence_weights_are_products():
+    config = RolloutCorrectionConfig(rollout_is="sequence", rollout_is_threshold=10.0)
+    found = correct_for_older_weights(
+        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
+    )
+    assert found.importance_weights[0].tolist() == pytest.approx([0, 3.0, 0, 3.0, 3.0])
+    assert found.importance_weights[1].tolist() == pytest.approx([0, 0, 0.25])
+
+
+def test_a_rejected_token_counts_as_given():
+    config = RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
+    found = correct_for_older_weights([LONG], [log_probs(LONG, 1.0, 1.5, 4.0)], 4, config)
+    (left,) = found.trajectories
+    assert left.loss_mask == (0, 1, 0, 1, 0) and left.logprobs == (0, -1, 0, -2, 0) and left.token_ids == LONG.token_ids
+    assert left.turn_ends == (2, 4) and left.turn_versions == (3, 4) and left.turn_rewards == (0.5, 1.5)
+    assert found.importance_weights[0].tolist() == pytest.approx([0, 1.0, 0, 1.5, 0])
+    assert found.left_out == Counter()
+    assert found.metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1 / 3)
+
+
+def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
+    config = RolloutCorrectionConfig(rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
+    others = [sequence("c"), sequence("d")]
+    found = correct_for_older_weights(
+        [LONG, SHORT, *others],
+        [
+            log_probs(LONG, 3.0, 1.0, 1.0), log_probs(SHORT, 0.1), log_probs(others[0], 5.0, 5.0, 5.0),
+            log_probs(others[1], 1.0, 1.0, 1.0),
+        ],
+        4,
+        config,
+    )  # fmt: skip
+    assert found.rows == (0, 3)
+    assert found.trajectories[0].loss_mask == (0, 0, 0, 1, 1)
+    assert found.trajectories[0].turn_ends == (5,) and found.trajectories[0].turn_versions == (4,)
+    assert found.trajectories[0].turn_rewards == (1.5,)
+    assert found.trajectories[1] == others[1]
+    assert found.left_out == Counter({REJECTED: 1 + 1 + 2})
+
+
+def test_a_whole_sequence_may_be_rejected_for_its_sum():
+    config = RolloutCorrectionConfig(rollout_rs="seq_sum_k1", rollout_rs_threshold="0.5_2.0")
+    found = correct_for_older_weights([LONG, SHORT], [log_probs(LONG, 1.5, 1.5, 1.5), log_probs(SHORT, 1.5)], 5, config)
+    assert found.rows == (1,) and found.left_out == Counter({REJECTED: 2})
+
+
+def test_nothing_given_and_rows_that_do_not_fit():
+    found = correct_for_older_weights([], [], 0, RolloutCorrectionConfig())
+    assert found.rows == () and found.metrics == {}
+    with pytest.raises(ValueError, match="shorter"):
+        correct_for_older_weights([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
+    with pytest.raises(ValueError, match=r"game a, seat 1, segment 0: log_probs of shape \(3,\) for 5 tokens"):
+        correct_for_older_weights([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
+
+
+def test_what_verl_does_not_know_is_refused_before_anything_starts(tiny_model):
+    rejection = "training.rollout_correction={rollout_rs: token_k4, rollout_rs_threshold: 2.0}"
+    with pytest.raises(ConfigError, match=r"Invalid rollout_rs option: token_k4"):
+        check_before_starting(load_config(None, [f"model.path={tiny_model}", rejection]))
+    check_correction(RolloutCorrectionConfig())
+    check_correction(
+        RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1,seq_mean_k3", rollout_rs_threshold="0.5_2,0.1")
+    )
+    for name, threshold, complaint in [
+        ("token_k4", 2.0, r"Invalid rollout_rs option: token_k4. Must be one of .*token_k1"),
+        ("seq_mean_k3", "0.5_2.0", "must provide a single upper bound"),
+        ("token_k1", "2.0_0.5", "lower <= upper"),
+    ]:
+        with pytest.raises(ConfigError, match=rf"training\.rollout_correction: .*{complaint}"):
+            check_correction(RolloutCorrectionConfig(rollout_rs=name, rollout_rs_threshold=threshold))

@@ -1,0 +1,96 @@
+"""Scaled advantages: units weigh alike, and nothing is scaled where it would not mean that."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
+from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+
+from algo.advantages.weighing import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
+from algo.sequences.trajectories import SeatTrajectory
+from configs.section import ConfigError
+from configs.training import AdvantageConfig, TrainingConfig
+
+
+def sequence(game, seat, segment=0):
+    streams = dict(token_ids=(1, 2), loss_mask=(0, 1), logprobs=(0.0, -1.0), turn_ends=(2,), turn_versions=(0,))
+    identity = dict(game_id=game, group_id="deal", seat=seat, role="seer", side="good", segment=segment)
+    return SeatTrajectory(**identity, **streams, reward=1.0)
+
+
+TRAJECTORIES = [sequence("a", 1), sequence("a", 1, 1), sequence("a", 1, 2), sequence("a", 2), sequence("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("weigh", "expected"),
+    [
+        ("sequence", [1, 1, 1, 1, 1]),
+        ("seat", [5 / 9, 5 / 9, 5 / 9, 5 / 3, 5 / 3]),
+        ("game", [5 / 8, 5 / 8, 5 / 8, 5 / 8, 5 / 2]),
+    ],
+)
+def test_units_weigh_alike(weigh, expected):
+    rows = [torch.tensor([0.0, number + 1.0]) for number in range(5)]
+    weighed = weigh_advantages(TRAJECTORIES, rows, weigh)
+    factors = [(new[1] / old[1]).item() for new, old in zip(weighed, rows, strict=True)]
+    assert factors == pytest.approx(expected) and sum(factors) == pytest.approx(5)
+    assert all(row[0] == 0 for row in weighed)
+    assert rows[0].tolist() == [0, 1]  # what was given is left alone
+    assert weigh_advantages([], [], weigh) == []
+
+
+def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
+    mask = (0, 1, 0, 1, 1, 1, 0)
+    speaking = replace(
+        sequence("a", 1),
+        token_ids=tuple(range(7)),
+        loss_mask=mask,
+        logprobs=tuple(-1.0 * m for m in mask),
+        turn_ends=(2, 6),
+        turn_versions=(0, 0),
+    )
+    voting = sequence("b", 1)
+    rows = [torch.tensor(mask) * 2.0, torch.tensor([0.0, 2.0])]
+    weighed = weigh_advantages([speaking, voting], rows, "turn")
+    in_loss = [
+        [row[start:end].sum().item() / sum(trajectory.loss_mask) for start, end in turns]  # a mean over the sequence
+        for row, trajectory, turns in zip(weighed, [speaking, voting], [[(0, 2), (2, 6)], [(0, 2)]], strict=True)
+    ]
+    assert in_loss == [[pytest.approx(4 / 3)] * 2, [pytest.approx(4 / 3)]]
+    assert sum(map(sum, in_loss)) == pytest.approx(2 * 2.0)  # as much as with "sequence"
+
+
+def test_weights_are_refused_where_they_would_not_be_weights():
+    by_game, default = AdvantageConfig(weigh="game"), TrainingConfig()
+    check_weighing(by_game, default)
+    check_weighing(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="kl_cov"))
+    with pytest.raises(
+        ConfigError, match=r"weigh=game needs training\.loss_agg_mode=seq-mean-token-mean.*'token-mean'"
+    ):
+        check_weighing(by_game, TrainingConfig(loss_agg_mode="token-mean"))
+    with pytest.raises(ConfigError, match=r"proportional to the advantage; 'kl_cov' is not: use one of .*vanilla"):
+        check_weighing(by_game, TrainingConfig(policy_loss="kl_cov"))
+
+
+@pytest.mark.parametrize("name", sorted(set(POLICY_LOSS_REGISTRY) - {"geo_mean", "dro", "bypass_mode"}))
+def test_which_losses_of_verl_are_proportional_to_the_advantage(name):
+    """Of two rows one is scaled by 2.5: the gradient of its tokens must be, and no other may change."""
+    torch.manual_seed(0)
+    cov = PolicyLossConfig(loss_mode=name, clip_cov_ratio=0.25, kl_cov_ratio=0.25)
+    config = FSDPActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=2, policy_loss=cov)
+    config.global_batch_info.update(dp_size=1, batch_num_tokens=200, global_batch_size=2, loss_scale_factor=None)
+    old, new, advantages = torch.randn(2, 100) - 2, torch.randn(2, 100) - 2, 2 * torch.randn(2, 100)
+
+    def gradient(factors):
+        log_prob = new.clone().requires_grad_()
+        torch.manual_seed(1)
+        loss, _ = get_policy_loss_fn(name)(
+            old_log_prob=old, log_prob=log_prob, advantages=advantages * torch.tensor(factors)[:, None],
+            response_mask=torch.ones(2, 100), loss_agg_mode="seq-mean-token-mean", config=config,
+        )  # fmt: skip
+        loss.backward()
+        return log_prob.grad
+
+    scaled = torch.allclose(gradient([2.5, 1.0]), gradient([1.0, 1.0]) * torch.tensor([2.5, 1.0])[:, None], atol=1e-6)
+    assert scaled == (name in PROPORTIONAL_LOSSES)

@@ -1,0 +1,126 @@
+"""Checkpoints: whole or not there, kept by age and by win rate, and only gone on from by the same run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from algo.loop import checkpoints
+from algo.loop.checkpoints import (
+    RunState,
+    check_same_run,
+    fixed_settings,
+    load_state,
+    lock_run,
+    newest_checkpoint,
+    save_checkpoint,
+    superfluous,
+    write_run_file,
+)
+from configs.loading import load_config
+from configs.section import ConfigError
+
+
+class FakeEngine:
+    def save(self, directory, step):
+        directory.mkdir(parents=True)
+        (directory / "weights").write_text(str(step))
+
+    def export(self, directory):
+        directory.mkdir(parents=True)
+        (directory / "model.safetensors").write_text("gathered again")
+
+
+@pytest.fixture
+def config(tmp_path):
+    return load_config(None, [f"run.dir={tmp_path}", "checkpoint.keep=2"])
+
+
+def save(config, step, win_rate=None, exported=Path("nowhere")):
+    state = RunState(run_id="run-1", step=step, policy_version=step, win_rate=win_rate)
+    return save_checkpoint(config, FakeEngine(), state, exported)
+
+
+def names(config):
+    return sorted(path.name for path in (config.run_dir / "checkpoints").iterdir())
+
+
+def test_the_newest_are_kept_and_the_last_is_gone_on_from(config):
+    assert newest_checkpoint(config.run_dir) is None
+    for step in (8, 9, 10, 11):
+        save(config, step)
+    assert names(config) == ["step-000010", "step-000011"]
+    newest = newest_checkpoint(config.run_dir)
+    state = load_state(newest)
+    assert (state.step, state.run_id, (newest / "trainer" / "weights").read_text()) == (11, "run-1", "11")
+
+
+def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_path):
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    (exported / "model.safetensors").write_text("as pushed")
+    folder = save(config, 1, exported=exported)
+    assert (folder / "huggingface" / "model.safetensors").read_text() == "as pushed"
+    assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
+
+
+def test_the_best_are_kept_besides(config):
+    config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
+    for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
+        save(config, step, win_rate)
+    assert names(config) == ["step-000002", "step-000004", "step-000005"]
+    folders = [config.run_dir / "checkpoints" / name for name in names(config)]
+    assert superfluous(folders, keep=3, keep_best=0) == []
+
+
+@pytest.mark.parametrize("moment", ["engine.save", "copy", "state", "flush", "rename"])
+def test_a_write_that_is_cut_short_leaves_the_checkpoint_before(config, monkeypatch, moment):
+    save(config, 1)
+
+    def power_failure(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        if moment == "engine.save":
+            broken.setattr(FakeEngine, "save", power_failure)
+        elif moment == "copy":
+            broken.setattr(FakeEngine, "export", power_failure)
+        elif moment == "rename":
+            broken.setattr(Path, "rename", power_failure)
+        else:
+            broken.setattr(checkpoints, {"state": "_write", "flush": "_flush_to_disk"}[moment], power_failure)
+        with pytest.raises(KeyboardInterrupt):
+            save(config, 2)
+    assert load_state(newest_checkpoint(config.run_dir)).step == 1
+    save(config, 2)
+    assert names(config) == ["step-000001", "step-000002"]
+
+
+def test_a_run_goes_on_only_with_what_it_began_with(config):
+    settings = json.loads(json.dumps(fixed_settings(config)))
+    check_same_run(settings, config, config.run_dir)
+    for override, message in (
+        ("run.seed=2", "run.seed: the deals"),
+        ("game.groups_per_step=7", "game.groups_per_step: the games in flight"),
+        ("training.ranks=2", "training.ranks"),
+        ("model.dtype=bfloat16", "model.dtype"),
+    ):
+        with pytest.raises(ConfigError, match=f"(?s)another {message}.*huggingface"):
+            check_same_run(settings, load_config(None, [override]), config.run_dir)
+    for override in ("run.steps=99", "training.learning_rate=1e-5", "game.timeout_seconds=900", "serving.port=8009"):
+        check_same_run(settings, load_config(None, [override]), config.run_dir)
+
+
+def test_a_run_without_a_checkpoint_is_known_by_its_first_state(config):
+    config.run_dir.mkdir(parents=True)
+    write_run_file(config.run_dir, RunState(run_id="run-2"))
+    assert load_state(config.run_dir).run_id == "run-2"
+
+
+def test_two_processes_cannot_train_one_run(config):
+    config.run_dir.mkdir(parents=True)
+    held = lock_run(config.run_dir)
+    with pytest.raises(ConfigError, match="another process is training"):
+        lock_run(config.run_dir)
+    held.close()
+    lock_run(config.run_dir).close()

@@ -1,0 +1,122 @@
+"""The algorithm's command line: what is refused before anything starts."""
+
+import asyncio
+import logging
+
+import aiohttp
+import pytest
+
+from algo import werewolf_verl
+from algo.loop.command_line import run_to_its_end
+from algo.loop.run_folder import open_run
+from algo.rollouts.adoption import Resumption
+from configs.schema import Config
+from configs.section import ConfigError
+from store.client import StoreUnreachable
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["werewolf_verl", *arguments])
+    code = werewolf_verl.main()
+    output = capsys.readouterr()
+    return code, output.out, output.err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("run.stepz=3", "did you mean 'steps'"),
+        ("model.path=/nowhere", "/nowhere"),
+        ("advantage.estimator=grpoo", "grpoo"),
+        ("training.policy_loss=nonsense", "nonsense"),
+        ("game.games_per_group=1", "at least 2"),
+        ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
+        ("advantage.estimator=remax", "greedily"),
+        ("critic.warmup_steps=1", "no critic"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
+    settings = ["--set", f"model.path={tiny_model}", "--set", f"run.dir={tmp_path}", "--set", override]
+    code, _, errors = run(monkeypatch, capsys, *settings)
+    assert code == 2 and errors.startswith("error: ") and message in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tmp_path):
+    from configs.loading import load_config
+
+    code, printed, _ = run(monkeypatch, capsys, "--set", "run.steps=9", "--print-config")
+    (tmp_path / "printed.yaml").write_text(printed)
+    assert code == 0 and load_config(tmp_path / "printed.yaml") == load_config(None, ["run.steps=9"])
+
+
+def test_an_earlier_run_is_never_overwritten(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    runs = [open_run(config, resume=False) for _ in range(3)]
+    assert [run.config.run.name for run in runs] == ["mine", "mine-2", "mine-3"]
+    assert len({run.state.run_id for run in runs}) == 3 and not any(run.began_before for run in runs)
+
+
+def test_a_damaged_run_is_named(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    open_run(config, resume=True).lock.close()
+    (config.run_dir / "run.json").write_text("")
+    with pytest.raises(ConfigError, match=r"run\.json is damaged"):
+        open_run(config, resume=True)
+
+
+def test_a_run_is_taken_up_where_it_stands(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    begun = open_run(config, resume=True)
+    with pytest.raises(ConfigError, match="another process is training"):
+        open_run(config, resume=True)
+    begun.lock.close()
+    again = open_run(config, resume=True)
+    resumed_once = begun.state.model_copy(update={"resumes": 1})
+    assert (again.config.run.name, again.state, again.began_before) == ("mine", resumed_once, True)
+    assert (begun.resumption, again.resumption) == (None, Resumption(policy_version=0, number=1))
+    assert (config.run_dir / "config-before-resume-1.yaml").exists()
+    again.lock.close()
+    checkpoint = config.run_dir / "checkpoints" / "step-000004"
+    checkpoint.mkdir(parents=True)
+    state = begun.state.model_copy(update={"step": 4, "policy_version": 3})
+    (checkpoint / "state.json").write_text(state.model_dump_json())
+    resumed = open_run(config, resume=True)
+    assert (resumed.checkpoint, resumed.state) == (checkpoint, state.model_copy(update={"resumes": 2}))
+    assert resumed.resumption == Resumption(policy_version=3, number=2)
+    resumed.lock.close()
+    with pytest.raises(ConfigError, match=r"run\.seed"):
+        open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)
+
+
+class OwnError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (None, 0, ""),
+        (asyncio.CancelledError(), 130, "it was interrupted"),
+        (StoreUnreachable("no hub answers"), 1, "no hub answers"),
+        (aiohttp.ClientConnectionError("gone"), 1, "stopped answering"),
+        (OwnError("rank 0"), 1, "workers failed: rank 0. Resume"),
+        (ZeroDivisionError("oops"), 1, "Traceback"),
+    ],
+)
+def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
+    async def work():
+        if error is not None:
+            raise error
+        return "done"
+
+    told = {OwnError: "workers failed: {}. Resume"}
+    found = run_to_its_end(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
+    assert found == (status, "done" if error is None else None)
+    assert said in caplog.text and (error is not None or not caplog.text)

@@ -1,0 +1,216 @@
+"""The numbers of a step: each seat counts once, dimensions by side and by role."""
+
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from fakes import make_result
+from rich.console import Console
+
+from algo.loop import report
+from algo.loop.report import (
+    RunSummary,
+    Stopwatch,
+    game_metrics,
+    game_progress,
+    log_step,
+    show_summary,
+    time_metrics,
+    trajectory_metrics,
+    write_batch,
+)
+from algo.loop.update import Update
+from algo.rollouts.queue import PlayedGames, Progress
+from algo.rollouts.triplets import FinishedGame
+from algo.sequences.trajectories import SeatTrajectory
+from store.spans import Judgement
+
+
+def trajectory(seat, side, role, reward, dimensions, segment=0):
+    streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
+    identity = dict(game_id="g", group_id="d", seat=seat, role=role, side=side, segment=segment, turn_versions=(0,))
+    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
+
+
+def test_rewards_and_dimensions_by_side_and_role():
+    wolf = trajectory(1, "wolf", "wolf_king", 2.0, {"outcome": 1.0, "cut": 0.5, "judge_score": 0.4})
+    seer = trajectory(2, "good", "seer", -1.0, {"outcome": -1.0, "cut": 1.0})
+    mate = trajectory(4, "wolf", "wolf_king", 4.0, {"outcome": 1.0, "cut": 0.5, "judge_score": 0.4})
+    guard = trajectory(3, "good", "guard", -2.0, {"outcome": -1.0, "cut": 0.0, "judge_score": 0.2})
+    # A seat counts once, however many segments it has, and also if its first is missing.
+    metrics = trajectory_metrics([wolf, replace(wolf, segment=1), mate, seer, replace(guard, segment=2)])
+    assert metrics == {
+        "tokens/sequences": 5, "tokens/total": 15, "tokens/sampled": 10,
+        "reward/wolf": 3, "reward/good": -1.5,
+        "reward/role/wolf_king": 3, "reward/role/seer": -1, "reward/role/guard": -2,
+        "reward/dim/outcome/wolf": 1, "reward/dim/outcome/good": -1,
+        "reward/dim/outcome/role/wolf_king": 1, "reward/dim/outcome/role/seer": -1, "reward/dim/outcome/role/guard": -1,
+        "reward/dim/cut/wolf": 0.5, "reward/dim/cut/good": 0.5,
+        "reward/dim/cut/role/wolf_king": 0.5, "reward/dim/cut/role/seer": 1, "reward/dim/cut/role/guard": 0,
+        # Only of seats that were judged.
+        "reward/dim/judge_score/wolf": 0.4, "reward/dim/judge_score/good": 0.2,
+        "reward/dim/judge_score/role/wolf_king": 0.4, "reward/dim/judge_score/role/guard": 0.2,
+    }  # fmt: skip
+
+
+def played(*results):
+    games = tuple(FinishedGame("ro", "at", result, (), {}, Counter()) for result in results)
+    return PlayedGames(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
+
+
+def test_segments_and_judgements_of_a_step():
+    (seat,) = make_result().seats
+    seats = (
+        seat,
+        seat.model_copy(update={"seat": 2, "segments": 4}),
+        seat.model_copy(update={"turns": 0, "segments": 0}),
+    )
+    judgements = (Judgement(seat=1, turn=0, score=0.5),)
+    metrics = game_metrics(
+        played(
+            make_result().model_copy(update={"seats": seats}),
+            make_result().model_copy(update={"judgements": judgements, "judge_asked": 4}),
+        )
+    )
+    assert metrics["turns/segments_per_seat"] == pytest.approx((1 + 4 + 1) / 3)
+    assert (metrics["judge/asked"], metrics["judge/judged_share"]) == (4, 0.25)
+
+
+def test_without_model_turns_or_a_judge_there_is_nothing_to_say_of_them():
+    (seat,) = make_result().seats
+    idle = make_result().model_copy(update={"seats": (seat.model_copy(update={"turns": 0, "invalid_turns": 0}),)})
+    metrics = game_metrics(played(idle))
+    assert not {"turns/segments_per_seat", "judge/asked", "judge/judged_share"} & set(metrics)
+
+
+def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
+    one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
+    update = Update((one,), [torch.zeros(3)], [torch.zeros(3)], Counter(), {})
+    write_batch(tmp_path / "batch.jsonl", update)
+    row = json.loads((tmp_path / "batch.jsonl").read_text())
+    assert (row["turn_rewards"], row["dimensions"], row["reward"]) == ([0.0], {"outcome": 1.0}, 1.0)
+
+
+def test_the_time_that_neither_vllm_nor_verl_had():
+    seconds = {"seconds/step": 100.0, "seconds/play": 60.0, "seconds/update": 20.0, "seconds/push": 10.0}
+    calls = [(1000.0, 1030.0), (1010.0, 1040.0), (1050.0, 1055.0)]  # 45 s in which at least one was under way
+    found = time_metrics(seconds, calls, trainer=18.0)
+    assert found["seconds/play_in_vllm"] == 45.0
+    assert found["time/share_outside_vllm_and_verl"] == pytest.approx((15 + 2 + 10) / 100)
+    # An evaluation is no part of a step's work; games that were played ahead have calls from before the wait.
+    evaluated = time_metrics(seconds | {"seconds/step": 150.0, "seconds/evaluate": 50.0}, calls, trainer=18.0)
+    assert evaluated["time/share_outside_vllm_and_verl"] == pytest.approx(0.27)
+    assert time_metrics(seconds, [(0.0, 500.0)], trainer=18.0)["seconds/play_in_vllm"] == 60.0
+
+
+def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
+    def step(games):
+        names = ("games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained_sequences")
+        others = ("tokens/trained", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
+        return {"games/finished": games, **dict.fromkeys((*names, *others), 1.0)}
+
+    stopwatch = Stopwatch()
+    stopwatch.seconds["play"] = 3.0
+    first = RunSummary(tmp_path)
+    first.add_step(step(4.0), Counter({"stale": 2}))
+    state = json.loads(json.dumps(first.state(stopwatch)))
+    second = RunSummary(tmp_path, state)
+    second.add_step(step(6.0), Counter({"stale": 1}))
+    later = Stopwatch()
+    later.seconds["play"] = 2.0
+    summary = second.as_dict(later, 2)
+    assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
+    assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
+
+
+def game_of(result, *seats):
+    (seat,) = make_result().seats
+    seated = tuple(seat.model_copy(update={"side": side, "policy": policy}) for side, policy in seats)
+    return make_result(result).model_copy(update={"seats": seated})
+
+
+def test_games_and_wins_of_the_policy_by_side():
+    metrics = game_metrics(
+        played(
+            game_of("good", ("wolf", "scripted"), ("good", "policy"), ("good", "policy")),
+            game_of("wolf", ("wolf", "scripted"), ("good", "policy"), ("good", "random")),
+            game_of("draw", ("wolf", "scripted"), ("good", "policy")),
+            game_of("wolf", ("wolf", "policy"), ("good", "scripted")),
+            game_of("wolf", ("wolf", "policy"), ("good", "policy")),  # over itself: no news of it
+        )
+    )
+    found = {name: value for name, value in metrics.items() if name.startswith("policy/")}
+    assert found == {
+        "policy/good/games": 3, "policy/good/wins": 1, "policy/wolf/games": 1, "policy/wolf/wins": 1,
+    }  # fmt: skip
+    itself = game_metrics(played(game_of("wolf", ("wolf", "policy"), ("good", "policy"))))
+    assert not [name for name in itself if name.startswith("policy/")]
+
+
+def summary_of(tmp_path, before, *after):
+    names = ("games/finished", "games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
+    others = ("tokens/trained_sequences", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
+    summary = RunSummary(tmp_path / "run")
+    summary.before = before
+    for metrics in after:
+        summary.add_step(dict.fromkeys((*names, *others), 1.0) | metrics, Counter())
+    return summary.as_dict(Stopwatch(), len(after))
+
+
+def shown(summary, width=200):
+    screen = io.StringIO()
+    show_summary(summary, Console(file=screen, width=width))
+    return screen.getvalue()
+
+
+def test_an_evaluated_runs_summary_tells_its_win_rates_and_where_they_are_shown(tmp_path):
+    def rate(side, value):
+        name = f"evaluation/win_rate/{side}/vs/scripted"
+        return {name: value, f"{name}/low": value - 0.05, f"{name}/high": value + 0.05}
+
+    before = rate("wolf", 0.4) | rate("good", 0.2) | {"evaluation/win_rate/role/wolf/vs/scripted": 0.9}
+    text = shown(summary_of(tmp_path, before, rate("good", 0.3), rate("good", 0.7), {}))
+    assert "win rate, good against scripted" in text and "20% (15% to 25%) -> 70% (65% to 75%)" in text
+    assert "40% (35% to 45%) -> -" in text  # no games of that side at the end
+    assert "30%" not in text and "90%" not in text
+    assert str(tmp_path / "run" / "evaluations.html") in text
+
+
+def test_a_summary_tells_rewards_of_trained_sides_only_and_of_very_many_steps_some(tmp_path):
+    text = shown(summary_of(tmp_path, {}, {"reward/good": -0.25}, {"reward/good": 0.5}))
+    assert "mean reward, good" in text and "-0.250 -> +0.500" in text and "steps" not in text.split("reward, good")[1]
+    assert "mean reward, wolf" not in text
+    many = shown(summary_of(tmp_path, {}, *({"reward/wolf": step / 100} for step in range(24))))
+    assert "+0.000 -> +0.030" in many and "-> +0.230 (steps 1, 4, 8, 11, 14, 17, 21, 24)" in " ".join(many.split())
+    assert many.count("->") == 7
+
+
+def test_a_narrow_terminal_shows_whole_paths(tmp_path):
+    run = tmp_path / ("name-" * 30)
+    lines = shown(summary_of(run, {}, {}), width=60).splitlines()
+    assert str(run / "run" / "metrics.jsonl") in "".join(line.split("│")[2].strip() for line in lines if "│" in line)
+
+
+def test_the_line_of_a_step_names_the_sides_that_were_trained(caplog):
+    metrics = {"games/finished": 3, "turns/valid_share": 0.5, "tokens/trained": 7, "policy_version": 2}
+    with caplog.at_level("INFO"):
+        log_step(1, 4, metrics | {"reward/good": -0.125})
+    assert "3 games, 50% valid replies, mean reward good -0.125, 7 tokens trained, policy version 2" in caplog.text
+    assert "wolf" not in caplog.text
+
+
+def test_a_run_without_evaluations_says_nothing_of_them(tmp_path):
+    text = shown(summary_of(tmp_path, {}, {}))
+    assert "win rate" not in text and "evaluations.html" not in text
+
+
+def test_a_terminal_shows_games_and_steps(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(report, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    with game_progress("step 3/9: games", 4, (2, 9)) as on_progress:
+        on_progress(Progress(finished=1, failed=0, playing=3, waiting=0))
+    assert "2/9" in screen.getvalue() and "1/4" in screen.getvalue()

@@ -1,0 +1,240 @@
+"""How new weights reach vLLM. From GPU to GPU: what goes over HTTP, with vLLM's own engines and types, without GPUs."""
+
+import asyncio
+import shutil
+from dataclasses import asdict
+
+import httpx
+import pytest
+import torch
+from fake_vllm import PUSH, SERVE, FakeVllm, serving_config
+from vllm.distributed.weight_transfer import nccl_engine
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
+
+from algo.loop.weight_transfer import policy_folder, push_policy
+from algo.serving.policy import Serving, ServingError
+from algo.training.thread import TrainerThread
+from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
+from configs.loading import load_config
+from configs.section import ConfigError
+
+
+class FakeEngine:
+    """The trainer's engine: exports the model's folder, sends by ``send``."""
+
+    def __init__(self, config, send=None):
+        self._model = config.model.path
+        self._send = send
+        self.exported = []
+
+    def export(self, folder):
+        shutil.copytree(self._model, folder, dirs_exist_ok=True)
+        self.exported.append(folder.name)
+
+    def send_weights(self, servers):
+        self._send(servers)
+
+
+@pytest.fixture
+async def vllms():
+    servers = FakeVllm(), FakeVllm()
+    for server in servers:
+        server.url = await server.start()
+    yield servers
+    for server in servers:
+        await server.stop()
+
+
+def attached(tmp_path, tiny_model, vllms, **serving):
+    urls = tuple(server.url for server in vllms)
+    training = {"device": "cuda"} if "weight_transfer" in serving else {}
+    return serving_config(tmp_path, tiny_model, training=training, mode="attach", urls=urls, **serving)
+
+
+async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(tmp_path, tiny_model, vllms):
+    config = attached(tmp_path, tiny_model, vllms)
+    engine, trainer = FakeEngine(config), TrainerThread()
+    policies = policy_folder(config, 0).parent
+    async with await Serving.attach(config) as serving:
+        for version in (1, 2, 3):
+            assert await push_policy(config, serving, engine, trainer, version) > 0
+        assert sorted(folder.name for folder in policies.iterdir()) == ["version-000002", "version-000003"]
+        await push_policy(config, serving, engine, trainer, 2)  # resumed from before version 3
+        assert [folder.name for folder in policies.iterdir()] == ["version-000002"]
+        assert vllms[0].bodies["/collective_rpc"]["kwargs"]["weights_path"] == str(policies / "version-000002")
+    assert engine.exported == [f"version-00000{version}" for version in (1, 2, 3, 2)]
+
+
+async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny_model, vllms):
+    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    sent = []
+
+    def send(servers):
+        sent.append(servers)
+        assert [vllm.calls for vllm in vllms] == [PUSH[:1]] * 2
+
+    stale = policy_folder(config, 1)
+    stale.mkdir(parents=True)
+    async with await Serving.attach(config) as serving:
+        for vllm in vllms:
+            vllm.calls.clear()
+        await push_policy(config, serving, FakeEngine(config, send), TrainerThread(), 1)
+    assert sent == [[(vllm.url, 0) for vllm in vllms]]
+    assert [vllm.calls for vllm in vllms] == [[*PUSH[:1], *SERVE]] * 2
+    assert not stale.exists()  # a checkpoint would take it for what was pushed
+
+
+async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_a_folder(
+    tmp_path, tiny_model, vllms, monkeypatch
+):
+    monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.group._UNHEALTHY_ANSWERS", 1)
+    monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)
+    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    engine = FakeEngine(config, lambda servers: None)
+    async with await Serving.attach(config) as serving:
+        await push_policy(config, serving, engine, TrainerThread(), 4)
+        assert engine.exported == []
+        vllms[1].health = 503
+        assert await serving.check_alive()
+        vllms[1].health = 200
+        vllms[1].calls.clear()
+        async with asyncio.timeout(20):
+            while not await serving.check_alive():
+                await asyncio.sleep(0.01)
+    assert engine.exported == ["version-000004"] and vllms[1].calls[-len(PUSH) :] == PUSH
+    assert vllms[1].bodies["/update_weight_version"] == {"new_version": "4"}
+
+
+async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_model, vllms, monkeypatch):
+    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def fail(servers):
+        raise RuntimeError("rank 0 died")
+
+    def wait_for_ever(servers):
+        asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
+
+    async with await Serving.attach(config) as serving:
+        with pytest.raises(RuntimeError, match="rank 0 died"):
+            await push_policy(config, serving, FakeEngine(config, fail), TrainerThread(), 1)
+        monkeypatch.setattr("algo.loop.weight_transfer._TRANSFER_TIMEOUT_SECONDS", 0.1)
+        with pytest.raises(ServingError, match=rf"did not reach {vllms[0].url}.*by nccl within 0 s"):
+            await push_policy(config, serving, FakeEngine(config, wait_for_ever), TrainerThread(), 1)
+        released.set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["weight_transfer=nccl", "share_gpus=true"], "two processes on one GPU"),
+        (["weight_transfer=ipc"], "needs serving.share_gpus"),
+        (["weight_transfer=ipc", "share_gpus=true", "mode=attach", "urls=[http://10.0.0.7:8000]"], "one machine"),
+        (["weight_transfer=ipc", "share_gpus=true", "mode=attach", "urls=[http://localhost:8000]"], None),
+        (["weight_transfer=nccl", "mode=attach", "urls=[http://10.0.0.7:8000]"], None),
+    ],
+)
+def test_transfers_that_cannot_work_are_refused(settings, message):
+    overrides = ["training.device=cuda", *(f"serving.{setting}" for setting in settings)]
+    if message is None:
+        load_config(None, overrides)
+        return
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, overrides)
+
+
+# The trainer's side
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """vLLM's own NCCL engine without its communicator and broadcasts: what the groups were opened with."""
+    groups = []
+
+    def open_endpoint(init_info):
+        groups.append(init_info)
+        return object()
+
+    def broadcast(self, source, meta):
+        for (name, tensor), told in zip(source, meta, strict=True):
+            assert (name, tensor.dtype, tuple(tensor.shape)) == (told.name, told.dtype, told.shape)
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", open_endpoint)
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
+    return groups
+
+
+def weights():
+    yield "embedding", torch.arange(6.0).reshape(2, 3)
+    yield "steps", torch.tensor([7])
+
+
+async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_comes(groups, vllms):
+    vllms[0].world_size = 2
+    source = PolicySource(weights, torch.bfloat16, torch.device("cpu"))
+    rank = WeightSender("nccl", 0, source)
+    servers = [(vllm.url, 1) for vllm in vllms]
+    await asyncio.to_thread(rank.send, servers)
+    await asyncio.to_thread(rank.send, servers)
+    update = ["/start_weight_update", "/update_weights", "/finish_weight_update"]
+    assert [vllm.calls for vllm in vllms] == [["/init_weight_transfer_engine", *update, *update]] * 2
+    (group,) = groups
+    assert group.world_size == 4  # the trainer, two workers and one
+    infos = [
+        nccl_engine.NCCLWeightTransferInitInfo(**vllm.bodies["/init_weight_transfer_engine"]["init_info"])
+        for vllm in vllms
+    ]
+    assert [info.rank_offset for info in infos] == [1, 3]
+    assert {(info.master_address, info.master_port, info.world_size, info.packed) for info in infos} == {
+        (group.master_address, group.master_port, 4, True)
+    }
+    told = nccl_engine.NCCLWeightTransferUpdateInfo(**vllms[1].bodies["/update_weights"]["update_info"])
+    assert asdict(told) == {
+        "names": ["embedding", "steps"],
+        "dtype_names": ["bfloat16", "int64"],
+        "shapes": [[2, 3], [1]],
+    }
+    await asyncio.to_thread(rank.send, [(vllms[0].url, 1), (vllms[1].url, 2)])  # one was started again
+    assert len(groups) == 2
+
+
+async def test_other_ranks_gather_as_often_and_say_nothing(groups, vllms):
+    passes = []
+
+    def counted():
+        passes.append(1)
+        yield from weights()
+
+    for rank in (0, 1):
+        source = PolicySource(counted, torch.bfloat16, torch.device("cpu"))
+        each = WeightSender("nccl", rank, source)
+        before = len(vllms[0].calls)
+        for _ in range(2):
+            await asyncio.to_thread(each.send, [(vllms[0].url, 1)])
+        assert len(passes) == 3 and (len(vllms[0].calls) > before) == (rank == 0)
+        passes.clear()
+
+
+async def test_handles_of_gpu_memory_arrive_as_vllm_reads_them(vllms, monkeypatch):
+    info = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2]], "tensor_sizes": [4]}
+    handles = {"GPU-1": (torch.Tensor, (2,), 0)}
+    client = ServersClient([vllm.url for vllm in vllms])
+    await asyncio.to_thread(client.update_weights, {**info, "ipc_handles": handles, "ipc_handles_pickled": None})
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+    for vllm in vllms:
+        received = IPCWeightTransferUpdateInfo(**vllm.bodies["/update_weights"]["update_info"])
+        assert received.ipc_handles == handles and received.names == ["w"] and received.tensor_sizes == [4]
+
+
+async def test_a_server_that_refuses_or_is_not_there_is_named(vllms):
+    vllms[1].dev_mode = False
+    client = ServersClient([vllm.url for vllm in vllms])
+    with pytest.raises(RuntimeError, match=rf"POST {vllms[1].url}/start_weight_update answered 404"):
+        await asyncio.to_thread(client.start_weight_update)
+    await vllms[0].stop()
+    with pytest.raises(RuntimeError, match=rf"{vllms[0].url}/start_weight_update.*rank 0 must reach") as error:
+        await asyncio.to_thread(client.start_weight_update)
+    assert isinstance(error.value.__cause__, httpx.HTTPError)
+    await vllms[0].start()

@@ -1,0 +1,69 @@
+"""Processes that are started and ended together, with small stand-ins for hub, runner and algorithm."""
+
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from algo.machine.processes import Interrupted, free_port, local_processes
+
+FOREVER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+def ending(code):
+    return [sys.executable, "-c", f"raise SystemExit({code})"]
+
+
+def is_alive(pid):
+    """Whether a process of ours runs; one that has ended and was waited for is gone."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def pids_of(processes):
+    return [process.pid for process in processes._running.values()]
+
+
+def test_stages_may_follow_each_other_while_others_go_on():
+    with local_processes() as processes:
+        processes.start("hub", FOREVER, None)
+        for code in (0, 3):
+            processes.start("stage", ending(code), None)
+            assert processes.wait_for("stage") == code
+        pids = pids_of(processes)
+        assert len(pids) == 1
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize(("code", "told"), [(0, 1), (4, 4)])
+def test_the_end_of_another_process_ends_the_wait(code, told, capsys):
+    with local_processes() as processes:
+        processes.start("hub", ending(code), None)
+        processes.start("stage", FOREVER, None)
+        pids = pids_of(processes)
+        assert processes.wait_for("stage") == told
+    assert f"the hub ended with exit code {code} while the stage was running" in capsys.readouterr().err
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_and_everything_that_was_started(number):
+    def ours(*_):
+        pass
+
+    before = signal.signal(number, ours)
+    with pytest.raises(Interrupted), local_processes() as processes:
+        processes.start("stage", FOREVER, None)
+        pids = pids_of(processes)
+        assert all(map(is_alive, pids))
+        os.kill(os.getpid(), number)
+        processes.wait_for("stage")
+    assert not any(map(is_alive, pids))
+    assert signal.signal(number, before) is ours
+
+
+def test_a_free_port_can_be_listened_at():
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
+        assert listener.getsockname()[1] != free_port()

@@ -1,0 +1,404 @@
+"""Games through a real hub from the algorithm's side: order, accounting, a hub that forgets, failures."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from fakes import FakeVllm, make_result, make_turn
+from fakes_api import FakeChatApi, error
+
+from algo.rollouts import adoption as earlier_games
+from algo.rollouts.adoption import Resumption
+from algo.rollouts.queue import (
+    FAILED_GAME,
+    SUPERSEDED_ATTEMPT,
+    Games,
+    NoGamesFinished,
+)
+from algo.werewolf.tasks import chat_endpoint, derived_seed, step_tasks
+from configs.game import GameConfig
+from configs.opponents import EndpointConfig
+from runners.errors import CannotPlay
+from runners.werewolf.agent import WerewolfPlay
+from runners.worker import Worker
+from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, GameTask, PolicyResources, SeatingRule
+from store.spans import context_digest, to_span
+
+RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
+CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
+
+
+class TwoTurnPlay:
+    """A ``Play`` of two turns. ``failures``: how often each game fails after its first turn."""
+
+    client = None
+
+    def __init__(self, **failures):
+        self.failures = failures
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.playing = asyncio.Event()
+
+    async def __call__(self, rollout, on_turn):
+        task = GameTask.decode(rollout.input)
+        first = make_turn(
+            game_id=task.game_id, seat=1, turn=0, context_tokens=0, context_digest=context_digest([]), prompt_ids=(1,)
+        )
+        on_turn(first, 1.7e9, 1.7e9)
+        self.playing.set()
+        await self.gate.wait()
+        name = task.game_id[-len("deal00-game00") :].replace("-", "_")
+        if self.failures.get(name, 0) > 0:
+            while not list(await self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)):
+                await asyncio.sleep(0.05)  # let the first turn reach the hub
+            self.failures[name] -= 1
+            raise CannotPlay(f"told to fail {name}")
+        context = [*first.prompt_ids, *first.response_ids]
+        second = first.model_copy(
+            update={"turn": 1, "context_tokens": len(context), "context_digest": context_digest(context)}
+        )
+        on_turn(second, 1.7e9, 1.7e9)
+        return make_result().model_copy(update={"game_id": task.game_id, "turns": 2})
+
+
+async def alive():
+    pass
+
+
+async def play_step(client, play, check_alive=alive, progress=None, resumed=False):
+    play.client = client
+    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    games = Games(client, CONFIG)
+    progress = progress or (lambda now: None)
+    try:
+        return await games.play(step_tasks(CONFIG, "run", 1, 1), RESOURCES, check_alive, progress, resumed=resumed)
+    finally:
+        await games.cancel_open()
+        worker.hand_back()
+        await working
+
+
+def test_a_steps_tasks_share_deals_within_groups_only():
+    tasks = step_tasks(CONFIG, "run", 1, 3)
+    assert len({task.game_id for task in tasks}) == 4
+    by_group = {}
+    for task in tasks:
+        by_group.setdefault(task.group_id, set()).add(task.seed)
+    assert len(by_group) == 2 and all(len(seeds) == 1 for seeds in by_group.values())
+    assert len({task.sampling_seed for task in tasks}) == 4
+    numbers = [(run, step, group) for run in range(5) for step in range(5) for group in range(5)]
+    assert len({derived_seed("deal", *position) for position in numbers}) == 125
+    assert tasks == step_tasks(CONFIG, "run", 1, 3)
+
+
+def test_a_side_that_is_not_trained_is_played_by_its_opponent():
+    config = GameConfig(train_sides=("wolf",), opponent="scripted")
+    task = step_tasks(config, "run", 1, 1)[0]
+    assert [(rule.side, rule.players) for rule in task.seating] == [("wolf", {"policy": 1}), ("good", {"scripted": 1})]
+    assert task.trainable == {"wolf"}
+
+
+def test_two_trained_sides_take_turns_against_an_opponent_deal_by_deal():
+    config = GameConfig(train_sides=("wolf", "good"), opponent="scripted", groups_per_step=3, games_per_group=2)
+    tasks = [*step_tasks(config, "run", 1, 1), *step_tasks(config, "run", 1, 2)]
+    turns = ["wolf", "good", "wolf", "good", "wolf", "good"]
+    assert [task.trainable for task in tasks[::2]] == [task.trainable for task in tasks[1::2]] == [{s} for s in turns]
+    for task in tasks:
+        (side,) = task.trainable
+        assert {rule.side: set(rule.players) for rule in task.seating} == {
+            side: {"policy"},
+            "good" if side == "wolf" else "wolf": {"scripted"},
+        }
+
+
+def test_two_trained_sides_learn_from_every_game_of_the_policy_against_itself():
+    for task in step_tasks(GameConfig(groups_per_step=2), "run", 1, 1):
+        assert task.trainable == {"wolf", "good"}
+        assert [set(rule.players) for rule in task.seating] == [{"policy"}, {"policy"}]
+
+
+def test_seating_rules_come_before_the_sides():
+    seating = [{"role": "seer", "players": {"strong": 1}}, {"side": "wolf", "players": {"policy": 4, "strong": 1}}]
+    task = step_tasks(GameConfig(train_sides=("wolf",), opponent="random", seating=seating), "run", 1, 1)[0]
+    assert task.seating == (
+        SeatingRule(role="seer", players={"strong": 1}),
+        SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
+        SeatingRule(side="wolf", players={"policy": 1}),
+        SeatingRule(side="good", players={"random": 1}),
+    )
+
+
+def test_a_configured_endpoint_is_told_to_runners_as_it_is():
+    configured = EndpointConfig(model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2)
+    assert chat_endpoint(configured) == ChatEndpoint(
+        model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2
+    )
+
+
+async def test_games_come_back_in_the_order_of_their_tasks(client):
+    seen = []
+    played = await play_step(client, TwoTurnPlay(), progress=seen.append)
+    assert [game.result.game_id[-13:] for game in played.finished] == [
+        f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
+    ]
+    assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
+    assert played.failure_metrics() == {"games/failed": 0, "games/retried": 0}
+    assert seen[-1].finished == 4
+
+
+async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(client):
+    played = await play_step(client, TwoTurnPlay(deal00_game01=1, deal01_game00=2))
+    assert len(played.finished) == 3
+    assert played.failures == {"CannotPlay: told to fail deal01_game00": 1}
+    assert played.retried == {
+        "CannotPlay: told to fail deal00_game01": 1,
+        "CannotPlay: told to fail deal01_game00": 1,
+    }
+    assert played.failure_metrics() == {
+        "games/failed": 1,
+        "games/failed/CannotPlay": 1,
+        "games/retried": 2,
+        "games/retried/CannotPlay": 2,
+    }
+    assert played.left_out == {SUPERSEDED_ATTEMPT: 1, FAILED_GAME: 2}
+    assert played.turns_stored == 6 + played.left_out.total()
+
+
+async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplog):
+    play = TwoTurnPlay()
+    play.gate.clear()
+    playing = asyncio.create_task(play_step(client, play))
+    await play.playing.wait()
+    await hub.stop()
+    await hub.start()
+    play.gate.set()
+    played = await playing
+    assert len(played.finished) == 4 and "forgotten" in caplog.text
+    assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
+
+
+async def test_a_step_without_a_usable_game_says_why(client):
+    failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
+    with pytest.raises(NoGamesFinished, match=r"none of 4 games.*told to fail"):
+        await play_step(client, TwoTurnPlay(**failures))
+
+
+async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client):
+    class Dead(RuntimeError):
+        pass
+
+    async def dead():
+        raise Dead
+
+    play = TwoTurnPlay()
+    play.gate.clear()  # no game ends before the server is found dead
+    with pytest.raises(Dead):
+        await play_step(client, play, check_alive=dead)
+    assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
+
+
+# --- an algorithm that is started again -------------------------------------------------------------------------------
+
+
+async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES):
+    await client.update_resources(resources.resources_id, resources.encode())
+    requests = [
+        EnqueueRolloutRequest(
+            input=task.encode(),
+            resources_id=resources.resources_id,
+            config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
+            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "game_id": task.game_id},
+        )
+        for task in tasks
+    ]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monkeypatch):
+    monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 2)
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
+    queued, failed, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
+    await client.update_rollout(taken_back, status="cancelled")
+    await client.update_rollout(failed, status="failed")
+    others = await enqueue_like_an_earlier_process(client, tasks, "another run")
+    for rollout_id in others:
+        await client.update_rollout(rollout_id, status="cancelled")
+    step = await play_step(client, TwoTurnPlay(), resumed=True)
+    assert [game.result.game_id for game in step.finished] == [task.game_id for task in tasks]
+    assert step.finished[0].rollout_id == queued and not step.failures
+    assert (await client.query_rollouts()).total == 3 + 4 + 3
+    again = await play_step(client, TwoTurnPlay(), resumed=True)
+    assert [game.rollout_id for game in again.finished] == [game.rollout_id for game in step.finished]
+    assert (await client.query_rollouts()).total == 10
+
+
+async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client):
+    play, games = TwoTurnPlay(), Games(client, CONFIG)
+    play.client = client
+    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    first, second = (step_tasks(CONFIG, "run", 1, step) for step in (1, 2))
+    try:
+        assert await games.enqueue([*first, *second], RESOURCES) == 0
+        for tasks in (second, first):
+            played = await games.collect(tasks, alive, lambda now: None)
+            assert [game.result.game_id for game in played.finished] == [task.game_id for task in tasks]
+    finally:
+        worker.hand_back()
+        await working
+
+
+async def test_open_games_are_told_where_the_policy_is_served_now(client):
+    games = Games(client, CONFIG)
+    later = RESOURCES.model_copy(update={"version": 1})
+    for step, resources in ((1, RESOURCES), (2, later)):
+        await games.enqueue(step_tasks(CONFIG, "run", 1, step), resources)
+    await games.serve_at(("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"))
+    for resources in (RESOURCES, later):
+        (published,) = await client.query_resources(resources_id=resources.resources_id)
+        now = PolicyResources.decode(published)
+        assert now.endpoints == ("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1") and now.version == resources.version
+
+
+async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
+    monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 4)
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
+    first = await enqueue_like_an_earlier_process(client, tasks)
+    await client.dequeue_many_rollouts(limit=1, worker_id="w")
+    second = await enqueue_like_an_earlier_process(client, tasks)
+    step = Games(client, CONFIG)
+    assert await step.adopt(tasks, RESOURCES) == ([], 4)
+    statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
+    assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
+    assert all(
+        {statuses[a], statuses[b]} == {"queuing", "cancelled"} for a, b in zip(first[1:], second[1:], strict=True)
+    )
+    await step.cancel_open()
+    assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
+
+
+UNDONE = RESOURCES.model_copy(update={"version": 4})
+
+
+async def test_what_undone_weights_were_to_play_is_played_anew(client):
+    """The checkpoint has version 3; the process before it was killed had made version 4 and enqueued games for it."""
+    at_checkpoint = RESOURCES.model_copy(update={"version": 3})
+    tasks = step_tasks(CONFIG, "run", 1, 1)
+    kept = await enqueue_like_an_earlier_process(client, tasks[:2], resources=at_checkpoint)
+    undone = await enqueue_like_an_earlier_process(client, tasks[2:], resources=UNDONE)
+    games = Games(client, CONFIG, Resumption(policy_version=3, number=1))
+    moved = at_checkpoint.model_copy(update={"endpoints": ("http://127.0.0.1:9/v1",)})
+    assert await games.enqueue(tasks, moved, resumed=True) == 4
+    rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
+    assert {rollouts[rollout_id].status for rollout_id in kept} == {"queuing"}
+    assert {rollouts[rollout_id].status for rollout_id in undone} == {"cancelled"}
+    anew = [rollout for rollout_id, rollout in rollouts.items() if rollout_id not in (*kept, *undone)]
+    assert sorted(rollout.metadata["game_id"] for rollout in anew) == [task.game_id for task in tasks[2:]]
+    assert all(rollout.metadata[IDEMPOTENCY_KEY].endswith("/1") for rollout in anew)
+    (published,) = await client.query_resources(resources_id=at_checkpoint.resources_id)
+    assert PolicyResources.decode(published).endpoints == moved.endpoints
+
+
+async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):
+    """With ``max_policy_lag`` weights change in mid-game: a game from before the checkpoint may have later turns."""
+    config = CONFIG.model_copy(update={"max_policy_lag": 1})
+    tasks = step_tasks(config, "run", 1, 1)
+    untouched, touched, playing, waiting = await enqueue_like_an_earlier_process(client, tasks)
+    for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,))):
+        taken = await client.dequeue_rollout(worker_id="w")
+        assert taken.rollout_id == rollout_id
+        key = dict(rollout_id=rollout_id, attempt_id=taken.attempt.attempt_id)
+        turns = [make_turn(turn=number, policy_version=version) for number, version in enumerate(versions)]
+        spans = [
+            to_span(turn, **key, sequence_id=number + 1, start_time=1.7e9, end_time=1.7e9)
+            for number, turn in enumerate(turns)
+        ]
+        await client.upload_spans(spans)
+        if len(versions) == 2:
+            await client.update_attempt(*key.values(), status="succeeded")
+    games = Games(client, config, Resumption(policy_version=0, number=2))
+    assert await games.adopt(tasks, RESOURCES) == (tasks[1:], 4)
+    statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
+    assert [statuses[rollout_id] for rollout_id in (playing, waiting)] == ["cancelled", "cancelled"]
+
+
+async def test_what_is_finished_is_not_taken_back(client):
+    games = Games(client, CONFIG)
+    await games.enqueue(step_tasks(CONFIG, "run", 1, 1), RESOURCES)
+    taken = await client.dequeue_rollout(worker_id="w")
+    await client.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+    await games.cancel_open()
+    statuses = Counter(rollout.status for rollout in await client.query_rollouts())
+    assert statuses == {"succeeded": 1, "cancelled": 3}
+
+
+# --- opponents that cannot be reached, in real games ------------------------------------------------------------------
+
+
+@pytest.fixture
+async def opponent():
+    api = FakeChatApi(lambda messages: "决定：1号")
+    await api.start()
+    yield api
+    await api.stop()
+
+
+async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
+    """A step of the real game: the policy plays the wolf, ``opponent`` the others, two attempts a game."""
+    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "决定：1号", str(tiny_model))
+    resources = RESOURCES.model_copy(
+        update={"endpoints": (await vllm.start(),), "players": {"strong": opponent.endpoint(tries=1)}}
+    )
+    config = GameConfig(
+        groups_per_step=1, games_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2
+    )
+    werewolf = WerewolfPlay(client)
+    worker = Worker(client, werewolf, "w")
+    working = asyncio.create_task(worker.run())
+    step = Games(client, config)
+    try:
+        return await step.play(step_tasks(config, "run", 1, 1), resources, alive, lambda now: None)
+    finally:
+        await step.cancel_open()
+        worker.hand_back()
+        await working
+        await werewolf.close()
+        await vllm.stop()
+
+
+async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
+    client, opponent, tiny_tokenizer, tiny_model
+):
+    async def fail_once_the_policy_has_played(api, request):
+        async def turns():
+            rollouts = await client.query_rollouts()
+            return [span for rollout in rollouts for span in await client.query_spans(rollout.rollout_id)]
+
+        while not await turns():
+            await asyncio.sleep(0.05)
+        return error(500)(api, request)
+
+    opponent.faults = [fail_once_the_policy_has_played]
+    played = await play_against(opponent, client, tiny_tokenizer, tiny_model)
+    (game,) = played.finished
+    failed, finished = await client.query_attempts(game.rollout_id)
+    assert (failed.status, game.attempt_id) == ("failed", finished.attempt_id)
+    assert {triplet.metadata["policy"] for triplet in game.triplets} == {"policy"}
+    assert len(game.triplets) == game.result.turns > 0
+    superseded = played.left_out[SUPERSEDED_ATTEMPT]
+    assert superseded > 0 and played.turns_stored == game.result.turns + superseded
+    assert played.failure_metrics() == {
+        "games/failed": 0,
+        "games/retried": 1,
+        "games/retried/EndpointUnavailable": 1,
+    }
+
+
+async def test_an_opponent_that_stays_away_fails_the_game_by_its_name(client, opponent, tiny_tokenizer, tiny_model):
+    await opponent.stop()
+    with pytest.raises(NoGamesFinished, match=r"EndpointUnavailable: model 'fake-model' at http.*no connection"):
+        await play_against(opponent, client, tiny_tokenizer, tiny_model)

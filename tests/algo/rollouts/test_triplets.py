@@ -1,0 +1,279 @@
+"""Spans -> triplets -> trajectories: joins checked token by token, nothing lost without a reason."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from fakes import make_result, make_turn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteGame, TurnTriplets, read_game
+from algo.sequences.trajectories import build_trajectories
+from configs.rewards import RewardConfig
+from store.spans import Judgement, SeatResult, context_digest, to_span
+
+WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
+
+
+def seat_result(seat, side="good", outcome=-1.0, turns=2, invalid=0):
+    return SeatResult(
+        seat=seat,
+        role=side,
+        side=side,
+        policy="policy",
+        trainable=True,
+        outcome=outcome,
+        turns=turns,
+        invalid_turns=invalid,
+        segments=1,
+        decisions=turns - invalid,
+        reasked_decisions=0,
+        defaulted_decisions=0,
+    )
+
+
+def seat_turns(seat, deltas, segment=0, first_turn=0, **changes):
+    """Turns of one seat from (prompt ids, response ids) pairs, with the context that a runner would record."""
+    context, turns = [], []
+    for number, (prompt, response) in enumerate(deltas):
+        turns.append(
+            make_turn(
+                seat=seat,
+                segment=segment,
+                turn=first_turn + number,
+                context_tokens=len(context),
+                context_digest=context_digest(context),
+                prompt_ids=tuple(prompt),
+                response_ids=tuple(response),
+                logprobs=tuple(-float(token) / 100 for token in response),
+                **changes,
+            )
+        )
+        context += [*prompt, *response]
+    return turns
+
+
+def as_spans(turns, seats, attempt="at-1", **result_changes):
+    result = make_result().model_copy(update={"seats": tuple(seats), "turns": len(turns), **result_changes})
+    return [
+        to_span(record, rollout_id="ro-1", attempt_id=attempt, sequence_id=n, start_time=1.7e9, end_time=1.7e9)
+        for n, record in enumerate([*turns, result], start=1)
+    ]
+
+
+def build(turns, seats, max_tokens=1000):
+    return build_trajectories([read_game("ro-1", "at-1", as_spans(turns, seats))], WEIGHTS, max_tokens)
+
+
+TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
+
+
+def test_triplets_hold_the_whole_prompt_in_turn_order():
+    spans = as_spans(seat_turns(2, TWO_TURNS) + seat_turns(1, [([9], [10])]), [])
+    triplets = TurnTriplets().adapt(spans[::-1])
+    assert [triplet.prompt["token_ids"] for triplet in triplets] == [[9], [1, 2, 3], [1, 2, 3, 4, 5, 6]]
+    assert [triplet.response["token_ids"] for triplet in triplets] == [[10], [4, 5], [7, 8]]
+    assert triplets[2].metadata["role"] == "seer" and triplets[2].metadata["turn"] == 1
+
+
+def test_a_seats_game_is_one_sequence_with_everything_aligned():
+    first, second = seat_turns(2, TWO_TURNS)
+    unusable = first.model_copy(update={"facts": {"invalid": 1.0}})
+    (trajectory,) = build([unusable, second], [seat_result(2, invalid=1)]).trajectories
+    assert trajectory.token_ids == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert trajectory.loss_mask == (0, 0, 0, 1, 1, 0, 1, 1)
+    assert trajectory.logprobs == pytest.approx((0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08))
+    assert trajectory.turn_ends == (5, 8)
+    assert trajectory.reward == pytest.approx(-1.25) and trajectory.turn_rewards == pytest.approx((-0.25, 0))
+    assert (trajectory.dimensions["outcome"], trajectory.dimensions["invalid"]) == (-1, 0.5)
+    assert (trajectory.seat, trajectory.role, trajectory.side) == (2, "seer", "good")
+
+
+def test_each_turn_keeps_the_version_that_sampled_it():
+    turns = seat_turns(2, [*TWO_TURNS, ([9], [10])])
+    turns = [
+        turn.model_copy(update={"policy_version": version}) for turn, version in zip(turns, (4, 6, 5), strict=True)
+    ]
+    (trajectory,) = build(turns, [seat_result(2, turns=3)]).trajectories
+    assert trajectory.turn_versions == (4, 6, 5)
+    assert (trajectory.oldest_version, trajectory.newest_version) == (4, 6)
+    with pytest.raises(ValueError, match="game g, seat 2, segment 0: 2 policy versions for 3 turns"):
+        replace(trajectory, turn_versions=(4, 6))
+
+
+def test_each_segment_is_its_own_sequence():
+    turns = seat_turns(2, TWO_TURNS) + seat_turns(2, [([20, 21], [22])], segment=1, first_turn=2)
+    found = build(turns, [seat_result(2, turns=3)])
+    assert [trajectory.segment for trajectory in found.trajectories] == [0, 1]
+    assert found.trajectories[1].token_ids == (20, 21, 22)
+    assert (found.turns, found.breaks, found.left_out) == (3, 0, Counter())
+
+
+def test_a_turn_whose_past_is_missing_is_left_out_and_counted():
+    turns = seat_turns(2, [*TWO_TURNS, ([9], [10])])
+    tampered = turns[1].model_copy(update={"response_ids": (7, 9)})
+    found = build([turns[0], tampered, turns[2]], [seat_result(2, turns=3)])
+    assert found.left_out == Counter(broken_context=1)
+    assert found.turns == 2 and found.trajectories[0].token_ids == (1, 2, 3, 4, 5, 6, 7, 9)
+
+
+def test_the_digest_notices_what_the_length_does_not():
+    turns = seat_turns(2, TWO_TURNS)
+    swapped = turns[0].model_copy(update={"prompt_ids": (1, 3, 2)})
+    assert len(TurnTriplets().adapt(as_spans([swapped, turns[1]], []))) == 1
+    # And the other way round, should a runner count what it does not digest.
+    miscounted = turns[1].model_copy(update={"context_tokens": 6})
+    assert len(TurnTriplets().adapt(as_spans([turns[0], miscounted], []))) == 1
+
+
+def test_seats_that_are_not_trained_and_long_sequences_are_counted():
+    turns = seat_turns(1, TWO_TURNS, trainable=False) + seat_turns(2, TWO_TURNS) + seat_turns(3, [([1], [2])])
+    found = build(turns, [seat_result(1), seat_result(2), seat_result(3, turns=1)], max_tokens=7)
+    assert found.left_out == Counter(not_trainable=2, too_long=2)
+    assert [trajectory.seat for trajectory in found.trajectories] == [3]
+    assert found.turns + found.left_out.total() == len(turns)
+
+
+def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
+    turns = seat_turns(2, TWO_TURNS)
+    whole = as_spans(turns, [seat_result(2)])
+    assert read_game("ro-1", "at-1", whole).result.turns == 2
+    for spans, message in [
+        (whole[1:], "1 of 2 turns"),
+        (whole[:-1], "0 result spans"),
+        ([*whole, *as_spans(turns, [], attempt="at-0")], "another attempt"),
+        (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other games"),
+    ]:
+        with pytest.raises(IncompleteGame, match=message):
+            read_game("ro-1", "at-1", spans)
+
+
+def test_a_span_stored_twice_counts_once():
+    whole = as_spans(seat_turns(2, TWO_TURNS), [seat_result(2)])
+    game = read_game("ro-1", "at-1", [*whole, *whole])
+    assert len(game.triplets) == 2 and game.left_out == {DUPLICATE_SPAN: 2}
+    found = build_trajectories([game], WEIGHTS, 1000)
+    assert found.turns + found.left_out.total() == 4
+
+
+def test_two_results_or_two_turns_that_are_not_the_same_make_no_game():
+    turns = seat_turns(2, TWO_TURNS)
+    other_end = as_spans(turns, [seat_result(2)], result="good")[-1].model_copy(update={"span_id": "other"})
+    with pytest.raises(IncompleteGame, match="2 result spans"):
+        read_game("ro-1", "at-1", [*as_spans(turns, [seat_result(2)]), other_end])
+    rival = turns[1].model_copy(update={"reply": "另一句"})
+    with pytest.raises(IncompleteGame, match="different spans claim to be the same turn"):
+        read_game("ro-1", "at-1", as_spans([*turns, rival], [seat_result(2)]))
+
+
+def test_turn_rewards_belong_to_their_turns_in_every_segment():
+    leak, cut = {"identity_leak": 1.0}, {"cut": 1.0}
+    turns = seat_turns(2, [([1], [2]), ([3], [4])]) + seat_turns(2, [([5], [6])], segment=1, first_turn=2)
+    turns = [turn.model_copy(update={"facts": facts}) for turn, facts in zip(turns, ({}, leak, cut), strict=True)]
+    judgements = (Judgement(seat=2, turn=2, score=1.0), Judgement(seat=3, turn=0, score=0.0))
+    weights = RewardConfig(identity_leak=-3.0, cut=-0.6, judge_score=0.5)
+    spans = as_spans(turns, [seat_result(2, turns=3)], judgements=judgements)
+    found = build_trajectories([read_game("ro-1", "at-1", spans)], weights, 1000).trajectories
+    assert [one.turn_rewards for one in found] == [pytest.approx((0, -1)), pytest.approx((0.5 - 0.2,))]
+    assert [one.reward for one in found] == [pytest.approx(-1 - 1 + 0.3)] * 2
+
+
+def test_what_a_seat_earns_does_not_depend_on_which_turns_can_be_trained_on():
+    turns = [turn.model_copy(update={"facts": {"invalid": 1.0}}) for turn in seat_turns(2, [*TWO_TURNS, ([9], [10])])]
+    whole = build(turns, [seat_result(2, turns=3)])
+    broken = build([turns[0], turns[1].model_copy(update={"context_digest": "?"}), turns[2]], [seat_result(2, turns=3)])
+    assert broken.turns == 1 and broken.left_out == Counter(broken_context=2)
+    assert broken.trajectories[0].reward == whole.trajectories[0].reward == pytest.approx(-1.5)
+    assert broken.trajectories[0].turn_rewards == pytest.approx((-1 / 6,))
+
+
+def test_turn_rewards_that_do_not_match_are_refused():
+    (trajectory,) = build(seat_turns(2, TWO_TURNS), [seat_result(2)]).trajectories
+    with pytest.raises(ValueError, match="game g, seat 2, segment 0: 1 turn rewards for 2 turns"):
+        replace(trajectory, turn_rewards=(0.0,))
+
+
+# --- random games, shifted and tampered with --------------------------------------------------------------------------
+
+
+def random_game(seed):
+    """(turns, exchanges): spans of some seats, and what a server would have seen: whole prompts, samples, log-probs."""
+    rng = random.Random(seed)
+    turns, exchanges = [], Counter()
+    for seat in range(1, rng.randint(2, 4)):
+        number = 0
+        for segment in range(rng.randint(1, 2)):
+            deltas = [
+                (
+                    [rng.randrange(9) for _ in range(rng.randint(1, 4))],
+                    [rng.randrange(9) for _ in range(rng.randint(1, 4))],
+                )
+                for _ in range(rng.randint(1, 4))
+            ]
+            played = seat_turns(seat, deltas, segment=segment, first_turn=number)
+            number += len(played)
+            context = []
+            for turn in played:
+                # Powers of two: exact in float32, so that what is stored equals what was returned.
+                logprobs = tuple(-(2.0 ** -rng.randint(1, 20)) for _ in turn.response_ids)
+                turns.append(turn.model_copy(update={"logprobs": logprobs}))
+                exchanges[(*context, *turn.prompt_ids), turn.response_ids, logprobs] += 1
+                context += [*turn.prompt_ids, *turn.response_ids]
+    rng.shuffle(turns)
+    return turns, exchanges
+
+
+def exchanges_of(trajectory):
+    """What the trajectory says was sampled after which prompt, read from its mask and turn ends alone."""
+    for end in trajectory.turn_ends:
+        start = end
+        while trajectory.loss_mask[start - 1]:
+            start -= 1
+        yield trajectory.token_ids[:start], trajectory.token_ids[start:end], trajectory.logprobs[start:end]
+
+
+def shifted(values):
+    return (*values[1:], *values[:1])
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_every_turn_is_what_the_server_saw(seed):
+    turns, exchanges = random_game(seed)
+    seats = [seat_result(seat) for seat in {turn.seat for turn in turns}]
+    found = build(turns, seats)
+    assert Counter(each for one in found.trajectories for each in exchanges_of(one)) == exchanges
+    assert (found.breaks, found.left_out.total(), found.turns) == (0, 0, len(turns))
+    for one in found.trajectories:
+        for name in ("token_ids", "loss_mask", "logprobs"):
+            moved = {name: shifted(getattr(one, name))}
+            if moved[name] == getattr(one, name):
+                continue
+            try:
+                wrong = replace(one, **moved)
+            except ValueError:
+                continue  # the trajectory itself refuses it
+            assert Counter(exchanges_of(wrong)) - exchanges
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_a_broken_digest_is_never_papered_over(seed):
+    """Change any token that a later turn of the segment builds on: that turn and all after it are left out."""
+    turns, _ = random_game(seed)
+    last = {}
+    for turn in turns:
+        last[turn.seat, turn.segment] = max(turn.turn, last.get((turn.seat, turn.segment), 0))
+    rng = random.Random(seed)
+    number = rng.randrange(len(turns))
+    turn = turns[number]
+    field = rng.choice(["prompt_ids", "response_ids"])
+    wrong = list(getattr(turn, field))
+    wrong[rng.randrange(len(wrong))] += 1
+    turns[number] = turn.model_copy(update={field: tuple(wrong)})
+    after = last[turn.seat, turn.segment] - turn.turn
+    found = build(turns, [seat_result(seat) for seat in {turn.seat for turn in turns}])
+    assert found.left_out == (Counter(broken_context=after) if after else Counter())
+    assert found.turns == len(turns) - after

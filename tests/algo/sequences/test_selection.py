@@ -1,0 +1,177 @@
+"""What reaches the update: whole seats of a game, the same ones for the same seed, nothing uncounted."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from algo.sequences.selection import OVER_GAME_LIMIT, ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
+from algo.sequences.trajectories import SeatTrajectory
+from configs.training import SelectionConfig
+
+
+def trajectory(game, seat, segment=0, turns=1, role="seer", outcome=None, versions=None, run=""):
+    mask = (0, 1) * turns
+    played = (*map(ord, game), seat, segment)  # no two sequences are the same
+    streams = dict(token_ids=(played * turns)[: len(mask)], loss_mask=mask, logprobs=(0.0,) * len(mask))
+    identity = dict(game_id=run + game, group_id="deal", seat=seat, role=role, side="good", segment=segment)
+    return SeatTrajectory(
+        **identity, **streams, turn_ends=tuple(range(2, len(mask) + 1, 2)), turn_versions=versions or (0,) * turns,
+        reward=1.0, dimensions={} if outcome is None else {"outcome": outcome},
+    )  # fmt: skip
+
+
+def select(trajectories, limit=None, seed=1, informative=None, oldest_version_allowed=0, **settings):
+    config = SelectionConfig(max_sequences_per_game=limit, **settings)
+    informative = informative or [True] * len(trajectories)
+    return select_sequences(trajectories, informative, config, seed, oldest_version_allowed=oldest_version_allowed)
+
+
+def turns_of(trajectories):
+    return sum(len(one.turn_ends) for one in trajectories)
+
+
+SEATS = [trajectory(game, seat, turns=seat) for game in "ab" for seat in range(1, 7)]
+
+
+def test_without_a_limit_all_that_tells_something_stays():
+    informative = [row % 3 != 0 for row in range(len(SEATS))]
+    found = select(SEATS, None, informative=informative)
+    assert found.rows == tuple(row for row in range(len(SEATS)) if row % 3)
+    assert found.left_out == Counter({UNINFORMATIVE: turns_of(SEATS[::3])})
+    assert select(SEATS, 6) == select(SEATS, None, seed=2) and select([], 1).rows == ()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_game_has_more_than_its_limit_and_every_turn_is_counted(limit, seed):
+    found = select(SEATS, limit, seed)
+    kept = [SEATS[row] for row in found.rows]
+    assert Counter(one.game_id for one in kept) == {"a": limit, "b": limit}
+    assert list(found.rows) == sorted(found.rows)
+    assert set(found.left_out) == {OVER_GAME_LIMIT}
+    assert turns_of(kept) + found.left_out.total() == turns_of(SEATS)
+
+
+def test_the_sample_follows_from_seed_and_game_alone():
+    chosen = {seed: select(SEATS, 2, seed).rows for seed in range(10)}
+    assert chosen == {seed: select(SEATS, 2, seed).rows for seed in range(10)} and len(set(chosen.values())) > 5
+    # Other games of the step, and the order of the rows, change nothing.
+    alone = {SEATS[row].seat for row in chosen[3] if SEATS[row].game_id == "b"}
+    only_b = SEATS[:5:-1]
+    assert {only_b[row].seat for row in select(only_b, 2, 3).rows} == alone
+    of_a = {tuple(SEATS[row].seat for row in rows if SEATS[row].game_id == "a") for rows in chosen.values()}
+    of_b = {tuple(SEATS[row].seat for row in rows if SEATS[row].game_id == "b") for rows in chosen.values()}
+    assert len(of_a) > 3 and of_a != of_b
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_segments_of_a_seat_stay_together(seed):
+    trajectories = [trajectory("a", seat, segment) for seat in (1, 2, 3) for segment in range(seat)]
+    found = select(trajectories, 4, seed)
+    kept = Counter(trajectories[row].seat for row in found.rows)
+    assert all(count == seat for seat, count in kept.items()) and 3 <= len(found.rows) <= 4
+
+
+def test_a_seat_with_more_segments_than_the_limit_is_cut_only_if_it_comes_first():
+    trajectories = [trajectory("a", 1, segment) for segment in range(5)]
+    samples = {select(trajectories, 2, seed).rows for seed in range(10)}
+    assert all(len(rows) == 2 for rows in samples) and len(samples) > 3
+
+
+def test_what_teaches_nothing_takes_no_place():
+    informative = [one.seat > 4 for one in SEATS]
+    found = select(SEATS, 2, informative=informative)
+    assert [SEATS[row].seat for row in found.rows] == [5, 6, 5, 6]
+    assert set(found.left_out) == {UNINFORMATIVE}
+    with pytest.raises(ValueError):
+        select(SEATS, 2, informative=[True])
+
+
+def test_what_belongs_to_the_rows():
+    found = select(SEATS, informative=[row in (2, 5) for row in range(12)])
+    assert found.of(list("abcdefghijkl")) == ["c", "f"] and found.of(None) is None
+
+
+def test_roles_that_are_not_trained_are_left_out_first():
+    trajectories = [
+        trajectory("a", seat, role=role, turns=seat) for seat, role in enumerate(["seer", "witch", "wolf"], 1)
+    ]
+    found = select(trajectories, roles=("witch",), informative=[False] * 3)
+    assert found.left_out == Counter({ROLE_NOT_SELECTED: 1 + 3, UNINFORMATIVE: 2})
+    # What is left out takes no place in the game.
+    assert select(trajectories, 1, roles=("witch",)).rows == (1,)
+
+
+def test_a_sequence_is_as_old_as_its_oldest_turn():
+    trajectories = [
+        trajectory("a", 1, turns=3, versions=(4, 5, 6)), trajectory("a", 2, turns=2, versions=(5, 6)),
+        trajectory("b", 1, turns=1, versions=(7,)),
+    ]  # fmt: skip
+    assert select(trajectories, oldest_version_allowed=4).rows == (0, 1, 2)
+    found = select(trajectories, oldest_version_allowed=5)
+    assert found.rows == (1, 2) and found.left_out == Counter({STALE: 3})
+    assert select(trajectories, oldest_version_allowed=6).rows == (2,)
+
+
+def outcomes(count, run=""):
+    """Of 4 seats of each game one wins, two lose and one draws (as in no real game); every third has 2 segments."""
+    return [
+        trajectory(str(game), seat, segment, turns=seat, outcome=outcome, run=run)
+        for game in range(count)
+        for seat, outcome in enumerate([1.0, -1.0, -1.0, 0.0], 1)
+        for segment in range(2 if (game + seat) % 3 == 0 else 1)
+    ]
+
+
+def seats_with(trajectories, outcome):
+    return {(one.game_id, one.seat) for one in trajectories if one.dimensions["outcome"] == outcome}
+
+
+def test_winners_only():
+    trajectories = outcomes(6)
+    found = select(trajectories, losers=0, draws=0)
+    assert {trajectories[row].dimensions["outcome"] for row in found.rows} == {1.0}
+    kept = [trajectories[row] for row in found.rows]
+    assert seats_with(kept, 1.0) == seats_with(trajectories, 1.0)
+    assert set(found.left_out) == {"loser_not_sampled", "draw_not_sampled"}
+    assert turns_of(kept) + found.left_out.total() == turns_of(trajectories)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_share_of_the_losers_is_a_sample_of_whole_seats(seed):
+    trajectories = outcomes(8)
+    found = select(trajectories, losers=0.25, seed=seed)
+    kept = [trajectories[row] for row in found.rows]
+    assert seats_with(kept, 1.0) == seats_with(trajectories, 1.0) and len(seats_with(kept, -1.0)) == 4
+    assert seats_with(kept, -1.0).isdisjoint(
+        seats_with([one for row, one in enumerate(trajectories) if row not in found.rows], -1.0)
+    )
+    assert set(found.left_out) == {"loser_not_sampled"}
+
+
+def test_the_remainder_of_a_share_is_one_more_now_and_then():
+    trajectories = outcomes(5)
+    counts = Counter(
+        len(seats_with([trajectories[row] for row in select(trajectories, winners=0.3, seed=seed).rows], 1.0))
+        for seed in range(200)
+    )
+    assert set(counts) == {1, 2} and 70 < counts[1] < 130  # of 1.5 seats
+
+
+def test_samples_differ_by_seed_and_step_but_not_by_the_name_of_the_run():
+    settings = dict(losers=0.5, limit=1)
+    chosen = {seed: select(outcomes(4), seed=seed, **settings).rows for seed in range(6)}
+    assert len(set(chosen.values())) > 3
+    for seed, rows in chosen.items():
+        assert select(outcomes(4, run="repeated-"), seed=seed, **settings).rows == rows
+    # Other games under the same seed (the run's next step) are another sample.
+    other = [replace(one, token_ids=tuple(token + 1 for token in one.token_ids)) for one in outcomes(4)]
+    assert sum(select(other, seed=seed, **settings).rows != rows for seed, rows in chosen.items()) > 3
+
+
+def test_an_unknown_outcome_is_refused_where_it_matters():
+    trajectories = [trajectory("a", 1)]
+    assert select(trajectories).rows == (0,)
+    with pytest.raises(ValueError, match="game a, seat 1: its outcome is None"):
+        select(trajectories, winners=0.5)

@@ -1,0 +1,231 @@
+"""The engine against plain transformers and PyTorch: log-probs, one update, export, save and load.
+
+Locks: which token a log-prob, a mask entry and an advantage belong to; that loss and gradient do not
+depend on padding rows, micro-batches (by rows or by tokens), ranks or recomputed activations; float32 all
+the way; ranks on several nodes.
+"""
+
+import contextlib
+
+import pytest
+import ray
+import torch
+from ray_nodes import ray_cluster_of
+from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
+from transformers import AutoTokenizer
+
+from algo.sequences.batch import build_batch
+from algo.training.engine import Engine
+from algo.training.ray_cluster import resource_pool
+from algo.training.verl_configs import actor_config, check_model_folder
+from configs.schema import Config
+from configs.section import ConfigError
+
+LEARNING_RATE = 1e-2
+WEIGHT_DECAY = 0.05
+CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.3, 1.5
+
+
+def make_config(model, ranks, **training):
+    training |= dict(
+        ranks=ranks, learning_rate=LEARNING_RATE, mini_batch_size=8, micro_batch_size=2, grad_clip=0.5,
+        weight_decay=WEIGHT_DECAY, clip_ratio_low=CLIP_LOW, clip_ratio_high=CLIP_HIGH, clip_ratio_c=DUAL_CLIP,
+        max_sequence_tokens=64,
+    )  # fmt: skip
+    game = {"context_tokens": 64, "reply_tokens": 16}
+    return Config.model_validate({"model": {"path": model}, "training": training, "game": game})
+
+
+@pytest.fixture(scope="module", params=["one_rank", "two_nodes"])
+def started(request, tmp_path_factory):
+    """An engine, its model folder and a checkpoint of its first state."""
+    directory = tmp_path_factory.mktemp("engine")
+    model = make_model(directory / "model", tied=request.param == "one_rank")
+    with contextlib.ExitStack() as stack:
+        if request.param == "one_rank":
+            config = make_config(model, ranks=1)
+        else:
+            config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
+            stack.enter_context(ray_cluster_of(nodes=2, cpus_each=1))
+        engine = stack.enter_context(Engine(config))
+        engine.save(directory / "start", step=0)
+        yield engine, model, directory / "start"
+
+
+@pytest.fixture
+def fresh(started):
+    """The engine in its first state."""
+    engine, model, start = started
+    assert engine.load(start) == 0
+    return engine, model
+
+
+def test_log_probs_equal_a_plain_forward_pass(fresh):
+    engine, model = fresh
+    trajectories = make_trajectories(7)
+    plain = load_model(model)
+    with torch.no_grad():
+        expected = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
+    found, entropies = engine.log_probs_and_entropies(build_batch(trajectories, temperature=TEMPERATURE))
+    assert largest_difference(found, expected) < 1e-5
+    assert largest_difference(engine.log_probs(build_batch(trajectories, temperature=TEMPERATURE)), found) == 0
+    with torch.no_grad():
+        logits = plain(input_ids=torch.tensor([trajectories[0].token_ids])).logits[0, :-1] / TEMPERATURE
+    assert torch.allclose(entropies[0][1:], torch.distributions.Categorical(logits=logits).entropy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("weigh", ["token", "reply"])
+def test_imitation_equals_plain_pytorch(fresh, tmp_path, weigh):
+    """Cross entropy of the sampled tokens, a mean over all of them or over replies; one AdamW step. Advantages play no
+    part."""
+    engine, model = fresh
+    trajectories = make_trajectories(7, seed=3)
+    plain = load_model(model)
+    log_probs = [plain_log_probs(plain, trajectory, temperature=1.0) for trajectory in trajectories]
+    weights = [trajectory.turn_shares() for trajectory in trajectories] if weigh == "reply" else None
+    masks = [torch.tensor(row) for row in weights or (trajectory.loss_mask for trajectory in trajectories)]
+    if weigh == "reply":
+        assert sum(map(torch.sum, masks)) == pytest.approx(sum(len(each.turn_ends) for each in trajectories))
+    loss = -sum((row * mask).sum() for row, mask in zip(log_probs, masks, strict=True)) / sum(map(torch.sum, masks))
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+    optimizer.step()
+
+    steps = []
+    batch = build_batch(trajectories, temperature=1.0, imitation_weights=weights)
+    metrics = engine.imitate(batch, lambda: steps.append("done"))
+    assert steps == ["done"]
+    assert metrics["imitation/loss"] == pytest.approx(loss.item(), abs=1e-5)
+    assert metrics["imitation/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    assert metrics["imitation/lr"] == pytest.approx(LEARNING_RATE)
+    assert (metrics["imitation/optimizer_steps"], metrics["imitation/skipped_steps"]) == (1, 0)
+    engine.export(tmp_path / "exported")
+    updated = load_model(tmp_path / "exported").state_dict()
+    for name, expected in plain.state_dict().items():
+        assert (updated[name] - expected).abs().quantile(0.99) < 1e-5, name
+
+
+def reference_update(model, trajectories, advantages, old_log_probs):
+    """PPO, clipped (dual for negative advantages), token mean per sequence, mean over sequences; one AdamW step."""
+    losses = []
+    for trajectory, advantage, old in zip(trajectories, advantages, old_log_probs, strict=True):
+        sampled = torch.tensor(trajectory.loss_mask).bool()
+        ratio = torch.exp(plain_log_probs(model, trajectory) - old)[sampled]
+        advantage = advantage[sampled]
+        clipped = ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH)
+        loss = torch.maximum(-advantage * ratio, -advantage * clipped)
+        loss = torch.where(advantage < 0, torch.minimum(loss, -advantage * DUAL_CLIP), loss)
+        losses.append(loss.mean())
+    loss = torch.stack(losses).mean()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    return loss.item(), norm.item()
+
+
+@pytest.mark.parametrize("count", [8, 5, 1])
+def test_one_update_equals_plain_pytorch(fresh, tmp_path, count):
+    engine, model = fresh
+    trajectories = make_trajectories(count, seed=count)
+    plain = load_model(model)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        old = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
+    # Ratios on both sides of the clipping range, and another advantage at every token.
+    old = [row + 0.5 * torch.randn_like(row) for row in old]
+    advantages = [torch.randn(len(row)) for row in old]
+    metrics = engine.update(build_batch(trajectories, advantages, temperature=TEMPERATURE, old_log_probs=old))
+    loss, norm = reference_update(plain, trajectories, advantages, old)
+    assert metrics["actor/pg_loss"] == pytest.approx(loss, abs=1e-5)
+    assert metrics["actor/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert metrics["actor/lr"] == pytest.approx(LEARNING_RATE)
+    assert (metrics["actor/optimizer_steps"], metrics["actor/skipped_steps"]) == (1, 0)
+
+    engine.export(tmp_path / "exported")
+    updated = load_model(tmp_path / "exported").state_dict()
+    for name, expected in plain.state_dict().items():
+        # Adam's first step is lr times the gradient's sign, so all but the tiniest gradients agree.
+        off = (updated[name] - expected).abs()
+        assert off.quantile(0.99) < 1e-5, name
+        assert off.mean() < 1e-5, name
+
+
+def test_an_exported_folder_loads_and_agrees(fresh, tmp_path):
+    engine, model = fresh
+    trajectories = make_trajectories(6)
+    batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
+    before = engine.log_probs(batch)
+    engine.update(batch)
+    after = engine.log_probs(batch)
+    assert largest_difference(before, after) > 1e-2
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "stale").touch()
+    engine.export(tmp_path / "exported")
+    assert not (tmp_path / "exported" / "stale").exists()
+    check_model_folder(tmp_path / "exported")
+    exported = load_model(tmp_path / "exported")
+    with torch.no_grad():
+        expected = [plain_log_probs(exported, trajectory) for trajectory in trajectories]
+    assert largest_difference(after, expected) < 1e-5
+    assert AutoTokenizer.from_pretrained(tmp_path / "exported").get_vocab()["w5"] == 5
+    assert exported.config.tie_word_embeddings == load_model(model).config.tie_word_embeddings
+
+
+def test_a_checkpoint_continues_exactly(fresh, tmp_path):
+    engine, _ = fresh
+    trajectories = make_trajectories(9)
+    batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
+    engine.update(batch)
+    saved = engine.log_probs(batch)
+    engine.save(tmp_path / "checkpoint", step=7)
+    second = engine.update(batch)
+    assert second["actor/optimizer_steps"] == 2
+    continued = engine.log_probs(batch)
+    assert engine.load(tmp_path / "checkpoint") == 7
+    assert largest_difference(engine.log_probs(batch), saved) == 0
+    # The optimizer's state and the order of the rows come back too.
+    assert engine.update(batch)["actor/grad_norm"] == pytest.approx(second["actor/grad_norm"], rel=1e-6)
+    assert largest_difference(engine.log_probs(batch), continued) < 1e-6
+
+
+def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
+    engine, _ = fresh
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        engine.load(tmp_path)
+    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "lora_rank": 0, "critic": false}')
+    with pytest.raises(ConfigError, match=r"training\.ranks=16"):
+        engine.load(tmp_path)
+
+
+def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_for(fresh):
+    _, model = fresh
+    nodes, cpus = len(ray.nodes()), ray.nodes()[0]["Resources"]["CPU"]
+    too_many = int(cpus * nodes) + 1
+    with pytest.raises(
+        ConfigError, match=rf"ranks={too_many} .*needs {too_many} CPU on each node.* {nodes} node\(s\): {cpus:g}"
+    ):
+        resource_pool(make_config(model, too_many).training)
+    with pytest.raises(ConfigError, match=r"others hold all but .* lower training\.ranks"):
+        resource_pool(make_config(model, int(cpus * nodes), nodes=nodes).training)
+    with pytest.raises(ConfigError, match=r"needs 1 CPU and 1 GPU on each node.* 0 GPU"):
+        resource_pool(make_config(model, 1, device="cuda").training)
+
+
+def test_a_batch_without_advantages_is_refused(fresh):
+    with pytest.raises(ValueError, match="no advantages"):
+        fresh[0].update(build_batch(make_trajectories(2), temperature=1.0))
+
+
+def test_bad_configurations_are_refused_before_ray_starts(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere does not exist.*make model"):
+        Engine(make_config(tmp_path / "nowhere", 1))
+    (tmp_path / "config.json").touch()
+    with pytest.raises(ConfigError, match=r"lacks weights .*safetensors.*, tokenizer"):
+        check_model_folder(tmp_path)
+    config = make_config(tmp_path, 1).training
+    with pytest.raises(ConfigError, match=r"policy_loss 'vanila'.*gspo.*vanilla"):
+        actor_config(config.model_copy(update={"policy_loss": "vanila"}))
+    with pytest.raises(ConfigError, match=r"loss_agg_mode 'mean'.*seq-mean-token-mean"):
+        actor_config(config.model_copy(update={"loss_agg_mode": "mean"}))

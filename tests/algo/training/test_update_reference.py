@@ -1,0 +1,265 @@
+"""A whole update against plain PyTorch: loss and gradients of one step, and that nothing may slip by one token.
+
+The engine's optimizer is plain SGD here, so that the weights before and after one step give the gradient back:
+before - after = learning rate * gradient.
+
+Tolerances: both sides compute in float32, whose relative rounding error is 6e-8 an operation. Sums over some hundred
+tokens in another order (padded rows, micro-batches, ranks) and the backward pass through two layers make of it about
+1e-6 of the largest entry. A shift by one token changes more than 1e-2 of it.
+"""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import reference_update
+import torch
+from small_models import TEMPERATURE, load_model, make_model, plain_log_probs
+from verl.workers.config import FSDPOptimizerConfig
+
+from algo.advantages.estimators import seat_advantages
+from algo.loop.update import update
+from algo.sequences.batch import build_batch
+from algo.sequences.trajectories import SeatTrajectory
+from algo.training.engine import Engine
+from configs.schema import Config
+from configs.training import AdvantageConfig, RolloutCorrectionConfig
+
+AGREES = 2e-5
+DIFFERS = 1e-2
+LEARNING_RATE = (
+    1024.0  # a power of two, so that dividing by it is exact; large, so that w - lr * g keeps the digits of g
+)
+
+ENGINES = {
+    "one_rank": dict(ranks=1, loss_agg_mode="seq-mean-token-mean", entropy_coeff=0.0, kl_coef=0.2),
+    "two_ranks": dict(ranks=2, loss_agg_mode="token-mean", entropy_coeff=0.05, kl_coef=0.2),
+}
+
+
+@dataclass
+class Started:
+    """An engine, its model before any step, and what the reference needs to know of its configuration."""
+
+    engine: Engine
+    config: Config
+    settings: reference_update.Settings
+    folder: Path
+
+    def before(self):
+        return load_model(self.folder / "model")
+
+    def step(self, train):
+        """The metrics of one update, and the gradient that it made, by parameter."""
+        self.engine.load(self.folder / "start")
+        metrics = train(self.engine)
+        self.engine.export(self.folder / "after")
+        old, new = dict(self.before().named_parameters()), dict(load_model(self.folder / "after").named_parameters())
+        return metrics, {name: (old[name] - new[name]).detach() / LEARNING_RATE for name in old}
+
+    def reference_log_probs(self, trajectories):
+        """Of the reference policy, by plain PyTorch."""
+        return rows_of(load_model(self.folder / "reference"), trajectories)
+
+
+@pytest.fixture(scope="module")
+def started(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    make_model(folder / "model", tied=False)
+    older_weights(load_model(make_model(folder / "reference", tied=False)), noise=0.04).save_pretrained(
+        folder / "reference"
+    )
+    training = dict(ENGINES[request.param])
+    kl_coef = training.pop("kl_coef")
+    config = Config.model_validate(
+        {
+            "model": {"path": folder / "model"},
+            "game": {"temperature": TEMPERATURE},
+            "training": training | {"mini_batch_size": 16, "micro_batch_size": 2, "grad_clip": 1e9},
+            "reference": {"kl": "loss", "coef": kl_coef, "path": folder / "reference"},
+        }
+    )
+    sgd = FSDPOptimizerConfig(
+        optimizer="SGD", optimizer_impl="torch.optim", lr=LEARNING_RATE, weight_decay=0.0, clip_grad=1e9
+    )
+    settings = reference_update.Settings(
+        TEMPERATURE, training["loss_agg_mode"], entropy_coeff=training["entropy_coeff"], kl_coef=kl_coef
+    )
+    with Engine(config, optimizer=sgd) as engine:
+        engine.save(folder / "start", step=0)
+        yield Started(engine, config, settings, folder)
+
+
+def rows_of(model, trajectories):
+    with torch.no_grad():
+        return [plain_log_probs(model, trajectory) for trajectory in trajectories]
+
+
+def played_games(seed, games=2, segments=2, sides=("wolf", "good")):
+    """Sequences of one deal: a seat of each side in each game; the first one's has several segments."""
+    chance = random.Random(seed)
+    trajectories = []
+    for game in range(games):
+        for seat, side in enumerate(sides):
+            reward = (1.0 if (game + seat) % 2 else -1.0) + 0.3 * chance.random()
+            for segment in range(segments if (game, seat) == (0, 0) else 1):
+                mask, ends = [], []
+                for _ in range(chance.randint(1, 4)):
+                    mask += [0] * chance.randint(2, 9) + [1] * chance.randint(1, 5)
+                    ends.append(len(mask))
+                mask += [0] * 2
+                trajectories.append(
+                    SeatTrajectory(
+                        game_id=f"game-{game}", group_id="deal", seat=seat, role="wolf", side=side, segment=segment,
+                        token_ids=tuple(chance.randrange(2, 64) for _ in mask), loss_mask=tuple(mask),
+                        logprobs=(0.0,) * len(mask), turn_ends=tuple(ends), turn_versions=(0,) * len(ends),
+                        reward=reward, turn_rewards=tuple(chance.uniform(-0.5, 0) for _ in ends),
+                    )
+                )  # fmt: skip
+    return trajectories
+
+
+def older_weights(model, noise=0.08):
+    """Log-probs under these differ from the model's by some tenths."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += noise * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def sampled_by(model, trajectories):
+    """The trajectories with the model's log-probs at their sampled tokens."""
+    return [
+        replace(one, logprobs=tuple((row * torch.tensor(one.loss_mask)).tolist()))
+        for one, row in zip(trajectories, rows_of(model, trajectories), strict=True)
+    ]
+
+
+def difference(found, expected):
+    """Largest difference of two gradients, as a share of the largest entry."""
+    assert found.keys() == expected.keys()
+    largest = max(each.abs().max().item() for each in expected.values())
+    assert largest > 1e-3
+    return max((found[name] - expected[name]).abs().max().item() for name in expected) / largest
+
+
+CASES = {
+    "as sampled": dict(),
+    "clipped": dict(older=True),
+    "a reward for each turn": dict(older=True, credit="turn"),
+    "weighed by importance": dict(credit="turn", weighed=True),
+    "nine sequences, four of one seat": dict(older=True, credit="turn", games=3, segments=4),
+    "three sequences": dict(older=True, games=2, sides=("wolf",)),
+}
+both_engines = pytest.mark.parametrize("started", ENGINES, indirect=True)
+one_engine = pytest.mark.parametrize("started", ["one_rank"], indirect=True)
+
+
+@dataclass
+class Rows:
+    """What goes into the update beside the trajectories: by row and token."""
+
+    advantages: list[torch.Tensor]
+    old_log_probs: list[torch.Tensor]
+    reference_log_probs: list[torch.Tensor]
+    importance_weights: list[torch.Tensor] | None
+
+
+def prepare(started, *, older=False, credit="game", weighed=False, **shape):
+    """The trajectories of a case and our rows of them; older: ratios are those to the weights that sampled."""
+    present, past = started.before(), older_weights(started.before())
+    trajectories = sampled_by(past, played_games(6, **shape))
+    now, then = rows_of(present, trajectories), rows_of(past, trajectories)
+    weights = [(new - was).exp().clamp(max=1.1) for new, was in zip(now, then, strict=True)] if weighed else None
+    advantages = seat_advantages(trajectories, AdvantageConfig(credit=credit)).per_token
+    return trajectories, Rows(advantages, then if older else now, started.reference_log_probs(trajectories), weights)
+
+
+def train_on(trajectories, rows):
+    batch = build_batch(trajectories, temperature=TEMPERATURE, **vars(rows))
+    return lambda engine: engine.update(batch)
+
+
+@both_engines
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_equal_plain_pytorch(started, case):
+    trajectories, rows = prepare(started, **CASES[case])
+    metrics, found = started.step(train_on(trajectories, rows))
+    # The reference computes advantages of its own.
+    expected = replace(rows, advantages=reference_update.advantages(trajectories, CASES[case].get("credit") == "turn"))
+    loss, gradients = reference_update.gradients(started.before(), started.settings, trajectories, **vars(expected))
+    assert difference(found, gradients) < AGREES
+    ours = metrics["actor/pg_loss"] - started.settings.entropy_coeff * metrics.get("actor/entropy_loss", 0.0)
+    ours += started.settings.kl_coef * metrics["actor/kl_loss"]
+    assert ours == pytest.approx(loss, abs=AGREES)
+    norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm().item()
+    assert metrics["actor/grad_norm"] == pytest.approx(norm, rel=AGREES)
+    # Each case is what it is called: both kinds of clipping bite, or neither does.
+    for name in ("actor/pg_clipfrac", "actor/pg_clipfrac_lower"):
+        assert (metrics[name] > 0) == CASES[case].get("older", False)
+
+
+def shifted(row, by):
+    """The row with every entry ``by`` positions later, what falls out at one end comes in at the other."""
+    return torch.roll(torch.as_tensor(row), by)
+
+
+def with_shifted_mask(trajectory, by):
+    mask = shifted(trajectory.loss_mask, by)
+    ends = tuple(end + by for end in trajectory.turn_ends)
+    return replace(trajectory, loss_mask=tuple(mask.tolist()), logprobs=(0.0,) * len(mask), turn_ends=ends)
+
+
+SLIPPING = ("advantages", "old_log_probs", "reference_log_probs", "importance_weights", "mask", "all of them")
+
+
+@one_engine
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize("what", SLIPPING)
+def test_what_slips_by_one_token_does_not_agree(started, what, by):
+    """Were the engine, or the batch, to read any of these one token off, the comparison above would fail."""
+    trajectories, rows = prepare(started, older=True, credit="turn", weighed=True)
+    _, gradients = reference_update.gradients(started.before(), started.settings, trajectories, **vars(rows))
+    slipped = {
+        name: [shifted(row, by) for row in given] for name, given in vars(rows).items() if what in (name, "all of them")
+    }
+    if what in ("mask", "all of them"):
+        trajectories = [with_shifted_mask(trajectory, by) for trajectory in trajectories]
+    _, found = started.step(train_on(trajectories, replace(rows, **slipped)))
+    assert difference(found, gradients) > DIFFERS
+
+
+@one_engine
+def test_a_step_of_the_loop_weighs_by_game_and_by_importance(started):
+    """``algo.loop.update.update`` on what older weights sampled, every game alike however many sequences it has."""
+    trajectories, rows = prepare(started, credit="turn", games=3, segments=4)
+    correction = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=1.1)
+    config = started.config.model_copy(
+        update={
+            "advantage": AdvantageConfig(credit="turn", weigh="game"),
+            "training": started.config.training.model_copy(update={"rollout_correction": correction}),
+        }
+    )
+    done, found = started.step(
+        lambda engine: update(config, engine, trajectories, rows.advantages, None, None, policy_version=2)
+    )
+    assert done.metrics["policy_lag/mean"] == 2 and done.trained == tuple(trajectories)
+
+    model, then = started.before(), [torch.tensor(one.logprobs) for one in trajectories]
+    weights = [(new - was).exp().clamp(max=1.1) for new, was in zip(rows.old_log_probs, then, strict=True)]
+    mine = replace(rows, advantages=reference_update.advantages(trajectories, by_turn=True), importance_weights=weights)
+    # The policy's loss is a mean of games; the KL is what it is without weights, a mean of sequences.
+    without_kl, by_game = replace(started.settings, kl_coef=0.0), []
+    for game in sorted({one.game_id for one in trajectories}):
+        chosen = [number for number, one in enumerate(trajectories) if one.game_id == game]
+        own = {name: [given[number] for number in chosen] for name, given in vars(mine).items()}
+        by_game.append(
+            reference_update.gradients(model, without_kl, [trajectories[number] for number in chosen], **own)
+        )
+    nothing = replace(mine, advantages=[torch.zeros(len(row)) for row in mine.advantages])
+    _, of_kl = reference_update.gradients(model, started.settings, trajectories, **vars(nothing))
+    gradients = {name: sum(part[name] for _, part in by_game) / len(by_game) + of_kl[name] for name in of_kl}
+    assert difference(found, gradients) < AGREES
+    assert done.metrics["actor/pg_loss"] == pytest.approx(sum(loss for loss, _ in by_game) / len(by_game), abs=AGREES)

@@ -1,0 +1,141 @@
+"""What verl is told where a run would need GPUs to show it, and what is refused before Ray starts."""
+
+import pytest
+import torch
+from small_models import make_model
+from verl.workers.config import FSDPOptimizerConfig
+
+from algo.advantages.kl import kl_in_reward
+from algo.training.ray_cluster import training_gpus
+from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.training import ReferenceConfig
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("verl_configs") / "model", tied=False)
+
+
+def make_config(folder, **sections):
+    sections["model"] = {"path": folder} | sections.get("model", {})
+    return Config.model_validate(sections)
+
+
+def test_settings_for_gpus_reach_verl(model):
+    config = make_config(
+        model,
+        model={"dtype": "bfloat16", "attn_implementation": "flash_attention_2"},
+        training={
+            "device": "cuda",
+            "ranks": 4,
+            "sequence_parallel": 2,
+            "param_offload": True,
+            "optimizer_offload": True,
+        },
+        advantage={"estimator": "gae"},
+        reference={"kl": "loss"},
+    )
+    parts = part_configs(config)
+    for part in (parts.policy, parts.reference, parts.critic):
+        assert part.engine_config.ulysses_sequence_parallel_size == 2
+        assert part.engine_config.param_offload and part.engine_config.optimizer_offload
+        assert part.engine_config.mixed_precision["param_dtype"] == "bfloat16"
+        assert part.model_config.use_remove_padding
+        assert part.model_config.hf_config._attn_implementation == "flash_attention_2"
+        # Left open, activations are computed anew on GPUs.
+        assert part.model_config.enable_gradient_checkpointing
+    assert [part.engine_config.forward_only for part in (parts.policy, parts.reference, parts.critic)] == [
+        False,
+        True,
+        False,
+    ]
+    assert (parts.policy.model_type, parts.critic.model_type) == ("language_model", "value_model")
+
+
+@pytest.mark.parametrize(("setting", "used"), [(None, False), (True, True), (False, False)])
+def test_gradient_checkpointing_is_off_on_cpu_unless_it_is_asked_for(model, setting, used):
+    config = make_config(model, training={"gradient_checkpointing": setting})
+    assert part_configs(config).policy.model_config.enable_gradient_checkpointing is used
+
+
+def test_a_run_has_the_parts_that_it_needs(model):
+    plain = part_configs(make_config(model))
+    assert plain.reference is None and plain.critic is None
+    lora = {"model": {"lora_rank": 4}, "reference": {"kl": "loss"}, "advantage": {"estimator": "gae"}}
+    parts = part_configs(make_config(model, **lora))
+    # The reference is the policy without its adapters; the critic is trained whole.
+    assert parts.reference is None
+    assert (parts.policy.model_config.lora_rank, parts.critic.model_config.lora_rank) == (4, 0)
+    lora["reference"]["path"] = make_model(model.with_name("other"), tied=False)
+    parts = part_configs(make_config(model, **lora))
+    assert parts.reference.model_config.path == str(lora["reference"]["path"])
+    assert parts.reference.model_config.lora_rank == 0
+    sgd = FSDPOptimizerConfig(optimizer="SGD", lr=0.5)
+    assert part_configs(make_config(model), sgd).policy.optimizer_config is sgd
+
+
+def test_the_losses_are_told_their_settings(model):
+    config = make_config(
+        model,
+        training={"clip_ratio_c": 7.0, "loss_agg_mode": "seq-mean-token-sum-norm", "max_sequence_tokens": 9000},
+        reference={"kl": "loss", "coef": 0.5, "penalty": "k3+"},
+        critic={"clip_range_value": 0.25},
+    )
+    actor, critic = actor_config(config.training, config.reference), critic_config(config)
+    assert (actor.clip_ratio_c, actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type) == (7.0, True, 0.5, "k3+")
+    assert critic.cliprange_value == 0.25
+    for each in (actor, critic):
+        assert (each.loss_agg_mode, each.loss_scale_factor) == ("seq-mean-token-sum-norm", 9000)
+    assert not actor_config(config.training, ReferenceConfig(kl="reward", penalty="k3")).use_kl_loss
+
+
+def test_what_cannot_run_is_refused(model, tmp_path):
+    gpus = {"device": "cuda", "ranks": 3}
+    with pytest.raises(ConfigError, match=r"sequence_parallel=3 needs model\.attn_implementation=flash_attention_2"):
+        check_engine(make_config(model, training=gpus | {"sequence_parallel": 3}))
+    flash = {"attn_implementation": "flash_attention_2"}
+    with pytest.raises(ConfigError, match=r"must divide the model's number of attention heads \(2\)"):
+        check_engine(make_config(model, model=flash, training=gpus | {"sequence_parallel": 3}))
+    check_engine(make_config(model, model=flash, training=gpus | {"ranks": 2, "sequence_parallel": 2}))
+    for section in ("reference", "critic"):
+        with pytest.raises(ConfigError, match=rf"{section}\.path .*nowhere does not exist.*set {section}\.path"):
+            check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere"}}))
+    with pytest.raises(ConfigError, match=r"policy_loss 'vanila'.*gspo.*vanilla"):
+        check_engine(make_config(model, training={"policy_loss": "vanila"}))
+
+
+@pytest.mark.parametrize(
+    ("serving", "expected"),
+    [
+        ({}, "1,2,3"),
+        ({"servers": 2, "devices": (3, 1)}, "0,2"),
+        ({"tensor_parallel": 2}, "2,3"),
+        ({"share_gpus": True}, None),
+        ({"mode": "attach", "urls": ["http://127.0.0.1:1"]}, None),
+    ],
+)
+def test_training_takes_the_gpus_that_serving_leaves_free(model, monkeypatch, serving, expected):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    config = make_config(model, training={"device": "cuda"}, serving=serving, game={"max_policy_lag": 0})
+    assert training_gpus(config) == expected
+    assert training_gpus(make_config(model)) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert training_gpus(config) is None
+
+
+def test_the_kl_in_the_reward_is_the_estimate_times_its_weight():
+    rows, reference = [torch.tensor([-1.0, -2.0]), torch.tensor([-3.0])], [torch.tensor([-1.5, -2.0]), torch.zeros(1)]
+
+    def penalties(name):
+        settings = ReferenceConfig(kl="reward", coef=0.5, penalty=name)
+        return [row.tolist() for row in kl_in_reward(rows, reference, settings)]
+
+    assert penalties("k1") == penalties("kl") == [[0.25, 0], [-1.5]]
+    assert penalties("abs") == [[0.25, 0], [1.5]]
+    assert penalties("k2") == penalties("mse") == [[0.0625, 0], [2.25]]
+    assert penalties("k3")[0] == pytest.approx([0.5 * (0.6065307 + 0.5 - 1), 0])
+    with pytest.raises(ValueError, match="of 2 tokens and 1 of the reference"):
+        kl_in_reward(rows[:1], reference[1:], ReferenceConfig())
