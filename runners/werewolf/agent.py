@@ -7,6 +7,9 @@ from agentlightning import AttemptedRollout, Rollout
 
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.play import TurnSink
+from runners.policy.model import POLICY_PATIENCE_SECONDS, TokenExactChatModel, seed_of
+from runners.policy.resources import PublishedResources
+from runners.policy.servers import Policies
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.brains import BRAINS
@@ -14,10 +17,7 @@ from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
-from runners.werewolf.policies import Policies
-from runners.werewolf.policy_model import POLICY_PATIENCE_SECONDS, TokenExactChatModel, seed_of
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
-from runners.werewolf.resources import PublishedResources
 from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient

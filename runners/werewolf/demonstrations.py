@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from agentscope.message import Msg
 
-from runners.werewolf.chat_tokens import ChatTokens
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import Completion, TokenExactChatModel
 from runners.werewolf.game import Observation
 from runners.werewolf.players import Decided, Player, PolicyPlayer
-from runners.werewolf.policy_model import Completion, TokenExactChatModel
 from runners.werewolf.replies import render_reply
 from store.schema import TokenLimits
 

@@ -17,11 +17,11 @@ from agentlightning import Attempt, AttemptedRollout, ResourcesUpdate
 from agentscope.message import Msg
 
 from runners.errors import CannotPlay, MissingResources
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.servers import Policies
 from runners.werewolf.agent import WerewolfPlay
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Side
 from runners.werewolf.players import Decided, Player
-from runners.werewolf.policies import Policies
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.replies import render_reply
 from store.client import StoreUnreachable, connect

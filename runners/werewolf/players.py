@@ -14,10 +14,10 @@ from agentscope.message import Msg
 from agentscope.model import ChatResponse
 
 from runners.errors import CannotPlay
+from runners.policy.chat_tokens import ChatMessage
+from runners.policy.model import ContextFull, SampledTurn, TokenExactChatModel
 from runners.werewolf.brains import Brain
-from runners.werewolf.chat_tokens import ChatMessage
 from runners.werewolf.game import Action, Event, Observation
-from runners.werewolf.policy_model import ContextFull, SampledTurn, TokenExactChatModel
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap

@@ -14,6 +14,7 @@ from agentscope.message import Msg
 from agentscope.pipeline import MsgHub
 
 from runners.play import TurnSink
+from runners.policy.model import SampledTurn
 from runners.werewolf.game import (
     Action,
     Event,
@@ -32,7 +33,6 @@ from runners.werewolf.game import (
 from runners.werewolf.identity_leak import prompt_runs
 from runners.werewolf.judge import Judge, JudgedGame
 from runners.werewolf.players import Decided, ModelTurn, Player
-from runners.werewolf.policy_model import SampledTurn
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from algo.serving.launch import launch_vllm
 from configs.loading import load_config
+from runners.policy.model import PolicyServer, TokenExactChatModel
+from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer
-from runners.werewolf.policies import load_chat_tokens
-from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import TRAINED_POLICY, GameTask

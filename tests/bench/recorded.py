@@ -8,11 +8,11 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from runners.play import TurnSink
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import Completion, TokenExactChatModel
 from runners.werewolf.brains import Brain, ScriptedBrain
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import Role, Side, get_preset
 from runners.werewolf.players import Decided, PolicyPlayer
-from runners.werewolf.policy_model import Completion, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import render_reply
 from runners.werewolf.table import play_game

@@ -11,6 +11,7 @@ from agentscope.model import ChatResponse
 from game_playing import TEST_PRESETS, TWELVE, herd_steps
 from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
+from runners.policy.model import SampledTurn
 from runners.werewolf.brains import RandomBrain
 from runners.werewolf.game import (
     PRESETS,
@@ -29,7 +30,6 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
-from runners.werewolf.policy_model import SampledTurn
 from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
 from runners.werewolf.replies import ReplyError, parse_reply

@@ -9,9 +9,9 @@ import pytest
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 
+from runners.policy.model import SampledTurn
 from runners.werewolf.game import PRESETS, Request, Side, legal
 from runners.werewolf.players import PolicyPlayer
-from runners.werewolf.policy_model import SampledTurn
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import ReplyError, parse_reply

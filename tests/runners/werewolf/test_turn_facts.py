@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.policy.model import SampledTurn
 from runners.werewolf.game import Action, Decision, Option, Phase, Request, Role, Side
 from runners.werewolf.identity_leak import prompt_runs
 from runners.werewolf.players import ModelTurn
-from runners.werewolf.policy_model import SampledTurn
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.turn_facts import (
     Speaker,

@@ -11,8 +11,8 @@ from agentlightning import LLM
 from fakes import FakeVllm
 from test_full_token_spans import answer
 
+from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
 from store.schema import FrozenPolicy, PolicyResources

@@ -4,8 +4,8 @@ import pytest
 from fakes import FakeVllm
 
 from runners.errors import PolicyUnavailable
-from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.policy_model import ContextFull, PolicyServer, TokenExactChatModel
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import ContextFull, PolicyServer, TokenExactChatModel
 from store.schema import TokenLimits
 from store.spans import context_digest
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from runners.errors import RouteRefused, UnusableTokenizer
-from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
-from runners.werewolf.policy_model import PolicyServer
+from runners.policy.chat_tokens import ChatMessage, ChatTokens
+from runners.policy.model import PolicyServer
 
 INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/tokenizer_info", "/tokenize", "/detokenize"
 
@@ -28,7 +28,7 @@ _SAMPLE: list[ChatMessage] = [
 
 
 class RemoteTokenizer:
-    """A ``runners.werewolf.chat_tokens.Tokenizer`` behind vLLM; ``encode`` and ``decode`` are coroutines.
+    """A ``runners.policy.chat_tokens.Tokenizer`` behind vLLM; ``encode`` and ``decode`` are coroutines.
 
     info: what ``/tokenizer_info`` says. Raises ValueError for one without chat template or added vocabulary.
     """

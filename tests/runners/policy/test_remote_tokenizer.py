@@ -7,10 +7,10 @@ from fakes import FakeVllm
 from test_chat_tokens import TEMPLATES, with_template
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
-from runners.werewolf.chat_tokens import ChatTokens
-from runners.werewolf.policies import Policies
-from runners.werewolf.policy_model import PolicyServer
-from runners.werewolf.remote_tokenizer import remote_chat_tokens
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import PolicyServer
+from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.servers import Policies
 from store.schema import PolicyResources, Sampling
 
 SYSTEM = {"role": "system", "content": "你是3号，身份是预言家。"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.chat_tokens import ChatTokens, UnfitTemplate
+from runners.policy.chat_tokens import ChatTokens, UnfitTemplate
 from runners.werewolf.replies import split_thought
 
 _MESSAGE = "{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}"

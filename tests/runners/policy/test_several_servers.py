@@ -14,10 +14,10 @@ from algo.rollouts.triplets import read_game
 from algo.sequences.trajectories import build_trajectories
 from configs.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
-from runners.werewolf import policy_model
+from runners.policy.model import seed_of
+from runners.policy.servers import Policies
+from runners.policy import model as policy_model
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.policies import Policies
-from runners.werewolf.policy_model import seed_of
 from store.schema import FrozenPolicy, PolicyResources
 from store.spans import to_span
 

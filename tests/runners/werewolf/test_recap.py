@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.errors import CannotPlay
-from runners.werewolf.chat_tokens import ChatTokens
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import Completion, TokenExactChatModel
 from runners.werewolf.game import (
     Action,
     Decision,
@@ -22,7 +23,6 @@ from runners.werewolf.game import (
     get_preset,
 )
 from runners.werewolf.players import PolicyPlayer
-from runners.werewolf.policy_model import Completion, TokenExactChatModel
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from runners.werewolf.prompts_zh.system import system_prompt

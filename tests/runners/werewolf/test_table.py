@@ -9,13 +9,13 @@ from fakes import FakeVllm
 from fakes_api import FakeChatApi
 
 from runners.errors import CannotPlay, PolicyUnavailable
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import PolicyServer, TokenExactChatModel
 from runners.werewolf.api_models import ApiModel
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.game import PRESETS, Decision, EventKind, Side, get_preset
 from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
-from runners.werewolf.policy_model import PolicyServer, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import GameTask

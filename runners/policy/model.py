@@ -18,7 +18,7 @@ from agentscope.model import ChatModelBase, ChatResponse
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.werewolf.chat_tokens import ChatMessage, ChatTokens
+from runners.policy.chat_tokens import ChatMessage, ChatTokens
 from store.schema import TokenLimits
 from store.spans import context_digest
 

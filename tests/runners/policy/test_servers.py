@@ -3,7 +3,7 @@
 import pytest
 from fakes import FakeVllm
 
-from runners.werewolf.policies import Policies
+from runners.policy.servers import Policies
 from store.schema import PolicyResources
 
 

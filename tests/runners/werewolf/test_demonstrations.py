@@ -9,13 +9,13 @@ from fakes import FakeVllm
 from fakes_api import FakeChatApi
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.model import Completion, TokenExactChatModel
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import ScriptedBrain
-from runners.werewolf.chat_tokens import ChatTokens
 from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer
 from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
-from runners.werewolf.policy_model import Completion, TokenExactChatModel
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import FrozenPolicy, GameTask, PolicyResources
