@@ -17,19 +17,20 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from algo.evaluate import temperature_of
 from algo.evaluation.page import estimate_text
+from algo.evaluation.play import temperature_of
+from algo.evaluation.players import serve_players
 from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.loop.report import game_progress
 from algo.loop.run_folder import OpenedRun
+from algo.machine.progress import game_progress
 from algo.machine.whole_files import write_whole
-from algo.serving.players import serve_players
 from algo.werewolf.game_statistics import Estimate, wilson_interval
 from algo.werewolf.matches import SIDES, GameRecord, held_out_deals, match_tasks, players_by_side, record_games
 from configs.opponents import INITIAL_POLICY, unknown_player
-from configs.schema import Config
 from configs.section import ConfigError
-from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY, GameTask, SideName
+from configs.werewolf import WerewolfConfig
+from store.schema import RANDOM_PLAYER, SCRIPTED_PLAYER, TRAINED_POLICY
+from store.werewolf import GameTask, SideName
 
 logger = logging.getLogger("algo.cross_table")
 
@@ -115,7 +116,7 @@ class CrossTable(BaseModel):
             raise ValueError(f"{path} is no cross table that this version can read: {error}") from error
 
 
-def cross_table_tasks(players: Sequence[str], config: Config, deals: int, name: str) -> list[GameTask]:
+def cross_table_tasks(players: Sequence[str], config: WerewolfConfig, deals: int, name: str) -> list[GameTask]:
     """One game for each deal and each ordered pair of players, a player with itself included.
 
     name: names the games and, with the players, seeds their sampling.
@@ -124,7 +125,7 @@ def cross_table_tasks(players: Sequence[str], config: Config, deals: int, name: 
     tasks = []
     for number, first in enumerate(players):
         for second in players[number:]:
-            both_seatings = match_tasks(first, second, seeds, config.game, name)
+            both_seatings = match_tasks(first, second, seeds, config, name)
             # A player against itself sits on both sides either way.
             tasks += both_seatings[:: len(SIDES)] if first == second else both_seatings
     return tasks
@@ -164,7 +165,7 @@ async def play_cross_table(
     """Play it through the hub and the runners, and write what was found; returns it and its file.
 
     model: the policy's folder; None for ``model.path``. A vLLM is started, or attached to, only where the policy plays.
-    Raises StoreUnreachable, ServingError, NoGamesFinished, and ConfigError for weights that do not fit.
+    Raises StoreUnreachable, ServingError, NothingFinished, and ConfigError for weights that do not fit.
     """
     config = opened.config
     folder = (model or config.model.path).resolve()
@@ -211,7 +212,7 @@ def show_cross_table(table: CrossTable, console: Console) -> None:
     console.print(f"{draws} draws count as won by nobody; {missing} games did not finish", highlight=False)
 
 
-def check_players(players: Sequence[str], config: Config) -> None:
+def check_players(players: Sequence[str], config: WerewolfConfig) -> None:
     """Raise ConfigError for a player that is unknown or named twice."""
     for name in players:
         if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
@@ -243,11 +244,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _deals(config: Config, options: argparse.Namespace) -> int:
+def _deals(config: WerewolfConfig, options: argparse.Namespace) -> int:
     return config.evaluation.deals if options.deals is None else options.deals
 
 
-def _check(config: Config, options: argparse.Namespace) -> None:
+def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
     if (deals := _deals(config, options)) < 1:
         raise ConfigError(f"{deals} deals are nothing to play; name a number, e.g. --deals 100")
     if options.model is not None and not options.model.is_dir():

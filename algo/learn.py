@@ -35,8 +35,8 @@ from algo.loop.run_folder import as_yaml
 from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
 from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
-from configs.schema import Config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 
 DEFAULT_SIDE = "good"
 CROSS_TABLE_DEALS = 100
@@ -44,7 +44,7 @@ GAMES_AT_ONCE = 32
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
-_SHARED_GAME_SETTINGS = ("preset", "rules", "prompts", "context_tokens", "reply_tokens", "thinking")
+_SHARED_SETTINGS = {"game": ("preset", "rules", "prompts"), "rollout": ("context_tokens", "reply_tokens", "thinking")}
 _console = Console(stderr=True, highlight=False)
 
 
@@ -269,7 +269,7 @@ def _different(seeds: Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def check_configurations(config: Config, warm_start: Config) -> None:
+def check_configurations(config: WerewolfConfig, warm_start: WerewolfConfig) -> None:
     """Raise ConfigError unless the two can belong to one learning run, and can show what was learned."""
     evaluation = config.evaluation
     if not (evaluation.deals and evaluation.at_start and evaluation.at_end):
@@ -277,13 +277,14 @@ def check_configurations(config: Config, warm_start: Config) -> None:
             "a learning run compares before with after: set evaluation.deals above 0, and evaluation.at_start and "
             "at_end to true"
         )
-    for name in _SHARED_GAME_SETTINGS:
-        trained, imitated = getattr(config.game, name), getattr(warm_start.game, name)
-        if trained != imitated:
-            raise ConfigError(
-                f"game.{name} is {imitated!r} in the warm start and {trained!r} after it: what is imitated would not "
-                f"be what is played"
-            )
+    for section, names in _SHARED_SETTINGS.items():
+        for name in names:
+            trained, imitated = (getattr(getattr(settings, section), name) for settings in (config, warm_start))
+            if trained != imitated:
+                raise ConfigError(
+                    f"{section}.{name} is {imitated!r} in the warm start and {trained!r} after it: what is imitated "
+                    f"would not be what is played"
+                )
     if config.model.model_copy(update={"path": warm_start.model.path}) != warm_start.model:
         raise ConfigError("the sections model of the warm start and after it differ in more than path")
 

@@ -24,17 +24,19 @@ from tensordict import TensorDict
 
 from algo.loop.checkpoints import RUN_FILE, load_state
 from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.loop.report import RunSummary, Stopwatch, game_progress, step_progress, write_transcripts
+from algo.loop.metrics import Stopwatch
+from algo.loop.records import write_transcripts
 from algo.loop.run_folder import (
     OpenedRun,
     UnservedPolicy,
     cancel_on_signals,
     policy_resources,
-    read_prompts,
 )
 from algo.loop.startup import check_log_backends, open_tracking
+from algo.loop.summary import RunSummary
 from algo.loop.tokenizer_check import check_tokenizer
-from algo.rollouts.queue import Games, PlayedGames
+from algo.machine.progress import game_progress, step_progress
+from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.serving.frozen import open_frozen
 from algo.training.engine import Engine
@@ -49,12 +51,14 @@ from algo.werewolf.demonstrations import (
     split_by_deal,
     stored_games,
 )
+from algo.werewolf.resources import game_resources
 from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
-from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from configs.warm_start import WarmStartConfig
+from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient, connect
+from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
 
@@ -82,8 +86,8 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
     )
     if learned.left_out[CUT_REPLY] > _CUT_SHARE_TO_WARN_OF * learned.turns:
         logger.warning(
-            "%d replies do not fit game.reply_tokens (%d) and are not imitated: raise it, for the warm start and after",
-            *(learned.left_out[CUT_REPLY], config.game.reply_tokens),
+            "%d replies do not fit rollout.reply_tokens (%d) and are not imitated: raise it, here and after",
+            *(learned.left_out[CUT_REPLY], config.rollout.reply_tokens),
         )
     steps = settings.epochs * math.ceil(len(learned.trajectories) / config.training.mini_batch_size)
     async with AsyncExitStack() as stack:
@@ -132,7 +136,7 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
     return summary
 
 
-def imitation_config(config: Config, steps: int) -> Config:
+def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
     """The configuration as the engine is to have it: the policy alone, with the rate and the length of the imitation.
 
     steps: optimizer steps in all, over which the learning rate is scheduled.
@@ -172,7 +176,7 @@ def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
     return -total / demonstrations.reply_tokens
 
 
-async def _games(opened: OpenedRun, from_run: str | None) -> PlayedGames:
+async def _games(opened: OpenedRun, from_run: str | None) -> PlayedRollouts:
     config = opened.config
     async with AsyncExitStack() as stack:
         client = connect(config.store.url, config.store.patience_seconds)
@@ -187,18 +191,18 @@ async def _games(opened: OpenedRun, from_run: str | None) -> PlayedGames:
         return played
 
 
-async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedGames:
+async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
-    prompts = read_prompts(config)
+    published = game_resources(config)
     demonstrator = config.warm_start.demonstrator
     served = [demonstrator] if demonstrator in config.frozen else []
     frozen = await stack.enter_async_context(open_frozen(config, served))
     # Runners need no server of the policy, only its tokenizer.
     policy = UnservedPolicy(model=str(config.model.path.absolute()))
-    resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, prompts)
+    resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, published)
     # The judge would be asked in vain: what is imitated is not rewarded.
     resources = resources.model_copy(update={"judge": None})
-    games = Games(client, config.game)
+    games = RolloutQueue(client, GAME, config.rollout)
     stack.push_async_callback(games.cancel_open)
     logger.info("playing %d games of %s", len(tasks), demonstrator)
     with game_progress("demonstrations", len(tasks)) as on_progress:
@@ -209,7 +213,7 @@ async def _nothing_to_check() -> None:
     """No policy is served; frozen ones look after themselves."""
 
 
-async def _start_engine(config: Config, trainer: TrainerThread, stack: AsyncExitStack) -> Engine:
+async def _start_engine(config: WerewolfConfig, trainer: TrainerThread, stack: AsyncExitStack) -> Engine:
     logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
     starting = trainer.submit(Engine, config)
     try:
@@ -224,20 +228,20 @@ async def _start_engine(config: Config, trainer: TrainerThread, stack: AsyncExit
     return engine
 
 
-def run_id_of(config: Config, run: str) -> str:
+def run_id_of(config: WerewolfConfig, run: str) -> str:
     """The id of a run in the hub, from the name of its folder under ``run.dir``, or from the id itself."""
     folder = config.run.dir / run
     return load_state(folder).run_id if (folder / RUN_FILE).is_file() else run
 
 
-def check_warm_start(config: Config, from_run: str | None) -> None:
+def check_warm_start(config: WerewolfConfig, from_run: str | None) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
     check_engine(imitation_config(config, steps=1))
     check_log_backends(config)
-    if from_run is None and config.game.thinking:
+    if from_run is None and config.rollout.thinking:
         raise ConfigError(
-            "game.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
-            "game.thinking=false, or take games of a run that thought with --from-run"
+            "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
+            "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
 
 
@@ -263,7 +267,7 @@ def main() -> int:
     options = parse_arguments()
     from_run = None
 
-    def check(config: Config) -> None:
+    def check(config: WerewolfConfig) -> None:
         nonlocal from_run
         # Now, while no folder of this run's own can be taken for the one that is named.
         from_run = None if options.from_run is None else run_id_of(config, options.from_run)

@@ -1,165 +1,87 @@
 """``python -m algo.werewolf_verl``: train a policy to play Werewolf by reinforcement learning.
 
-One step: enqueue games -> wait until the runners have played them -> spans to triplets to trajectories ->
-advantages -> update through verl -> new weights into vLLM -> evaluate -> checkpoint. ``train`` below is that loop, top
-to bottom; the modules it calls are one room each. Whatever ends the process, ``--resume auto`` goes on from the newest
-checkpoint, with the games that were in flight.
+``algo.loop.train`` is the loop; here stands what the game gives it.
 """
 
 import argparse
 import logging
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray.exceptions import RayError
 from rich.console import Console
 
-from algo.advantages.estimators import seat_advantages
-from algo.advantages.role_baseline import RoleBaselines
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER
+from algo.evaluation.page import write_page
+from algo.evaluation.play import evaluate
 from algo.loop.agreement import WeightsNotServed
-from algo.loop.checkpoints import save_checkpoint
 from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.loop.dry_run import dry_run
-from algo.loop.report import (
-    RunSummary,
-    Stopwatch,
-    batch_metrics,
-    game_metrics,
-    game_progress,
-    log_step,
-    show_summary,
-    time_metrics,
-    trajectory_metrics,
-    write_batch,
-    write_transcripts,
-)
-from algo.loop.run_folder import OpenedRun, cancel_on_signals
-from algo.loop.running import start
+from algo.loop.running import Running
 from algo.loop.startup import check_before_starting
-from algo.loop.update import assess, update
-from algo.loop.weight_transfer import policy_folder
-from algo.sequences.selection import STALE, select_sequences
-from algo.sequences.trajectories import build_trajectories
+from algo.loop.summary import show_summary
+from algo.loop.train import train
+from algo.loop.workload import EvaluationResult
+from algo.machine.progress import game_progress
+from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import ActorReward
+from algo.werewolf.metrics import game_metrics
+from algo.werewolf.resources import game_resources
+from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
-from store.schema import GameTask
+from configs.opponents import INITIAL_POLICY
+from configs.werewolf import WerewolfConfig
+from store.werewolf import GAME, GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")
 
 
-async def train(opened: OpenedRun) -> dict[str, Any]:
-    """Make the run's steps, from where it stands to ``run.steps``; returns its summary (``RunSummary.as_dict``)."""
-    config, state = opened.config, opened.state
-    stopwatch = Stopwatch()
-    summary = RunSummary(config.run_dir, state.summary)
-    role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
-    in_flight: dict[int, list[GameTask]] = {}
-    adopting = opened.began_before  # the hub may hold games of the next steps
-    cancel_on_signals()
-    async with AsyncExitStack() as stack:
-        with stopwatch.stage("start"):
-            run = await start(opened, summary, stack)
-            cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        if state.step == 0 and run.evaluation_is_due():
-            with stopwatch.stage("evaluate"):
-                summary.before = await run.evaluate()
-            run.tracking.log(summary.before, step=0)
+class Werewolf:
+    """The game as a workload (``algo.loop.workload.Workload``)."""
 
-        for step in range(state.step + 1, config.run.steps + 1):
-            title = f"step {step}/{config.run.steps}"
-            seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
+    kind = GAME
 
-            # Play. With game.max_policy_lag the games of later steps are in flight, too, and go on meanwhile.
-            with stopwatch.stage("play"):
-                for ahead in range(step, min(step + config.game.max_policy_lag, config.run.steps) + 1):
-                    if ahead not in in_flight:
-                        in_flight[ahead] = step_tasks(config.game, config.run.name, config.run.seed, ahead)
-                        known = await run.games.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
-                        adopting = adopting and known > 0  # steps are enqueued in order: nothing lies beyond a gap
-                tasks = in_flight.pop(step)
-                logger.info("%s: playing %d games", title, len(tasks))
-                with game_progress(f"{title}: games", len(tasks), (step - 1, config.run.steps)) as on_progress:
-                    played = await run.games.collect(tasks, run.keep_serving, on_progress)
-            write_transcripts(config, step, played.finished)
+    def __init__(self, config: WerewolfConfig):
+        self.config = config
 
-            # Spans -> one token sequence per seat and segment -> an advantage for each of its sampled tokens.
-            found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
-            await run.rest_serving(found.trajectories)
-            with stopwatch.stage("assess"):
-                assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
-            advantages = seat_advantages(
-                found.trajectories,
-                config.advantage,
-                role_baselines=role_baselines,
-                kl_penalties=assessed.kl_penalties,
-                values=assessed.values,
+    def tasks(self, step: int) -> Sequence[GameTask]:
+        """The games of one step."""
+        return step_tasks(self.config, step)
+
+    def published(self) -> Mapping[str, Any]:
+        """The prompts that replace the built-in ones, and the judge."""
+        return game_resources(self.config)
+
+    def frozen_names(self) -> Sequence[str]:
+        """Frozen policies that the run's games or its evaluations seat."""
+        config = self.config
+        seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
+        if config.evaluation.wanted:
+            seated |= set(config.evaluation.opponents)
+        return sorted(seated & {*config.frozen, INITIAL_POLICY})
+
+    def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
+        """What each seat earns."""
+        return game_rewards(rollout, self.config.reward)
+
+    def metrics(self, played: PlayedRollouts) -> dict[str, float]:
+        """Numbers about the games."""
+        return game_metrics(played)
+
+    async def evaluate(self, run: Running, label: str, resumed: bool) -> EvaluationResult:
+        """Play held-out deals against the panel; the score is the win rate against all of it."""
+        config = self.config
+        games = 2 * config.evaluation.deals * len(config.evaluation.opponents)
+        with game_progress(f"evaluation after {label}", games) as on_progress:
+            evaluation = await evaluate(
+                config, run.queue, run.resources(), run.keep_serving, on_progress, label, resumed=resumed
             )
-            selected = select_sequences(
-                found.trajectories,
-                advantages.informative,
-                config.selection,
-                config.run.seed,
-                oldest_version_allowed=state.policy_version - config.game.max_policy_lag,
-            )
-            metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
-            left_out = played.left_out + found.left_out + selected.left_out
-
-            # Update, and give the new weights to vLLM.
-            made = None
-            trains_policy = step > config.critic.warmup_steps
-            if selected.rows:
-                logger.info("%s: updating on %d sequences", title, len(selected.rows))
-                with stopwatch.stage("update"):
-                    made = await run.trainer.run(
-                        update,
-                        config,
-                        run.engine,
-                        selected.of(found.trajectories),
-                        selected.of(advantages.per_token),
-                        selected.of(advantages.returns),
-                        selected.of(assessed.values),
-                        state.policy_version,
-                        trains_policy,
-                    )
-                left_out += made.left_out
-                metrics |= made.metrics
-            in_trainer = run.trainer.seconds - trainer_before
-            learned = made is not None and bool(made.trained)
-            if not learned:
-                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
-            if learned and trains_policy:
-                state.policy_version += 1
-                logger.info("%s: giving version %d to vLLM", title, state.policy_version)
-                with stopwatch.stage("push"):
-                    metrics |= await run.push()
-            elif STALE in selected.left_out:
-                # Nothing in flight is older than it may be: some vLLM has started again with older weights unnoticed.
-                metrics |= await run.push()
-            else:
-                await run.serving.wake()
-            if made is not None and config.log.save_batches:
-                write_batch(config.run_dir / "batches" / f"step-{step:04d}.jsonl", made)
-            metrics |= batch_metrics(made, found, left_out) | await run.serving.metrics()
-
-            # Look at it, and keep it.
-            state.step, state.win_rate = step, None
-            if run.evaluation_is_due():
-                with stopwatch.stage("evaluate"):
-                    metrics |= await run.evaluate()
-            metrics |= time_metrics(seconds_of_step(), played.calls, in_trainer)
-            metrics["policy_version"] = float(state.policy_version)
-            summary.add_step(metrics, left_out)
-            run.tracking.log(metrics, step=step)
-            log_step(step, config.run.steps, metrics)
-            summary.write(stopwatch, state.policy_version)
-            state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)
-            if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
-                logger.info("%s: writing a checkpoint", title)
-                with stopwatch.stage("checkpoint"):
-                    exported = policy_folder(config, state.policy_version)
-                    await run.trainer.run(save_checkpoint, config, run.engine, state, exported)
-        summary.write(stopwatch, state.policy_version)
-    return summary.as_dict(stopwatch, state.policy_version)
+        evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{run.state.step:06d}.json")
+        write_page(config.run_dir)
+        metrics = evaluation.metrics()
+        return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -205,7 +127,7 @@ def main() -> int:
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
         return 0
     status, summary = run_to_its_end(
-        dry_run(opened, Console()) if options.dry_run else train(opened),
+        dry_run(opened, Werewolf(config), Console()) if options.dry_run else train(opened, Werewolf(config)),
         config,
         logger,
         f"interrupted; finished games stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "

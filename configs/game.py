@@ -1,4 +1,4 @@
-"""Settings of what is played: preset, rules, prompts, who sits where, and how many games make a step."""
+"""Settings of the game: preset, rules, prompts, and who sits where."""
 
 from typing import Literal
 
@@ -36,17 +36,13 @@ class RulesConfig(Section):
 
 
 class GameConfig(Section):
-    """What is played and how many games make a step."""
+    """What is played, and by whom."""
 
     preset: Literal["12p_sheriff", "9p", "7p", "5p_tiny"] = Field("5p_tiny", description="rule preset")
     rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
     prompts: dict[PromptName, FilePath] = Field(
         {},
         description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
-    )
-    groups_per_step: int = Field(4, ge=1, description="deals per step")
-    games_per_group: int = Field(
-        4, ge=1, description="games played from each deal; group estimators, such as grpo, need at least two"
     )
     train_sides: tuple[SideName, ...] = Field(
         ("wolf", "good"), min_length=1, description="sides whose turns are trained on, where the policy plays them"
@@ -62,27 +58,6 @@ class GameConfig(Section):
         description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
         "policy plays trained sides and game.opponent the others, or all but the side whose turn it is to learn",
     )
-    context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
-    reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
-    thinking: bool = Field(False, description="whether a model that can think (Qwen3) does, before it answers")
-    max_policy_lag: int = Field(
-        0,
-        ge=0,
-        description="0: every step waits for its games. Above: the games of that many further steps are always in "
-        "flight, and a turn may be trained on that was played by weights up to that many updates old",
-    )
-    timeout_seconds: float = Field(600, gt=0, description="a game that takes longer is played again")
-    unresponsive_seconds: float = Field(
-        120, gt=0, description="a game without a new span for this long is played again"
-    )
-    max_attempts: int = Field(3, ge=1, description="times that a game is tried before it counts as failed")
-
-    @model_validator(mode="after")
-    def _reply_fits(self) -> "GameConfig":
-        if self.reply_tokens >= self.context_tokens:
-            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
-        return self
 
     @model_validator(mode="after")
     def _rules_can_match(self) -> "GameConfig":

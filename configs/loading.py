@@ -1,24 +1,36 @@
 """A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names what is wrong."""
 
+import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from configs.rollout import RolloutSettings
 from configs.schema import Config
 from configs.section import ConfigError, nearest_name
+from configs.werewolf import WerewolfConfig
+
+logger = logging.getLogger(__name__)
 
 CONFIG_DIR = Path(__file__).parent
 DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+_MOVED_OUT_OF_GAME = {name: name for name in RolloutSettings.model_fields} | {"games_per_group": "rollouts_per_group"}
 _NEVER_SHOWN = ("api_key_env", "endpoint")
 """Settings into which a secret may have been written by mistake."""
 
 
-def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+def load_config(
+    path: Path | None = None, overrides: Iterable[str] = (), schema: type[AnyConfig] = WerewolfConfig
+) -> AnyConfig:
     """Read a configuration file (the tiny CPU one by default) and apply ``section.key=value`` overrides.
+
+    schema: what a run of the workload can be told.
 
     Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``judge=null`` takes a whole section away.
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
@@ -39,11 +51,24 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
     for override in overrides:
         _apply_override(document, override)
+    _move_old_names(document)
     try:
-        return Config.model_validate(document)
+        return schema.model_validate(document)
     except ValidationError as error:
-        problems = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        problems = "\n".join(f"  {_explain(problem, schema)}" for problem in error.errors())
         raise ConfigError(f"configuration {path} cannot be used:\n{problems}") from error
+
+
+def _move_old_names(document: dict[str, Any]) -> None:
+    """Read settings that stand where earlier versions had them; a stored run's ``config.yaml`` has them there."""
+    game = document.get("game")
+    for old, new in _MOVED_OUT_OF_GAME.items() if isinstance(game, dict) else ():
+        if old in game:
+            rollout = document.setdefault("rollout", {})
+            if new in rollout:
+                raise ConfigError(f"game.{old} is the old name of rollout.{new}, and both are set: keep the second")
+            rollout[new] = game.pop(old)
+            logger.warning("game.%s is read as rollout.%s, its new name", old, new)
 
 
 def _apply_override(document: dict[str, Any], override: str) -> None:
@@ -77,11 +102,11 @@ class _NoDuplicates(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _explain(problem: Any) -> str:
+def _explain(problem: Any, schema: type[Config]) -> str:
     location = ".".join(str(part) for part in problem["loc"])
     *parents, name = problem["loc"] or ("",)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {location!r}: {nearest_name(str(name), _keys_in(parents), 'keys here')}"
+        return f"unknown key {location!r}: {nearest_name(str(name), _keys_in(parents, schema), 'keys here')}"
     shown = problem["input"]
     if isinstance(shown, float) and math.isnan(shown):
         shown = "NaN"
@@ -90,9 +115,9 @@ def _explain(problem: Any) -> str:
     return f"{location or 'configuration'}: {problem['msg']}{got}"
 
 
-def _keys_in(path: Iterable[str | int]) -> list[str]:
+def _keys_in(path: Iterable[str | int], schema: type[Config]) -> list[str]:
     """The keys that the section at ``path`` may have; the path goes through mappings and lists of sections too."""
-    annotation: Any = Config
+    annotation: Any = schema
     for part in path:
         if get_origin(annotation) in (dict, tuple):  # ``part`` is a key or an index
             annotation = next(inner for inner in reversed(get_args(annotation)) if inner is not Ellipsis)

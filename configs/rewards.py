@@ -18,7 +18,7 @@ class OutcomeReward(Section):
 class RewardConfig(Section):
     """A seat's reward: the outcome for its side, and a weight times each recorded fact of its turns.
 
-    The facts are those of ``store/spans.py`` (TURN_FACTS), each 0 to 1. By default they count by their mean over the
+    The facts are those of ``store/werewolf.py`` (TURN_FACTS), each 0 to 1. By default they count by their mean over the
     seat's turns, so that with the default weights even the worst form costs less than losing instead of winning: the
     facts teach how to reply, and how to win is left to winning.
     """

@@ -1,25 +1,18 @@
-"""The configuration of a training run: what may be set, its default, and what each setting means.
+"""The configuration of a training run of any workload: what may be set, its default, and what each setting means.
 
-Sections of their own files: ``game.py``, ``opponents.py``, ``rewards.py``, ``training.py``, ``serving.py``,
-``warm_start.py``.
+Sections of their own files: ``rollout.py``, ``opponents.py``, ``training.py``, ``serving.py``. What the game adds is
+in ``werewolf.py``.
 ``loading.py`` reads a YAML file and ``section.key=value`` overrides.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.game import GameConfig
-from configs.opponents import (
-    DEALT,
-    INITIAL_POLICY,
-    SIDES_OF_ROLES,
-    EndpointConfig,
-    check_player_names,
-    unknown_player,
-)
-from configs.rewards import RewardConfig
+from configs.opponents import EndpointConfig, check_player_names
+from configs.rollout import RolloutSettings
 from configs.section import Section
 from configs.serving import FrozenPolicyConfig, ServingConfig, is_loopback
 from configs.training import (
@@ -30,7 +23,6 @@ from configs.training import (
     SelectionConfig,
     TrainingConfig,
 )
-from configs.warm_start import WarmStartConfig
 
 
 class RunConfig(Section):
@@ -52,29 +44,18 @@ class StoreConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Games on deals that are never trained on, against opponents that never learn, each deal with sides swapped."""
+    """When the policy is evaluated, on tasks that are never trained on. What is played says the workload."""
 
     every_steps: int | None = Field(None, ge=1, description="steps between evaluations; null: only first and last")
     at_start: bool = Field(True, description="also before the first update")
     at_end: bool = Field(True, description="also after the last")
-    deals: int = Field(0, ge=0, description="deals for each opponent; two games of each, one a side; 0: no evaluation")
-    opponents: tuple[str, ...] = Field(
-        ("scripted", "random"),
-        min_length=1,
-        description="scripted, timid, random, initial (the weights that the run started from), or names of the "
-        "sections players and frozen",
-    )
-    seed: int = Field(1, ge=0, description="the deals follow from it; other deals than any of training")
-    temperature: float | None = Field(None, gt=0, description="sampling temperature; null: game.temperature")
+    seed: int = Field(1, ge=0, description="what is played follows from it; never what training plays")
+    temperature: float | None = Field(None, gt=0, description="sampling temperature; null: rollout.temperature")
 
-    @field_validator("opponents")
-    @classmethod
-    def _are_different_players(cls, opponents: tuple[str, ...]) -> tuple[str, ...]:
-        if "policy" in opponents:
-            raise ValueError("the policy cannot be its own opponent; initial is the policy as the run started")
-        if len(set(opponents)) < len(opponents):
-            raise ValueError("an opponent is named twice")
-        return opponents
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to evaluate."""
+        raise NotImplementedError
 
 
 class CheckpointConfig(Section):
@@ -99,19 +80,27 @@ class LogConfig(Section):
 
 
 class Config(Section):
-    """Everything that a run can be told."""
+    """Everything that a run of any workload can be told; a workload adds sections of its own.
+
+    fixed: settings that may not change within a run, by dotted name, and why.
+    """
+
+    fixed: ClassVar[Mapping[str, str]] = {
+        "run.seed": "what is played follows from it",
+        "rollout": "what is in flight was enqueued with it",
+        "model": "the checkpoint holds the weights of that model",
+        "training.ranks": "each rank has a file of its own",
+    }
 
     run: RunConfig = RunConfig()
     store: StoreConfig = StoreConfig()
-    game: GameConfig = GameConfig()
+    rollout: RolloutSettings = RolloutSettings()
     players: dict[str, EndpointConfig] = Field(
-        {}, description="models that may sit at the table, by the names that game.seating and game.opponent use"
+        {}, description="models that may sit at the table, by the names that the workload uses"
     )
     frozen: dict[str, FrozenPolicyConfig] = Field(
         {}, description="policies that are not trained and may sit at the table likewise, played token by token"
     )
-    judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
-    reward: RewardConfig = RewardConfig()
     selection: SelectionConfig = SelectionConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     reference: ReferenceConfig = ReferenceConfig()
@@ -119,7 +108,6 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     serving: ServingConfig = ServingConfig()
-    warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
@@ -131,54 +119,32 @@ class Config(Section):
         return players
 
     @model_validator(mode="after")
-    def _seated_players_exist(self) -> "Config":
+    def _players_and_frozen_differ(self) -> "Config":
         both = sorted(self.players.keys() & self.frozen.keys())
         if both:
             raise ValueError(f"players and frozen both have {both[0]!r}")
-        for where, name in self._named_players():
-            if problem := unknown_player(name, [*self.players, *self.frozen]):
-                raise ValueError(f"{where}: {problem}")
         return self
-
-    def _named_players(self) -> Iterator[tuple[str, str]]:
-        yield "game.opponent", self.game.opponent
-        yield "warm_start.demonstrator", self.warm_start.demonstrator
-        for number, rule in enumerate(self.game.seating):
-            yield from ((f"game.seating.{number}.players", name) for name in rule.players)
-        yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)
 
     @model_validator(mode="after")
     def _endpoints_answer_or_fail_in_time(self) -> "Config":
-        # Else a game would be taken from its runner as unresponsive, and its failure would lose its reason.
-        endpoints = {f"players.{name}": endpoint for name, endpoint in self.players.items()}
-        for where, endpoint in (endpoints | ({"judge": self.judge} if self.judge else {})).items():
-            if endpoint.patience_seconds >= self.game.unresponsive_seconds:
+        # Else a rollout would be taken from its runner as unresponsive, and its failure would lose its reason.
+        for where, endpoint in self.endpoints().items():
+            if endpoint.patience_seconds >= self.rollout.unresponsive_seconds:
                 raise ValueError(
                     f"{where}: {endpoint.tries} tries of {endpoint.timeout_seconds:g} s each must take less than "
-                    f"game.unresponsive_seconds ({self.game.unresponsive_seconds:g}); raise that, or lower tries or "
-                    f"timeout_seconds"
+                    f"rollout.unresponsive_seconds ({self.rollout.unresponsive_seconds:g}); raise that, or lower tries "
+                    f"or timeout_seconds"
                 )
         return self
 
     @model_validator(mode="after")
-    def _nothing_is_set_in_vain(self) -> "Config":
-        for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
-            for role in selection.roles or ():
-                if role not in DEALT[self.game.preset][1]:
-                    raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
-                if SIDES_OF_ROLES[role] not in self.game.train_sides:
-                    raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
-        weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
-        if self.judge is not None and not weighed:
-            raise ValueError(
-                "the judge would be asked in vain: set reward.judge_score, low_judgement or very_low_judgement"
-            )
-        if self.game.context_tokens > self.training.max_sequence_tokens:
+    def _what_is_played_can_be_used(self) -> "Config":
+        if self.rollout.context_tokens > self.training.max_sequence_tokens:
             raise ValueError(
                 f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must not be below "
-                f"game.context_tokens ({self.game.context_tokens}): long games would be played and then left out"
+                f"rollout.context_tokens ({self.rollout.context_tokens}): long rollouts would be left out"
             )
-        if self.checkpoint.keep_best and not self.evaluation.deals:
+        if self.checkpoint.keep_best and not self.evaluation.wanted:
             raise ValueError(
                 "checkpoint.keep_best needs evaluations: set evaluation.deals, and evaluation.every_steps for a choice"
             )
@@ -186,10 +152,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _devices_fit(self) -> "Config":
-        if self.serving.share_gpus and self.game.max_policy_lag:
+        if self.serving.share_gpus and self.rollout.max_policy_lag:
             raise ValueError(
-                "serving.share_gpus stops the games while the policy is updated: set game.max_policy_lag to 0, or give "
-                "serving GPUs of its own"
+                "serving.share_gpus stops rollouts while the policy is updated: set rollout.max_policy_lag to 0, or "
+                "give serving GPUs of its own"
             )
         if self.training.device == "cpu":
             for name, value, only in (
@@ -220,6 +186,15 @@ class Config(Section):
                     "serving.weight_transfer=ipc stays on one machine: set training.nodes to 1 and serving.urls to "
                     "loopback addresses, or use folder"
                 )
+
+    def endpoints(self) -> dict[str, EndpointConfig]:
+        """The models behind an API, by where they are configured."""
+        return {f"players.{name}": endpoint for name, endpoint in self.players.items()}
+
+    @property
+    def prompt_files(self) -> Mapping[str, Path]:
+        """Files with prompts that replace built-in ones, by the prompt's name."""
+        return {}
 
     @property
     def logprob_tolerance(self) -> float:

@@ -35,7 +35,7 @@ class ServingConfig(Section):
     share_gpus: bool = Field(
         False,
         description="serving and training use the same GPUs: vLLM sleeps while the policy is updated; needs "
-        "game.max_policy_lag 0",
+        "rollout.max_policy_lag 0",
     )
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",

@@ -1,4 +1,4 @@
-"""What a game has to tell, as spans of the attempt that plays it."""
+"""What a rollout has to tell, as spans of the attempt that plays it."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ from agentlightning import Span
 
 from store.client import AttemptKey
 from store.full_spans import FullTokenSpans
-from store.spans import ResultSpan, TurnSpan, to_span
+from store.token_spans import CallSpan, OutcomeSpan, to_span
 
 
 class AttemptSpans:
     """The spans of one attempt: numbered as they come, and handed on.
 
-    take: what each span is given to. started: when the game began, in seconds since the epoch.
+    take: what each span is given to. started: when it began, in seconds since the epoch.
     full: also write each turn with its whole prompt (``store.full_spans``).
     """
 
@@ -23,21 +23,21 @@ class AttemptSpans:
         self._full = FullTokenSpans() if full else None
         self._sequence_id = 0
 
-    def add_turn(self, turn: TurnSpan, started: float, ended: float) -> None:
+    def add_turn(self, turn: CallSpan, started: float, ended: float) -> None:
         """Take a turn, with its start and end. Raises what ``take`` raises."""
         span = self._add(turn, started, ended)
         if self._full is not None:
             self._take(self._full.of_turn(turn, span, self._next()))
 
-    def add_result(self, result: ResultSpan, ended: float) -> None:
-        """Take the game's end, after all its turns. Raises what ``take`` raises."""
+    def add_result(self, result: OutcomeSpan, ended: float) -> None:
+        """Take the rollout's end, after all its turns. Raises what ``take`` raises."""
         # At one moment: readers give a reward to what ended before it, and none to what happened within its time.
         span = self._add(result, ended, ended)
         if self._full is not None:
-            for seat_span in self._full.of_seats(span, self._sequence_id + 1, self._started, ended):
-                self._take(seat_span)
+            for actor_span in self._full.of_actors(span, self._sequence_id + 1, self._started, ended):
+                self._take(actor_span)
 
-    def _add(self, record: TurnSpan | ResultSpan, started: float, ended: float) -> Span:
+    def _add(self, record: CallSpan | OutcomeSpan, started: float, ended: float) -> Span:
         span = to_span(
             record,
             rollout_id=self._rollout_id,

@@ -1,13 +1,13 @@
-"""What a worker asks of a game: the wall between the two, known to both."""
+"""What a worker asks of what it plays: the wall between the two, known to both."""
 
 from collections.abc import Awaitable, Callable
 
 from agentlightning import AttemptedRollout
 
-from store.spans import ResultSpan, TurnSpan
+from store.token_spans import CallSpan, OutcomeSpan
 
-TurnSink = Callable[[TurnSpan, float, float], None]
-"""Takes a model turn, and when it started and ended (seconds since the epoch)."""
+TurnSink = Callable[[CallSpan, float, float], None]
+"""Takes a model call, and when it started and ended (seconds since the epoch)."""
 
-Play = Callable[[AttemptedRollout, TurnSink], Awaitable[ResultSpan]]
-"""Plays one attempt to its end, handing over each model turn as soon as its decision is made."""
+Play = Callable[[AttemptedRollout, TurnSink], Awaitable[OutcomeSpan]]
+"""Plays one attempt to its end, handing over each model call as soon as it is answered."""

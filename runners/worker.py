@@ -20,7 +20,7 @@ from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
 from store.client import AttemptKey, PatientStoreClient, StoreUnreachable, described
-from store.spans import ResultSpan
+from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Worker:
                 await asyncio.wait([reporting], timeout=_LAST_REPORT_SECONDS)
                 raise
 
-    async def _report_finished(self, game: "_Game", result: ResultSpan) -> None:
+    async def _report_finished(self, game: "_Game", result: OutcomeSpan) -> None:
         """Store a finished game's last spans, then its status, through any outage that the patience covers."""
         key = game.key
         deadline: float | None = None
@@ -231,7 +231,7 @@ class Worker:
                     break
                 except (aiohttp.ClientError, TimeoutError) as error:
                     logger.warning(
-                        "%s: its end could not be reported (%s); trying again", result.game_id, described(error)
+                        "%s: its end could not be reported (%s); trying again", result.task, described(error)
                     )
                     failed = time.monotonic()
                     deadline = deadline or failed + self._client.patience_seconds
@@ -246,14 +246,14 @@ class Worker:
             await self._give_up(game, str(error))
         except StoreUnreachable as error:
             self.stats.failed += 1
-            logger.error("%s is finished, but the hub cannot be told: %s", result.game_id, error)
+            logger.error("%s is finished, but the hub cannot be told: %s", result.task, error)
         else:
             if not reported:
                 self.stats.failed += 1
                 return
             self.stats.finished += 1
             self.stats.turns += result.turns
-            logger.info("%s: %s after %d days, %d turns", result.game_id, result.result, result.days, result.turns)
+            logger.info("%s: %s, %d turns", result.task, result.told, result.turns)
 
     async def _give_up(self, game: "_Game", reason: str) -> None:
         game.ending = True

@@ -1,15 +1,16 @@
-"""A game's turns written once more, whole: as the spans that agentlightning's own adapter reads.
+"""A rollout's calls written once more, whole: as the spans that agentlightning's own adapter reads.
 
-Our turn spans carry only what is new since the seat's last turn. ``agentlightning.TracerTraceToTriplet``, and what is
+Our turn spans carry only what is new since the actor's last call. ``agentlightning.TracerTraceToTriplet``, and what is
 built on it, wants every call with its whole prompt, beneath a span of the agent that made it. These spans are for
 such readers, and cost it: prompts are stored anew at every turn, 10 to 30 times the tokens. Nothing of ours reads
 them.
 
 ``TracerTraceToTriplet()`` needs no option to read them: names, agents and response ids are those that it looks for.
-``agent_match`` picks seats by ``agent_name``, for instance ``"trainable"``, ``"^wolf/"`` or ``"/seat-3/"``. No call is
-without token ids, so ``_skip_empty_token_spans`` changes nothing. Of rewards it knows one for a call: the first one of
-the result span (the outcome of the good side). The game's last call gets it; with ``reward_match="first_sibling"``, the
-last call of one seat. What each seat earned is in the result span, for those who read more.
+``agent_match`` picks actors by ``CallSpan.agent_name``, for instance ``"trainable"``, ``"^wolf/"`` or ``"/seat-3/"``.
+No call is without token ids, so ``_skip_empty_token_spans`` changes nothing. Of rewards it knows one for a call: the
+first one of the result span (the outcome of the good side). The last call gets it; with
+``reward_match="first_sibling"``, the last call of one actor. What each earned is in the result span, for those who
+read more.
 """
 
 import hashlib
@@ -17,37 +18,31 @@ import json
 
 from agentlightning import Span
 
-from store.spans import TurnSpan, context_digest
+from store.token_spans import CallSpan, context_digest
 
 CALL_SPAN = "openai.chat.completion"
 """Name of a call's span; the adapter's ``llm_call_match`` finds it."""
 
-SEAT_SPAN = "werewolf.seat"
-"""Name of the span that a seat's calls are beneath."""
-
-
-def agent_name(turn: TurnSpan) -> str:
-    """How a seat is called, e.g. ``wolf/wolf_king/seat-3/policy/trainable``: what ``agent_match`` is matched with."""
-    name = f"{turn.side}/{turn.role}/seat-{turn.seat}/{turn.policy}"
-    return f"{name}/trainable" if turn.trainable else name
+ACTOR_SPAN = "werewolf.seat"
+"""Name of the span that an actor's calls are beneath."""
 
 
 class FullTokenSpans:
-    """Makes the additional spans of one attempt. Keeps every seat's tokens until then."""
+    """Makes the additional spans of one attempt. Keeps every actor's tokens until then."""
 
     def __init__(self) -> None:
-        self._sequences: dict[tuple[int, int], list[int]] = {}  # (seat, segment) -> everything up to its last turn
-        self._seats: dict[int, TurnSpan] = {}
+        self._sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
+        self._actors: dict[str, CallSpan] = {}
 
-    def of_turn(self, turn: TurnSpan, span: Span, sequence_id: int) -> Span:
+    def of_turn(self, turn: CallSpan, span: Span, sequence_id: int) -> Span:
         """The call's own span. span: that of the same turn, whose attempt and times it shares.
 
-        ValueError for a turn that does not continue the seat's turns so far.
+        ValueError for a turn that does not continue the actor's turns so far.
         """
-        self._seats.setdefault(turn.seat, turn)
-        sequence = self._sequences.setdefault((turn.seat, turn.segment), [])
+        self._actors.setdefault(turn.actor, turn)
+        sequence = self._sequences.setdefault((turn.actor, turn.segment), [])
         if len(sequence) != turn.context_tokens or context_digest(sequence) != turn.context_digest:
-            raise ValueError(f"game {turn.game_id}, seat {turn.seat}: turn {turn.turn} does not continue the last one")
+            raise ValueError(f"{turn.task}, {turn.actor}: turn {turn.turn} does not continue the last one")
         sequence += turn.prompt_ids
         prompt = list(sequence)
         sequence += turn.response_ids
@@ -59,7 +54,7 @@ class FullTokenSpans:
             name=CALL_SPAN,
             attributes={
                 "gen_ai.request.model": turn.policy,
-                "gen_ai.response.id": f"{span.rollout_id}/{span.attempt_id}/{turn.seat}/{turn.turn}",
+                "gen_ai.response.id": f"{span.rollout_id}/{span.attempt_id}/{turn.actor}/{turn.turn}",
                 "gen_ai.completion.0.role": "assistant",
                 "gen_ai.completion.0.content": turn.reply,
                 "gen_ai.completion.0.finish_reason": turn.finish_reason,
@@ -71,30 +66,31 @@ class FullTokenSpans:
             attempt_id=span.attempt_id,
             sequence_id=sequence_id,
             trace_id=span.trace_id,
-            span_id=_span_id(span, f"call/{turn.seat}/{turn.turn}"),
-            parent_id=_span_id(span, f"seat/{turn.seat}"),
+            span_id=_span_id(span, f"call/{turn.actor}/{turn.turn}"),
+            parent_id=_span_id(span, f"actor/{turn.actor}"),
             start_time=span.start_time,
             end_time=span.end_time,
         )
 
-    def of_seats(self, span: Span, sequence_id: int, start_time: float, end_time: float) -> list[Span]:
-        """The spans of the seats that made calls, ascending, numbered from ``sequence_id``.
+    def of_actors(self, span: Span, sequence_id: int, start_time: float, end_time: float) -> list[Span]:
+        """The spans of the actors that made calls, ascending, numbered from ``sequence_id``.
 
-        span: any span of the attempt. Times are the game's: the adapter moves a span that lies within another's time.
+        span: any span of the attempt. Times are the rollout's: the adapter moves a span that lies within
+        another's time.
         """
         return [
             Span.from_attributes(
-                name=SEAT_SPAN,
-                attributes={"agent.name": agent_name(self._seats[seat])},
+                name=ACTOR_SPAN,
+                attributes={"agent.name": self._actors[actor].agent_name},
                 rollout_id=span.rollout_id,
                 attempt_id=span.attempt_id,
                 sequence_id=number,
                 trace_id=span.trace_id,
-                span_id=_span_id(span, f"seat/{seat}"),
+                span_id=_span_id(span, f"actor/{actor}"),
                 start_time=start_time,
                 end_time=end_time,
             )
-            for number, seat in enumerate(sorted(self._seats), start=sequence_id)
+            for number, actor in enumerate(sorted(self._actors), start=sequence_id)
         ]
 
 

@@ -1,20 +1,18 @@
-"""The task that crosses from the algorithm to a runner, and the resources it is played with.
+"""What is published for any workload: where the policy is served, how it is sampled, which version it is.
 
-A game is one rollout. Its ``input`` is a ``GameTask``; its ``resources_id`` names a
-``PolicyResources``: where the trained policy is served, how it is sampled and which version it is.
-Both are encoded and decoded here and nowhere else.
+A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); its ``resources_id`` names a
+``PolicyResources``, which is encoded and decoded here and nowhere else.
 """
 
-import math
 import re
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Protocol, Self
 from urllib.parse import urlsplit
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 TRAINED_POLICY = "policy"
-"""Name of the trained policy: the resource that serves it, and a player's name in ``GameTask.seating``."""
+"""Name of the trained policy: the resource that serves it, and a player's name where players are seated."""
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.
@@ -23,8 +21,6 @@ Any text that is different for every task ever sent to this hub. Enqueueing a ta
 and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
 together with their games, when those are archived.
 """
-
-SideName = Literal["wolf", "good"]
 
 SCRIPTED_PLAYER = "scripted"
 TIMID_PLAYER = "timid"
@@ -39,10 +35,21 @@ VERSION_SEPARATOR = ".policy-"
 """Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
 
 
-class TokenLimits(BaseModel):
-    """Bounds on one seat's tokens.
+class Task(Protocol):
+    """What any workload's task tells the rooms that know no workload."""
 
-    context_tokens: prompt plus reply of one call never exceeds this; a seat whose next turn would
+    @property
+    def task_id(self) -> str:
+        """Unlike all others of its run."""
+
+    def encode(self) -> dict[str, Any]:
+        """As a rollout's input, JSON only."""
+
+
+class TokenLimits(BaseModel):
+    """Bounds on one actor's tokens.
+
+    context_tokens: prompt plus reply of one call never exceeds this; an actor whose next turn would
         not fit starts a new segment.
     reply_tokens: the most that one reply may sample.
     """
@@ -59,113 +66,6 @@ class TokenLimits(BaseModel):
                 f"reply_tokens ({self.reply_tokens}) must be smaller than context_tokens ({self.context_tokens})"
             )
         return self
-
-
-class SeatingRule(BaseModel):
-    """Who plays the seats that this rule matches.
-
-    side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
-    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, one of
-        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``. The draw follows
-        from the task's ``seed``, so that all games of a group seat the same players.
-    together: one draw for all the seats that the rule matches, instead of one for each.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    side: SideName | None = None
-    role: str | None = None
-    seat: int | None = Field(default=None, ge=1)
-    players: dict[str, float] = Field(min_length=1)
-    together: bool = False
-
-    @model_validator(mode="after")
-    def _shares_are_positive(self) -> Self:
-        wrong = {name: share for name, share in self.players.items() if not 0 < share < math.inf}
-        if wrong:
-            raise ValueError(f"shares must be positive numbers, got {wrong}")
-        return self
-
-    def matches(self, seat: int, role: str, side: str) -> bool:
-        """Whether the rule says who plays this seat."""
-        return self.seat in (None, seat) and self.role in (None, role) and self.side in (None, side)
-
-
-class GameTask(BaseModel):
-    """One game to be played: the ``input`` of a rollout.
-
-    game_id: unique within the run.
-    group_id: games with the same id share the deal, and were enqueued for the same policy version; baselines are taken
-        over them.
-    seed: deals the roles and breaks ties; the same for every game of a group.
-    sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
-        group, so that they differ while each can be replayed.
-    preset: name of the rule preset.
-    rules: rules to play otherwise than the preset has them, by the name of the preset's field.
-    seating: who plays which seat; of the rules that match a seat the first decides. Every seat must be matched.
-        Rules and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
-    trainable: sides whose turns may be trained on, where the trained policy or a demonstrator plays them.
-    demonstrators: players whose every decision is written down as a turn of the trained policy: with what that would
-        have been sent in their seat, and with their decision as its reply. Other players leave no such turns.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    game_id: str = Field(min_length=1)
-    group_id: str = Field(min_length=1)
-    seed: int = Field(ge=0)
-    sampling_seed: int = Field(ge=0)
-    preset: str = Field(min_length=1)
-    rules: dict[str, bool | int | str] = Field(default_factory=dict)
-    seating: tuple[SeatingRule, ...]
-    trainable: frozenset[SideName]
-    demonstrators: frozenset[str] = frozenset()
-    limits: TokenLimits
-
-    @field_validator("seating", mode="before")
-    @classmethod
-    def _by_side(cls, seating: Any) -> Any:
-        if isinstance(seating, dict):
-            return tuple({"side": side, "players": {player: 1.0}} for side, player in seating.items())
-        return seating
-
-    @field_validator("demonstrators")
-    @classmethod
-    def _policy_needs_none(cls, demonstrators: frozenset[str]) -> frozenset[str]:
-        if TRAINED_POLICY in demonstrators:
-            raise ValueError(f"{TRAINED_POLICY!r} cannot demonstrate: its turns are written down as they are")
-        return demonstrators
-
-    @model_validator(mode="after")
-    def _every_seat_has_a_player(self) -> Self:
-        for side in get_args(SideName):
-            of_side = [rule for rule in self.seating if rule.side in (None, side)]
-            whole_side = [number for number, rule in enumerate(of_side) if rule.role is None and rule.seat is None]
-            if not whole_side:
-                raise ValueError(f"seating names no player for every seat of side {side!r}")
-            in_force = of_side[: whole_side[0] + 1]
-            seated = {name for rule in in_force for name in rule.players}
-            if side in self.trainable and not any(self.may_train(name, side) for name in seated):
-                raise ValueError(
-                    f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} or a demonstrator on it"
-                )
-        return self
-
-    def may_train(self, player: str, side: str) -> bool:
-        """Whether what this player does on this side may be trained on."""
-        return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
-
-    def encode(self) -> dict[str, Any]:
-        """The rollout input, JSON only."""
-        payload = self.model_dump(mode="json")
-        payload["trainable"] = sorted(self.trainable)
-        payload["demonstrators"] = sorted(self.demonstrators)
-        return payload
-
-    @classmethod
-    def decode(cls, rollout_input: Any) -> Self:
-        """Read a rollout input back. Raises pydantic's ValidationError, naming every wrong field."""
-        return cls.model_validate(rollout_input)
 
 
 class Sampling(BaseModel):
@@ -257,7 +157,7 @@ class PolicyResources(BaseModel):
     model: name under which those servers serve the policy; without servers, the folder of its tokenizer.
     sampling: of the trained policy and of the frozen ones.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
-    players: models that may sit at the table beside the policy, by the name that ``GameTask.seating`` uses.
+    players: models that may sit at the table beside the policy, by the name that tasks use.
     frozen: policies with frozen weights that may sit there, likewise by name.
     judge: the model that judges what trained seats say; None for no judge.
     """

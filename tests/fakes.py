@@ -6,7 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from store.spans import ResultSpan, SeatResult, TurnSpan, context_digest
+from store.token_spans import context_digest
+from store.werewolf import ResultSpan, SeatResult, TurnSpan
 
 
 def make_turn(**changes):

@@ -15,12 +15,13 @@ import hub_process
 from aiohttp import web
 from fakes import FakeVllm
 
-from algo.rollouts.queue import Games
+from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from configs.schema import GameConfig
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
 from store.schema import PolicyResources
+from store.werewolf import GAME
 
 # The real imports of a runner take ten seconds; a forked one has them.
 hub_process.preload(
@@ -167,7 +168,9 @@ def _algorithm(
                     perhaps_die("enqueued")
 
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
-            played = await Games(client, config).play(tasks, resources, alive, on_progress, resumed=resumed)
+            played = await RolloutQueue(client, GAME, config.rollout).play(
+                tasks, resources, alive, on_progress, resumed=resumed
+            )
             perhaps_die("read")
             games = [(game.result.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
             entry = {"batch": batch, "games": games, "failures": played.failures}

@@ -12,7 +12,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 
 TEMPERATURE = 0.7
 
@@ -48,8 +48,8 @@ def make_trajectories(count, seed=0):
         token_ids = tuple(rng.randrange(2, 64) for _ in mask)
         logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
         streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
-        identity = dict(game_id=f"game-{number}", group_id="deal", seat=1, role="seer", side="good", segment=0)
-        trajectories.append(SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
+        identity = dict(task_id=f"game-{number}", group_id="deal", actor="seat 01", role="seer", side="good", segment=0)
+        trajectories.append(Trajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
     return trajectories
 
 

@@ -33,7 +33,7 @@ from conftest import free_port
 
 from configs.loading import DEFAULT_CONFIG
 from store.client import connect
-from store.spans import ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -135,8 +135,8 @@ def run(tmp_path_factory, tiny_model):
         "run.dir": runs_dir,
         "run.steps": STEPS,
         "store.url": hub_url,
-        "game.groups_per_step": DEALS,
-        "game.games_per_group": GAMES_PER_DEAL,
+        "rollout.groups_per_step": DEALS,
+        "rollout.rollouts_per_group": GAMES_PER_DEAL,
         "model.path": tiny_model,
         "serving.port": vllm_port,
         "serving.public_urls": f"[{proxy.url}]",

@@ -11,26 +11,26 @@ import hub_process
 import pytest
 from fleet import RUN, Kept, SlowVllm, algorithm, own_deaths, read_journal, runner
 from hub_process import HubProcess, StockHub
+from settings import werewolf_config
 
 from algo.werewolf.tasks import step_tasks
-from configs.schema import GameConfig
 from store.client import connect
-from store.spans import is_result
+from store.werewolf import is_result
 
 pytestmark = pytest.mark.timeout(900)
 
 BATCHES, SEED = 10, 5
 # The policy plays the wolf of five, whose calls take a moment each; the others are scripted and answer at once.
-GAME = GameConfig(
+GAME = werewolf_config(
     groups_per_step=5,
-    games_per_group=4,
+    rollouts_per_group=4,
     train_sides=("wolf",),
     opponent="scripted",
     timeout_seconds=60,
     unresponsive_seconds=3,
     max_attempts=30,
 )
-GAMES = BATCHES * GAME.groups_per_step * GAME.games_per_group
+GAMES = BATCHES * GAME.groups_per_step * GAME.rollouts_per_group
 RUNNERS, GAMES_AT_ONCE = 3, 6
 LONGEST_CALL_SECONDS = 0.3
 KILLS = 32

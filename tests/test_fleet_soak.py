@@ -14,20 +14,21 @@ import hub_process
 import psutil
 import pytest
 from fleet import RUN, alive, runner
+from settings import werewolf_config
 
-from algo.rollouts.queue import Games
+from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
-from configs.schema import GameConfig
 from store.client import connect
 from store.hub import HubSettings, run
 from store.retention import RetentionRule
-from store.schema import GameTask, PolicyResources
+from store.schema import PolicyResources
+from store.werewolf import GAME, GameTask
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
 GAMES = 20_000
-GAME = GameConfig(groups_per_step=50, games_per_group=4)
-STEPS = GAMES // (GAME.groups_per_step * GAME.games_per_group)
+RUN_CONFIG = werewolf_config(groups_per_step=50, rollouts_per_group=4)
+STEPS = GAMES // (RUN_CONFIG.rollout.groups_per_step * RUN_CONFIG.rollout.rollouts_per_group)
 STEPS_AT_ONCE, RUNNERS, GAMES_AT_ONCE = 3, 2, 8
 RULE = RetentionRule(keep_games=1000, youngest_seconds=60)
 # How long a game above RULE may stay: until it may go, then until the hub next archives, and that takes a while.
@@ -41,7 +42,7 @@ def tasks_of(step: int) -> list[GameTask]:
     seating = {"wolf": "scripted", "good": "scripted"}
     return [
         GameTask.model_validate({**task.model_dump(), "seating": seating, "trainable": frozenset()})
-        for task in step_tasks(GAME, RUN, 1, step)
+        for task in step_tasks(RUN_CONFIG, step)
     ]
 
 
@@ -141,7 +142,9 @@ async def play_all(hub: ArchivingHub, watched: list[Watched]) -> list[Look]:
             resources = PolicyResources(
                 run_name=RUN, version=step, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             )
-            played = await Games(client, GAME).play(tasks, resources, alive, lambda progress: None)
+            played = await RolloutQueue(client, GAME, RUN_CONFIG.rollout).play(
+                tasks, resources, alive, lambda progress: None
+            )
             assert len(played.finished) == len(tasks) and not played.left_out
         for each in watched:
             each.look()

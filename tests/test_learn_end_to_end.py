@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 SMALL = {
     "run.steps": 1,
-    "game.groups_per_step": 2,
-    "game.games_per_group": 4,
+    "rollout.groups_per_step": 2,
+    "rollout.rollouts_per_group": 4,
     "warm_start.games": 6,
     "warm_start.held_out_games": 2,
     "warm_start.epochs": 1,

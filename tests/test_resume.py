@@ -51,8 +51,8 @@ class Machine:
             f"run.dir={self.folder}",
             f"run.steps={STEPS}",
             f"store.url={self.hub.url}",
-            "game.groups_per_step=2",
-            "game.games_per_group=2",
+            "rollout.groups_per_step=2",
+            "rollout.rollouts_per_group=2",
             "checkpoint.every_steps=2",
             f"model.path={self.model}",
             "serving.mode=attach",
@@ -197,7 +197,7 @@ async def check_games_of(machine, name):
 
 
 def test_games_in_flight_are_played_by_weights_that_are_not_too_old(machine):
-    finish(machine, "ahead", "game.max_policy_lag=1", "training.rollout_correction.rollout_is=token")
+    finish(machine, "ahead", "rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token")
     steps = [line["data"] for line in steps_of(machine, "ahead")]
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
     assert steps[0]["policy_lag/max"] == 0

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.training import RolloutCorrectionConfig
 
@@ -33,7 +33,7 @@ class Correction:
     """
 
     rows: tuple[int, ...]
-    trajectories: tuple[SeatTrajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     importance_weights: list[torch.Tensor] | None
     left_out: Counter[str]
     metrics: dict[str, float]
@@ -49,7 +49,7 @@ def check_correction(config: RolloutCorrectionConfig) -> None:
 
 
 def correct_for_older_weights(
-    trajectories: Sequence[SeatTrajectory],
+    trajectories: Sequence[Trajectory],
     log_probs: Sequence[torch.Tensor],
     policy_version: int,
     config: RolloutCorrectionConfig,
@@ -66,7 +66,7 @@ def correct_for_older_weights(
     for trajectory, row in zip(trajectories, log_probs, strict=True):
         if row.shape != (len(trajectory.token_ids),):
             raise ValueError(
-                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: log_probs of shape "
+                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: log_probs of shape "
                 f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
             )
     masks = [torch.tensor(trajectory.loss_mask, dtype=torch.bool) for trajectory in trajectories]
@@ -117,7 +117,7 @@ def _spread(row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return spread
 
 
-def _without(trajectory: SeatTrajectory, kept: torch.Tensor) -> SeatTrajectory:
+def _without(trajectory: Trajectory, kept: torch.Tensor) -> Trajectory:
     """The trajectory with every sampled token that is not kept as if it were given, and without turns of such alone."""
     if int(kept.sum()) == sum(trajectory.loss_mask):
         return trajectory
@@ -146,7 +146,7 @@ def _of(per_turn: tuple[_Value, ...], turns: Sequence[int]) -> tuple[_Value, ...
     return tuple(per_turn[number] for number in turns) if per_turn else ()
 
 
-def _policy_lag(trajectories: Sequence[SeatTrajectory], policy_version: int) -> dict[str, float]:
+def _policy_lag(trajectories: Sequence[Trajectory], policy_version: int) -> dict[str, float]:
     lags: Counter[int] = Counter()
     for trajectory in trajectories:
         start = 0

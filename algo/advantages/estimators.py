@@ -1,16 +1,16 @@
 """From rewards to advantages: verl's estimators, with a baseline per deal and side, and our own per role.
 
-Werewolf is zero-sum: over both sides of a game the rewards cancel, so a baseline across sides would
-compare the luck of the cards. Games of one group share their deal, hence the baseline of a seat is
-taken over the seats of its side in all games of its group: verl's group index is "group_id/side".
+Werewolf is zero-sum: over both sides of a rollout the rewards cancel, so a baseline across sides would
+compare the luck of the cards. Rollouts of one group share their deal, hence the baseline of an actor is
+taken over the actors of its side in all rollouts of its group: verl's group index is "group_id/side".
 Estimators that standardise over the whole batch (reinforce_plus_plus, gae …) see one side at a time.
 
-A seat's game is one row for the estimator, however many segments (token sequences) it was cut into:
-its sampled tokens one after another, the seat's reward on the last of them. So a baseline counts
-each seat of each game once, and the segments of a seat share its advantage.
+An actor's rollout is one row for the estimator, however many segments (token sequences) it was cut into:
+its sampled tokens one after another, the actor's reward on the last of them. So a baseline counts
+each actor of each rollout once, and the segments of an actor share its advantage.
 
-Credit. With ``credit=game`` the reward R of a row is the seat's whole reward. With ``credit=turn`` it is
-split: r_k is what turn k adds (``SeatTrajectory.turn_rewards``), O = R - sum of r_k all the rest, which
+Credit. With ``credit=game`` the reward R of a row is the actor's whole reward. With ``credit=turn`` it is
+split: r_k is what turn k adds (``Trajectory.turn_rewards``), O = R - sum of r_k all the rest, which
 is the outcome, and what turns added that are in no trajectory. Then
 
 - estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
@@ -36,12 +36,12 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 
 from algo.advantages.role_baseline import ROLE_BASELINE, Baseline, RoleBaselines
-from algo.sequences.actor_rows import PerToken, SeatRow, seat_rows, spread_over_tokens
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.training import AdvantageConfig
 
-# What an estimator may ask for that a finished game cannot give, and why.
+# What an estimator may ask for that a finished rollout cannot give, and why.
 _UNAVAILABLE = {
     "reward_baselines": "it needs the reward of a greedily played copy of every game",
     "sum_pi_squared": "it needs the sum of squared probabilities at every token, which is not recorded",
@@ -55,7 +55,7 @@ is rounding error, and GRPO would divide it by a deviation as small."""
 
 
 @dataclass(frozen=True)
-class SeatAdvantages:
+class TokenAdvantages:
     """Advantages of a step's trajectories.
 
     per_token: one float32 tensor per trajectory, in their order, aligned with its ``token_ids``;
@@ -64,8 +64,8 @@ class SeatAdvantages:
         its advantages are zero, and leaving the trajectory out changes no sum of gradients (only
         the number of rows that a sequence mean divides by).
     returns: what the critic is to predict, rows like ``per_token``; None with estimators that need no critic.
-    metrics: numbers to log: groups (deal and side), those of one game, those whose rewards are all
-        equal, rows (seats of games), rows without information, mean and spread of rewards; by side, the
+    metrics: numbers to log: groups (deal and side), those of one rollout, those whose rewards are all
+        equal, rows (actors of rollouts), rows without information, mean and spread of rewards; by side, the
         mean, standard deviation and largest magnitude of the advantages of the informative rows' sampled tokens;
         with role_baseline the baselines by role.
     """
@@ -91,7 +91,7 @@ def check_estimator(name: str) -> None:
 
 
 def needs_groups(name: str) -> bool:
-    """Whether the estimator compares the games of a group, and so says nothing about a single game."""
+    """Whether the estimator compares the rollouts of a group, and so says nothing about a single rollout."""
     return _takes(name, "index")
 
 
@@ -100,14 +100,14 @@ def needs_values(name: str) -> bool:
     return _requires(name, "values")
 
 
-def seat_advantages(
-    trajectories: Sequence[SeatTrajectory],
+def token_advantages(
+    trajectories: Sequence[Trajectory],
     config: AdvantageConfig,
     *,
     role_baselines: RoleBaselines | None = None,
     kl_penalties: PerToken | None = None,
     values: PerToken | None = None,
-) -> SeatAdvantages:
+) -> TokenAdvantages:
     """Compute each trajectory's advantages by the estimator that the configuration names.
 
     role_baselines: for the estimator role_baseline: the running baselines, which then take this step's rewards in.
@@ -115,14 +115,14 @@ def seat_advantages(
     values: per token, the critic's value of the state in which the token was sampled.
     Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens do not matter.
 
-    Estimators with a baseline per group can say nothing about a group that holds only one game, or whose rewards
+    Estimators with a baseline per group can say nothing about a group that holds only one rollout, or whose rewards
     are all equal. Such groups are kept from the estimator and get zero: verl's GRPO would give a lone row its bare
     reward as advantage, and would divide the rounding error of equal rewards by a standard deviation of zero. So
     it would the small differences that KL penalties make, which is why equality is judged without them. Likewise for
     a role all of whose rewards equal its baseline, and for a side all of whose returns are equal.
 
     Raises ConfigError for an estimator that cannot be used, and ValueError for one that lacks ``values`` or
-    ``role_baselines``, for rows that do not fit, and, naming the game and seat, when segments of one seat disagree
+    ``role_baselines``, for rows that do not fit, and, naming the rollout and actor, when segments of one actor disagree
     about the reward or two claim the same number.
     """
     estimator = config.estimator
@@ -131,11 +131,11 @@ def seat_advantages(
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
     if estimator == ROLE_BASELINE and role_baselines is None:
         raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
-    rows = seat_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
-    groups: dict[str, list[SeatRow]] = defaultdict(list)
+    rows = actor_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
+    groups: dict[str, list[ActorRow]] = defaultdict(list)
     for row in rows:
         groups[row.group].append(row)
-    one_game = {name for name, members in groups.items() if len({row.game_id for row in members}) == 1}
+    one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
     equal_rewards = {name for name, members in groups.items() if _equal(row.reward for row in members)}
 
     compared, metrics = _comparisons(rows, groups, one_game, config, role_baselines)
@@ -160,7 +160,7 @@ def seat_advantages(
         "advantage/seats_without_information": informative.count(False),
     }
     tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
-    return SeatAdvantages(
+    return TokenAdvantages(
         per_token=spread_over_tokens(trajectories, rows, advantages),
         informative=tuple(tells[number] for number in range(len(trajectories))),
         returns=spread_over_tokens(trajectories, rows, returns) if needs_values(estimator) else None,
@@ -188,8 +188,8 @@ class _Comparison:
 
 
 def _comparisons(
-    rows: Sequence[SeatRow],
-    groups: dict[str, list[SeatRow]],
+    rows: Sequence[ActorRow],
+    groups: dict[str, list[ActorRow]],
     one_game: set[str],
     config: AdvantageConfig,
     role_baselines: RoleBaselines | None,
@@ -209,7 +209,7 @@ def _comparisons(
     return [_Comparison(tells[row.side]) for row in rows], {}
 
 
-def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Comparison:
+def _within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> _Comparison:
     turns = _rewards_by_question(members)
     divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
     outcomes_differ = not _equal(row.outcome for row in members)
@@ -223,9 +223,9 @@ def _within_group(members: Sequence[SeatRow], config: AdvantageConfig) -> _Compa
 
 
 def _against_roles(
-    rows: Sequence[SeatRow], config: AdvantageConfig, role_baselines: RoleBaselines
+    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
 ) -> tuple[list[_Comparison], dict[str, float]]:
-    by_role: dict[str, list[SeatRow]] = defaultdict(list)
+    by_role: dict[str, list[ActorRow]] = defaultdict(list)
     for row in rows:
         by_role[row.role].append(row)
     outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
@@ -251,7 +251,7 @@ def _against_roles(
     return [comparisons[row.role] for row in rows], metrics
 
 
-def _rewards_by_question(rows: Sequence[SeatRow]) -> dict[str, list[float]]:
+def _rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         for turn in row.turns:
@@ -259,7 +259,7 @@ def _rewards_by_question(rows: Sequence[SeatRow]) -> dict[str, list[float]]:
     return found
 
 
-def _returns_differ(members: Sequence[SeatRow], config: AdvantageConfig) -> bool:
+def _returns_differ(members: Sequence[ActorRow], config: AdvantageConfig) -> bool:
     """Whether an estimator that standardises over a side's tokens has anything to compare there."""
     if sum(row.tokens for row in members) < 2:
         return False
@@ -269,7 +269,7 @@ def _returns_differ(members: Sequence[SeatRow], config: AdvantageConfig) -> bool
 
 
 def _estimate(
-    rows: Sequence[SeatRow], baselines: Sequence[Baseline | None], config: AdvantageConfig
+    rows: Sequence[ActorRow], baselines: Sequence[Baseline | None], config: AdvantageConfig
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Advantages and returns of each row's sampled tokens: float32, shape (sampled tokens,)."""
     if not rows:
@@ -311,7 +311,7 @@ def _estimate(
     ]
 
 
-def _reward_metrics(rows: Sequence[SeatRow]) -> dict[str, float]:
+def _reward_metrics(rows: Sequence[ActorRow]) -> dict[str, float]:
     rewards = [row.reward for row in rows]
     return {
         "advantage/reward_mean": fmean(rewards) if rows else 0.0,
@@ -319,7 +319,7 @@ def _reward_metrics(rows: Sequence[SeatRow]) -> dict[str, float]:
     }
 
 
-def _advantage_metrics(rows: Sequence[SeatRow], advantages: Sequence[torch.Tensor]) -> dict[str, float]:
+def _advantage_metrics(rows: Sequence[ActorRow], advantages: Sequence[torch.Tensor]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for side in sorted({row.side for row in rows}):
         found = torch.cat([advantage for row, advantage in zip(rows, advantages, strict=True) if row.side == side])

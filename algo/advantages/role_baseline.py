@@ -1,7 +1,7 @@
-"""A running baseline for each role, and the estimator ``role_baseline`` that compares a seat's reward with it.
+"""A running baseline for each role, and the estimator ``role_baseline`` that compares an actor's reward with it.
 
-A baseline over the games of one deal needs several games of each deal. This one needs no groups: a role's reward is
-compared with what the role earned in the steps before, so every game may have a deal of its own.
+A baseline over the rollouts of one deal needs several of each deal. This one needs no groups: a role's reward is
+compared with what the role earned in the steps before, so every rollout may have a deal of its own.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Scales advantages so that every seat, game or turn weighs alike in the loss instead of every sequence.
+"""Scales advantages so that every actor, rollout or turn weighs alike in the loss instead of every sequence.
 
 verl has no weights of sequences. A policy loss that is proportional to its advantage (with a factor that is not
 negative) takes them through the advantage: scaled by w, a sequence adds w times its loss and w times its gradient.
@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, TrainingConfig
 
@@ -37,12 +37,12 @@ def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None
 
 
 def weigh_advantages(
-    trajectories: Sequence[SeatTrajectory], per_token: Sequence[torch.Tensor], weigh: str
+    trajectories: Sequence[Trajectory], per_token: Sequence[torch.Tensor], weigh: str
 ) -> list[torch.Tensor]:
     """Scale the advantages of the sequences that reach the update; their mean weight stays 1.
 
-    weigh: ``sequence`` changes nothing. ``seat`` and ``game``: each seat of each game (each game) weighs alike, and
-        its sequences share its weight evenly: with N sequences of U units, a sequence of a unit that has n gets the
+    weigh: ``sequence`` changes nothing. ``seat`` and ``game``: each actor of each rollout (each rollout) weighs alike,
+        and its sequences share its weight evenly: with N sequences of U units, a sequence of a unit that has n gets the
         factor N / (U * n). ``turn``: each turn weighs alike, whatever its length and its sequence: with N sequences of
         K turns, a token of a turn of n tokens, in a sequence of T sampled tokens, gets the factor N * T / (K * n),
         since the loss divides by T.
@@ -58,7 +58,7 @@ def weigh_advantages(
             for row, trajectory in zip(per_token, trajectories, strict=True)
         ]
     units: list[Hashable] = [
-        trajectory.game_id if weigh == "game" else (trajectory.game_id, trajectory.seat) for trajectory in trajectories
+        trajectory.task_id if weigh == "game" else (trajectory.task_id, trajectory.actor) for trajectory in trajectories
     ]
     sizes = Counter(units)
     return [row * (len(units) / (len(sizes) * sizes[unit])) for row, unit in zip(per_token, units, strict=True)]

@@ -20,7 +20,8 @@ from algo.werewolf.game_statistics import (
 )
 from algo.werewolf.matches import SIDES, GameRecord
 from algo.werewolf.samples import SampleGame
-from store.schema import TRAINED_POLICY, SideName
+from store.schema import TRAINED_POLICY
+from store.werewolf import SideName
 
 EVALUATIONS_FOLDER = "evaluations"
 """Inside the run's folder. Its files are named so that they sort in the order in which they were made."""

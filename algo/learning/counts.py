@@ -21,7 +21,8 @@ from algo.werewolf.game_statistics import (
     wilson_interval,
 )
 from algo.werewolf.matches import GameRecord
-from store.schema import TRAINED_POLICY, SideName
+from store.schema import TRAINED_POLICY
+from store.werewolf import SideName
 
 POINTS_TO_GAIN = 20.0
 """By how many percentage points a trained side's win rate has to rise for a run to have taught it something."""

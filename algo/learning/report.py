@@ -27,7 +27,8 @@ from algo.werewolf.behaviour import NO_CLAIM, NOBODY, Behaviour
 from algo.werewolf.game_statistics import Estimate
 from algo.werewolf.samples import SampleGame
 from configs.section import ConfigError
-from store.schema import TRAINED_POLICY, SideName
+from store.schema import TRAINED_POLICY
+from store.werewolf import SideName
 
 ALL_SEEDS = "all seeds together"
 

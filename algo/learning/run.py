@@ -16,8 +16,8 @@ from algo.serving.weight_files import tensor_shapes
 from algo.werewolf.matches import SIDES
 from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import load_config
-from configs.schema import Config
-from store.schema import SideName
+from configs.werewolf import WerewolfConfig
+from store.werewolf import SideName
 
 _SEED_FOLDER = re.compile(r"seed-(\d+)(-.*)?")
 _STEP_LABEL = re.compile(r"step (\d+)")
@@ -33,7 +33,7 @@ class LearnedSeed:
     """
 
     seed: int
-    config: Config | None
+    config: WerewolfConfig | None
     settings: str
     evaluations: tuple[Evaluation, ...]
     steps: tuple[tuple[int, dict[str, float]], ...]
@@ -75,7 +75,7 @@ class LearningRun:
     parameters: int | None
 
     @cached_property
-    def config(self) -> Config:
+    def config(self) -> WerewolfConfig:
         """The training's configuration, of the first seed; those of the others differ in seed and model alone."""
         return next(seed.config for seed in self.seeds if seed.config is not None)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
 from configs.schema import Config
 
@@ -19,13 +19,13 @@ class WeightsNotServed(RuntimeError):
     """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
 
 
-def probe_of(token_ids: Sequence[int]) -> SeatTrajectory:
+def probe_of(token_ids: Sequence[int]) -> Trajectory:
     """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
     token_ids = tuple(token_ids[:PROBE_TOKENS])
-    return SeatTrajectory(
-        game_id="probe",
+    return Trajectory(
+        task_id="probe",
         group_id="probe",
-        seat=0,
+        actor="probe",
         role="none",
         side="none",
         segment=0,
@@ -64,7 +64,7 @@ def check_agreement(config: Config, difference: float, what: str) -> None:
 
 
 def logprob_agreement(
-    trajectories: Sequence[SeatTrajectory], trainer_logprobs: Sequence[torch.Tensor], policy_version: int
+    trajectories: Sequence[Trajectory], trainer_logprobs: Sequence[torch.Tensor], policy_version: int
 ) -> dict[str, float]:
     """How far the trainer's log-probs of the sampled tokens are from those that vLLM returned, in nats.
 
@@ -85,7 +85,7 @@ def logprob_agreement(
     }
 
 
-def _sampled_by(trajectory: SeatTrajectory, version: int) -> torch.Tensor:
+def _sampled_by(trajectory: Trajectory, version: int) -> torch.Tensor:
     """Which tokens were sampled by these weights: bool, aligned with ``token_ids``."""
     chosen = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
     start = 0

@@ -6,7 +6,7 @@ disk and then renamed; leftovers of a write that was cut short are removed by th
 
 Which deals a step plays and how its tokens are sampled follows from the run's seed and the step's number, so the step
 is all there is of a position in the data. The games that were in flight are not listed: a resumed run asks the hub for
-the games of its next steps by their ids, and goes on with those that are there (``algo.rollouts.queue.Games.adopt``).
+the games of its next steps by their ids, and goes on with those that are there (``RolloutQueue.adopt``).
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from configs.schema import Config
 from configs.section import ConfigError
@@ -30,14 +30,9 @@ RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _UNFINISHED = "unfinished-"
 
-# What may not change within a run, and why.
-_FIXED = {
-    "run.seed": "the deals follow from it",
-    "game": "the games in flight were enqueued with it",
-    "model": "the checkpoint holds the weights of that model",
-    "training.ranks": "each rank has a file of its own",
-    "prompts": "games of one step would be played with different ones",
-}
+_PROMPTS = "prompts"
+_MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts")
+"""Settings of the section rollout that are not fixed within a run."""
 
 
 class RunState(BaseModel):
@@ -47,13 +42,13 @@ class RunState(BaseModel):
     step: steps made. policy_version: updates made.
     probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
-    summary: state of the run's summary (``algo.loop.report.RunSummary``).
-    win_rate: of the last evaluation, against the whole panel; None without one.
-    settings: the settings of ``_FIXED`` as they were, and digests of the prompts.
+    summary: state of the run's summary (``algo.loop.summary.RunSummary``).
+    score: of the last evaluation, the higher the better; None without one.
+    settings: the settings of ``Config.fixed`` as they were, and digests of the prompts.
     resumes: how often the run has been gone on with.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", validate_by_name=True)
 
     run_id: str
     step: int = 0
@@ -61,23 +56,24 @@ class RunState(BaseModel):
     probe: list[int] | None = None
     role_baselines: dict[str, Any] = {}
     summary: dict[str, Any] = {}
-    win_rate: float | None = None
+    score: float | None = Field(None, validation_alias=AliasChoices("score", "win_rate"))
     settings: dict[str, Any] = {}
     resumes: int = 0
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
     """The settings that a resumed run must have in common with the run it resumes, by dotted name."""
-    texts = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.game.prompts.items()}
-    document = config.model_dump(mode="json") | {"prompts": texts}
-    found = {}
-    for name in _FIXED:
-        value: Any = document
+    found: dict[str, Any] = {}
+    for name in config.fixed:
+        value: Any = config
         for part in name.split("."):
-            value = value[part]
-        found[name] = value
-    for patience in ("timeout_seconds", "unresponsive_seconds", "max_attempts"):
-        del found["game"][patience]
+            value = getattr(value, part)
+        found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    for patience in _MAY_CHANGE:
+        del found["rollout"][patience]
+    found[_PROMPTS] = {
+        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.prompt_files.items()
+    }
     return found
 
 
@@ -85,13 +81,16 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
     """Raise ConfigError, naming the setting, if a run cannot be resumed with this configuration."""
     for name, value in fixed_settings(config).items():
         before = settings.get(name, value)
+        if isinstance(before, dict) and isinstance(value, dict):  # a run of an earlier version has others, or more
+            before = {key: before.get(key, value[key]) for key in value}
         if before == value:
             continue
         changed = [name]
         if isinstance(value, dict) and isinstance(before, dict):
             changed = [f"{name}.{key}" for key in value if value[key] != before.get(key)]
+        why = config.fixed.get(name, "what is in flight was enqueued with them")
         raise ConfigError(
-            f"run {run_dir} cannot be resumed with another {', '.join(changed)}: {_FIXED[name]}. Start a new run "
+            f"run {run_dir} cannot be resumed with another {', '.join(changed)}: {why}. Start a new run "
             f"instead, from model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
         )
 
@@ -141,11 +140,11 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
 
 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
-    """The checkpoints that are neither among the newest nor among those with the highest win rate."""
+    """The checkpoints that are neither among the newest nor among those with the highest score."""
     newest_first = sorted(folders, key=lambda folder: folder.name, reverse=True)
     rated = []
     if keep_best:
-        rates = [(load_state(folder).win_rate, folder) for folder in newest_first]
+        rates = [(load_state(folder).score, folder) for folder in newest_first]
         rated = sorted(((rate, folder) for rate, folder in rates if rate is not None), key=lambda rated: -rated[0])
     kept = {*newest_first[:keep], *(folder for _, folder in rated[:keep_best])}
     return [folder for folder in newest_first if folder not in kept]

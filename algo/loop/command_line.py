@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.loop.run_folder import OpenedRun, as_yaml, open_run, set_up_logging
-from algo.rollouts.queue import NoGamesFinished
+from algo.rollouts.queue import NothingFinished
 from algo.serving.server import ServingError
 from configs.loading import load_config
 from configs.schema import Config
@@ -82,7 +82,7 @@ def run_to_its_end(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         return 130, None
-    except (StoreUnreachable, UnusableToken, ServingError, NoGamesFinished, ConfigError) as error:
+    except (StoreUnreachable, UnusableToken, ServingError, NothingFinished, ConfigError) as error:
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
         hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""

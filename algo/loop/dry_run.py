@@ -1,9 +1,10 @@
-"""``python -m algo.werewolf_verl --dry-run``: one game, printed up to what would reach the update; nothing trained.
+"""``--dry-run``: one rollout, printed up to what would reach the update; nothing trained.
 
 The same start, task, runner, spans, triplets, trajectories and batch as a real step. The trainer recomputes the
 log-probs of what was sampled, so a disagreement between vLLM and verl shows here, before a day of training.
 """
 
+import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -13,43 +14,45 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from algo.advantages.estimators import needs_groups, seat_advantages
+from algo.advantages.estimators import needs_groups, token_advantages
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
-from algo.loop.report import RunSummary, game_metrics, game_progress, trajectory_metrics
+from algo.loop.metrics import trajectory_metrics
 from algo.loop.run_folder import OpenedRun, as_yaml, cancel_on_signals
 from algo.loop.running import start
+from algo.loop.summary import RunSummary
 from algo.loop.update import assess
+from algo.loop.workload import Workload
+from algo.machine.progress import game_progress
 from algo.sequences.batch import build_batch
-from algo.sequences.trajectories import SeatTrajectory, build_trajectories
-from algo.werewolf.tasks import step_tasks
+from algo.sequences.trajectories import Trajectory, build_trajectories
 
 
-async def dry_run(opened: OpenedRun, console: Console) -> None:
-    """Play one game of the configuration's first deal and print it, from the task to the batch.
+async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> None:
+    """Play the first rollout of the first step and print it, from the task to the batch.
 
-    Raises what a run raises: StoreUnreachable, ServingError, NoGamesFinished, WeightsNotServed, ConfigError.
+    Raises what a run raises: StoreUnreachable, ServingError, NothingFinished, WeightsNotServed, ConfigError.
     """
     config = opened.config
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        run = await start(opened, RunSummary(config.run_dir), stack)
+        run = await start(opened, workload, RunSummary(config.run_dir), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place
         resources = run.resources()
-        task = step_tasks(config.game, config.run.name, config.run.seed, step=1)[0]
+        task = workload.tasks(1)[0]
         _show(console, "Configuration", as_yaml(config))
-        _show(console, "Task (the rollout's input)", task.model_dump_json(indent=2))
+        _show(console, "Task (the rollout's input)", json.dumps(task.encode(), indent=2, ensure_ascii=False))
         _show(console, "Resources", resources.model_dump_json(indent=2))
         with game_progress("the game", 1) as on_progress:
-            played = await run.games.play([task], resources, run.keep_serving, on_progress)
+            played = await run.queue.play([task], resources, run.keep_serving, on_progress)
         game = played.finished[0]
         for number, triplet in enumerate(game.triplets):
             _show_turn(console, tokenizer, number, triplet)
-        _show(console, "Transcript", game.result.transcript)
-        found = build_trajectories(played.finished, config.reward, config.training.max_sequence_tokens)
+        _show(console, "Transcript", game.outcome.transcript)
+        found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
         assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
-        advantages = seat_advantages(
+        advantages = token_advantages(
             found.trajectories,
             config.advantage,
             role_baselines=RoleBaselines(config.advantage.role_baseline_decay),
@@ -57,9 +60,9 @@ async def dry_run(opened: OpenedRun, console: Console) -> None:
             values=assessed.values,
         )
         console.print(_trajectory_table(found.trajectories, advantages.per_token))
-        metrics = game_metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+        metrics = workload.metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
         if found.trajectories:
-            batch = build_batch(found.trajectories, temperature=config.game.temperature)
+            batch = build_batch(found.trajectories, temperature=config.rollout.temperature)
             logprobs = await run.trainer.run(run.engine.log_probs, batch)
             metrics |= logprob_agreement(found.trajectories, logprobs, policy_version=0)
         left_out = played.left_out + found.left_out
@@ -68,7 +71,7 @@ async def dry_run(opened: OpenedRun, console: Console) -> None:
             check_agreement(config, metrics["logprobs/rollout_difference_max"], "log-probs of the sampled tokens")
     console.print("Nothing was trained and no checkpoint written.")
     if needs_groups(config.advantage.estimator):
-        console.print("A lone game has no baseline, hence no advantage.")
+        console.print("A lone rollout has no baseline, hence no advantage.")
 
 
 def _show(console: Console, title: str, text: str) -> None:
@@ -82,13 +85,11 @@ def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int
     new = prompt[facts["context_tokens"] :]
     mean_logprob = sum(triplet.response["logprobs"]) / max(len(response), 1)
     verdict = "valid" if facts["valid"] else f"invalid: {facts['error']}"
-    console.rule(
-        f"turn {number}: seat {facts['seat']} ({facts['role']}), day {facts['day']}, {facts['decision']}, "
-        f"segment {facts['segment']}"
-    )
+    shown = f"; facts {facts['facts']}" if facts.get("facts") else ""
+    console.rule(f"turn {number}: {facts['actor']}, {facts['question'] or 'call'}, segment {facts['segment']}")
     console.print(
         f"{len(prompt)} prompt tokens, {len(new)} of them new; {len(response)} sampled, "
-        f"mean log-prob {mean_logprob:.3f}; {verdict}; facts {facts['facts']}",
+        f"mean log-prob {mean_logprob:.3f}; {verdict}{shown}",
         highlight=False,
     )
     _print_as_it_is(console, tokenizer.decode(new), "dim")
@@ -101,13 +102,13 @@ def _print_as_it_is(console: Console, text: str, style: str | None = None) -> No
     console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def _trajectory_table(trajectories: Sequence[SeatTrajectory], advantages: Sequence[torch.Tensor]) -> Table:
+def _trajectory_table(trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor]) -> Table:
     table = Table(title="Trajectories", title_justify="left")
-    for column in ("seat", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
+    for column in ("actor", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
         table.add_column(column, justify="left" if column == "role" else "right")
     for trajectory, advantage in zip(trajectories, advantages, strict=True):
         table.add_row(
-            str(trajectory.seat),
+            trajectory.actor,
             trajectory.role,
             str(trajectory.segment),
             str(len(trajectory.turn_ends)),

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import yaml
 
@@ -25,10 +25,9 @@ from algo.loop.checkpoints import (
     write_run_file,
 )
 from algo.rollouts.adoption import Resumption
-from algo.werewolf.tasks import chat_endpoint
+from configs.opponents import EndpointConfig
 from configs.schema import Config
-from configs.section import ConfigError
-from store.schema import FrozenPolicy, PolicyResources, Sampling
+from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
 
 
 @dataclass
@@ -37,7 +36,7 @@ class OpenedRun:
 
     state: where it stands: at its beginning, or as its newest checkpoint has it.
     checkpoint: that checkpoint's folder; None at the beginning.
-    began_before: an earlier process has worked on it, and may have left games in the hub.
+    began_before: an earlier process has worked on it, and may have left rollouts in the hub.
     lock: open for as long as the run is ours.
     """
 
@@ -49,7 +48,7 @@ class OpenedRun:
 
     @property
     def resumption(self) -> Resumption | None:
-        """Which of the games in the hub it may go on with; None for a run that begins."""
+        """Which of the rollouts in the hub it may go on with; None for a run that begins."""
         return Resumption(self.state.policy_version, self.state.resumes) if self.began_before else None
 
 
@@ -110,17 +109,6 @@ def cancel_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-def read_prompts(config: Config) -> dict[str, str]:
-    """The configured prompts by name; read once, so that editing a file does not change a run. Raises ConfigError."""
-    prompts = {}
-    for name, path in config.game.prompts.items():
-        try:
-            prompts[name] = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"game.prompts.{name}: cannot read {path}: {error}") from error
-    return prompts
-
-
 class ServedPolicy(Protocol):
     """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
 
@@ -141,23 +129,30 @@ class UnservedPolicy:
     endpoints: tuple[str, ...] = ()
 
 
+def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
+    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
+    return ChatEndpoint(**config.model_dump())
+
+
 def policy_resources(
     config: Config,
     serving: ServedPolicy,
     frozen: Mapping[str, FrozenPolicy],
     run_id: str,
     version: int,
-    prompts: dict[str, str],
+    published: Mapping[str, Any],
 ) -> PolicyResources:
-    """What runners are told about the served policy. run_id: names the resources, unlike those of any other run."""
+    """What runners are told about the served policy.
+
+    run_id: names the resources, unlike those of any other run. published: further fields, of the workload.
+    """
     return PolicyResources(
         run_name=run_id,
         version=version,
         endpoints=serving.endpoints,
         model=serving.model,
-        sampling=Sampling(temperature=config.game.temperature, thinking=config.game.thinking),
-        prompt_templates=prompts,
+        sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
         players={name: chat_endpoint(player) for name, player in config.players.items()},
         frozen=dict(frozen),
-        judge=None if config.judge is None else chat_endpoint(config.judge),
+        **published,
     )

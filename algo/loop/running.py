@@ -1,23 +1,22 @@
-"""A run's processes and connections while it goes: what the loop in ``algo.werewolf_verl`` acts through."""
+"""A run's processes and connections while it goes: what ``algo.loop.train`` acts through."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from verl.utils.tracking import Tracking
 
-from algo.evaluate import evaluate
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER
-from algo.evaluation.page import write_page
 from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
 from algo.loop.checkpoints import RunState
-from algo.loop.report import RunSummary, game_progress
-from algo.loop.run_folder import OpenedRun, policy_resources, read_prompts
+from algo.loop.run_folder import OpenedRun, policy_resources
 from algo.loop.startup import open_tracking, start_frozen, start_policy
+from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import push_policy
-from algo.rollouts.queue import Games
+from algo.loop.workload import Workload
+from algo.rollouts.queue import RolloutQueue
 from algo.sequences.batch import build_batch
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -30,41 +29,42 @@ from store.schema import FrozenPolicy, PolicyResources
 class Running:
     """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
 
-    began_before: an earlier process of the run may have left games in the hub.
+    began_before: an earlier process of the run may have left rollouts in the hub.
     """
 
     config: Config
+    workload: Workload
     state: RunState
     began_before: bool
     serving: Serving
     frozen: dict[str, FrozenPolicy]
     engine: Engine
     trainer: TrainerThread
-    games: Games
+    queue: RolloutQueue
     tracking: Tracking
-    prompts: dict[str, str]
+    published: Mapping[str, Any]
     _served_before: list[float] = field(default_factory=list)
 
     def resources(self) -> PolicyResources:
         """What runners are told about the policy as it stands."""
         return policy_resources(
-            self.config, self.serving, self.frozen, self.state.run_id, self.state.policy_version, self.prompts
+            self.config, self.serving, self.frozen, self.state.run_id, self.state.policy_version, self.published
         )
 
     async def keep_serving(self) -> None:
         """Restart or give up servers that have died; runners are told where the policy is served now."""
         if await self.serving.check_alive():
-            await self.games.serve_at(self.serving.endpoints)
+            await self.queue.serve_at(self.serving.endpoints)
 
-    async def rest_serving(self, trajectories: Sequence[SeatTrajectory]) -> None:
-        """The games are played: vLLM leaves the GPUs to the trainer, where both share them.
+    async def rest_serving(self, trajectories: Sequence[Trajectory]) -> None:
+        """What the step plays is played: vLLM leaves the GPUs to the trainer, where both share them.
 
         Before that it scores the probe, the beginning of the run's first sequence, so that ``push`` can tell whether
         the weights have changed.
         """
         if self.state.probe is None and trajectories:
             # Scoring asks for one token more than the probe has.
-            length = min(PROBE_TOKENS, self.config.game.context_tokens - 1)
+            length = min(PROBE_TOKENS, self.config.rollout.context_tokens - 1)
             self.state.probe = list(trajectories[0].token_ids[:length])
         if self.state.probe is not None and not self._served_before:
             self._served_before = await self.serving.score(self.state.probe)
@@ -84,7 +84,7 @@ class Running:
     def evaluation_is_due(self) -> bool:
         """Whether the policy is to be evaluated now, before the first step or after the present one."""
         settings, step, steps = self.config.evaluation, self.state.step, self.config.run.steps
-        if not settings.deals:
+        if not settings.wanted:
             return False
         if step == 0:
             return settings.at_start
@@ -92,43 +92,40 @@ class Running:
         return regularly or (step == steps and settings.at_end)
 
     async def evaluate(self) -> dict[str, float]:
-        """Play the held-out games and write what they show; returns numbers for the log."""
-        settings, step = self.config.evaluation, self.state.step
-        games = 2 * settings.deals * len(settings.opponents)
-        with game_progress(f"evaluation after step {step}", games) as on_progress:
-            evaluation = await evaluate(
-                self.config,
-                self.games,
-                self.resources(),
-                self.keep_serving,
-                on_progress,
-                f"step {step}",
-                # Later evaluations are of weights that were made by this process.
-                resumed=self.began_before and step == 0,
-            )
-        evaluation.write(self.config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
-        write_page(self.config.run_dir)
-        metrics = evaluation.metrics()
-        self.state.win_rate = metrics.get("evaluation/win_rate")
-        return metrics
+        """Play what is held out and write what it shows; returns numbers for the log."""
+        step = self.state.step
+        # Later evaluations are of weights that were made by this process.
+        found = await self.workload.evaluate(self, f"step {step}", resumed=self.began_before and step == 0)
+        self.state.score = found.score
+        return found.metrics
 
 
-async def start(opened: OpenedRun, summary: RunSummary, stack: AsyncExitStack) -> Running:
+async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> Running:
     """Connect to the hub, start vLLM and the trainer; all of it ends when ``stack`` closes.
 
     summary: of what the run has done before.
     """
     config = opened.config
-    prompts = read_prompts(config)
+    published = workload.published()
     client = connect(config.store.url, config.store.patience_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen = await start_frozen(config, stack)
-    games = Games(client, config.game, opened.resumption)
-    stack.push_async_callback(games.cancel_open)
+    frozen = await start_frozen(config, workload.frozen_names(), stack)
+    queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
+    stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
     return Running(
-        config, opened.state, opened.began_before, serving, frozen, engine, trainer, games, tracking, prompts
+        config=config,
+        workload=workload,
+        state=opened.state,
+        began_before=opened.began_before,
+        serving=serving,
+        frozen=frozen,
+        engine=engine,
+        trainer=trainer,
+        queue=queue,
+        tracking=tracking,
+        published=published,
     )

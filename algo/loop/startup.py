@@ -1,9 +1,10 @@
-"""What comes before the first game of training: checks, vLLM and the trainer, the log of numbers."""
+"""What comes before the first rollout of training: checks, vLLM and the trainer, the log of numbers."""
 
 import asyncio
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,20 +13,19 @@ from verl.utils.tracking import Tracking
 from algo.advantages.correction import check_correction
 from algo.advantages.estimators import check_estimator, needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
-from algo.loop.report import RunSummary
 from algo.loop.run_folder import OpenedRun
+from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import policy_folder
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
-from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
 
-logger = logging.getLogger("algo.werewolf_verl")
+logger = logging.getLogger(__name__)
 
 
 def check_before_starting(config: Config) -> None:
@@ -43,10 +43,10 @@ def check_before_starting(config: Config) -> None:
         raise ConfigError(f"critic.warmup_steps={warmup} leaves none of the run.steps={config.run.steps} to the policy")
     check_correction(config.training.rollout_correction)
     check_log_backends(config)
-    if config.game.games_per_group < 2 and needs_groups(config.advantage.estimator):
+    if config.rollout.rollouts_per_group < 2 and needs_groups(config.advantage.estimator):
         raise ConfigError(
-            f"game.games_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: the "
-            f"baseline of a single game is the game itself"
+            f"rollout.rollouts_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: "
+            f"the baseline of a single rollout is the rollout itself"
         )
 
 
@@ -138,15 +138,6 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     return tracking
 
 
-def frozen_names(config: Config) -> list[str]:
-    """The policies with frozen weights that the run's games or its evaluations seat."""
-    seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
-    if config.evaluation.deals:
-        seated |= set(config.evaluation.opponents)
-    return sorted(seated & {*config.frozen, INITIAL_POLICY})
-
-
-async def start_frozen(config: Config, stack: AsyncExitStack) -> dict[str, FrozenPolicy]:
+async def start_frozen(config: Config, names: Sequence[str], stack: AsyncExitStack) -> dict[str, FrozenPolicy]:
     """Start or attach to the servers of the frozen policies that the run needs; they are stopped with ``stack``."""
-    names = frozen_names(config)
     return await stack.enter_async_context(open_frozen(config, names)) if names else {}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from algo.rollouts.triplets import FinishedGame
+from algo.rollouts.triplets import FinishedRollout
 from configs.section import ConfigError
 
 _SAMPLE = 100
 
 
-def check_tokenizer(games: Sequence[FinishedGame], model: Path) -> None:
+def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
     """Raise ConfigError if the tokenizer in the folder ``model`` reads the stored replies otherwise than was recorded.
 
     Replies may hold control tokens that their recorded text lacks, so that single ones may differ; not most of them.

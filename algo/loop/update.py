@@ -15,7 +15,7 @@ from algo.advantages.kl import kl_in_reward
 from algo.advantages.weighing import weigh_advantages
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.sequences.batch import PerToken, build_batch
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.schema import Config
 
@@ -32,12 +32,12 @@ class Assessment:
     kl_penalties: list[torch.Tensor] | None = None
 
 
-def assess(config: Config, engine: Engine, trajectories: Sequence[SeatTrajectory]) -> Assessment:
+def assess(config: Config, engine: Engine, trajectories: Sequence[Trajectory]) -> Assessment:
     """Ask the critic and the reference, where the advantages need them."""
     critic, reference = needs_values(config.advantage.estimator), config.reference.kl == "reward"
     if not trajectories or not (critic or reference):
         return Assessment()
-    batch = build_batch(trajectories, temperature=config.game.temperature)
+    batch = build_batch(trajectories, temperature=config.rollout.temperature)
     return Assessment(
         values=engine.values(batch) if critic else None,
         kl_penalties=kl_in_reward(engine.log_probs(batch), engine.reference_log_probs(batch), config.reference)
@@ -56,7 +56,7 @@ class Update:
     metrics: verl's, and ours about the agreement of log-probs and the policy lag.
     """
 
-    trained: tuple[SeatTrajectory, ...]
+    trained: tuple[Trajectory, ...]
     advantages: list[torch.Tensor]
     log_probs: list[torch.Tensor]
     left_out: Counter[str]
@@ -66,7 +66,7 @@ class Update:
 def update(
     config: Config,
     engine: Engine,
-    trajectories: Sequence[SeatTrajectory],
+    trajectories: Sequence[Trajectory],
     advantages: PerToken,
     returns: PerToken | None,
     values: PerToken | None,
@@ -80,7 +80,7 @@ def update(
     train_policy: False trains the critic alone (``critic.warmup_steps``).
     Raises WeightsNotServed when what vLLM played is not what the trainer computes.
     """
-    temperature = config.game.temperature
+    temperature = config.rollout.temperature
     plain = build_batch(trajectories, temperature=temperature)
     log_probs = engine.log_probs(plain)
     metrics = logprob_agreement(trajectories, log_probs, policy_version)

@@ -1,4 +1,4 @@
-"""Games in the hub that earlier processes of a run enqueued: which are there, and which of them may still be used."""
+"""Rollouts in the hub that earlier processes of a run enqueued: which are there, and which may still be used."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from agentlightning import Rollout
 
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
-from store.spans import TurnSpan, is_turn
+from store.token_spans import TaskKind
 
 _ROLLOUTS_PER_PAGE = 500
 
@@ -27,14 +27,14 @@ class Resumption:
 
 
 def version_of(rollout: Rollout) -> int:
-    """The policy version with which a game was enqueued."""
+    """The policy version with which a rollout was enqueued."""
     return int((rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2])
 
 
-async def find_games(
-    client: PatientStoreClient, run_name: str, game_ids: Collection[str]
+async def find_rollouts(
+    client: PatientStoreClient, run_name: str, task_ids: Collection[str]
 ) -> dict[str, dict[str, Rollout]]:
-    """The run's rollouts of these games, however they stand: game id -> rollout id -> it.
+    """The run's rollouts of these tasks, however they stand: task id -> rollout id -> it.
 
     They are looked for among all rollouts of the hub, the newest first: the protocol has no search by metadata.
     """
@@ -47,20 +47,23 @@ async def find_games(
         known = len(found)
         for rollout in page:
             metadata = rollout.metadata or {}
-            if metadata.get("run") == run_name and metadata.get("game_id") in game_ids:
-                found[metadata["game_id"]][rollout.rollout_id] = rollout
-        # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all games are found,
+            task_id = metadata.get("task_id", metadata.get("game_id"))  # the second by earlier versions
+            if metadata.get("run") == run_name and task_id in task_ids:
+                found[task_id][rollout.rollout_id] = rollout
+        # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all are found,
         # one more page is read, for what a request made twice may have left there.
         offset += len(page)
-        more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(game_ids)
+        more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(task_ids)
     return found
 
 
-async def may_be_used(client: PatientStoreClient, rollout: Rollout, newest_version: int, weights_change: bool) -> bool:
-    """Whether only weights up to ``newest_version`` have played, or will play, this game.
+async def may_be_used(
+    client: PatientStoreClient, kind: TaskKind, rollout: Rollout, newest_version: int, weights_change: bool
+) -> bool:
+    """Whether only weights up to ``newest_version`` have played, or will play, this rollout.
 
-    weights_change: whether new weights may be served while games go on (``game.max_policy_lag``); then only a finished
-        game tells.
+    weights_change: whether new weights may be served while rollouts go on (``rollout.max_policy_lag``); then only a
+        finished one tells.
     """
     if version_of(rollout) > newest_version:
         return False
@@ -69,4 +72,4 @@ async def may_be_used(client: PatientStoreClient, rollout: Rollout, newest_versi
     if rollout.status != "succeeded":
         return False
     spans = await client.query_spans(rollout.rollout_id)
-    return all(TurnSpan.decode(span).policy_version <= newest_version for span in spans if is_turn(span))
+    return all(kind.call.decode(span).policy_version <= newest_version for span in spans if kind.call.is_in(span))

@@ -1,4 +1,4 @@
-"""The algorithm's side of the hub: publish a policy, enqueue games, wait, read back what was played."""
+"""The algorithm's side of the hub: publish a policy, enqueue tasks, wait, read back what was played."""
 
 import asyncio
 import logging
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import aiohttp
 from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode, Span
 
-from algo.rollouts.adoption import Resumption, find_games, may_be_used, version_of
-from algo.rollouts.triplets import FinishedGame, IncompleteGame, read_game
-from configs.game import GameConfig
+from algo.rollouts.adoption import Resumption, find_rollouts, may_be_used, version_of
+from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, read_attempt
+from configs.rollout import RolloutSettings
 from store.client import PatientStoreClient
-from store.schema import IDEMPOTENCY_KEY, GameTask, PolicyResources
-from store.spans import MalformedSpan, is_turn
+from store.schema import IDEMPOTENCY_KEY, PolicyResources, Task
+from store.token_spans import MalformedSpan, TaskKind
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _TERMINAL = ("succeeded", "failed", "cancelled")
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 
 
-class NoGamesFinished(RuntimeError):
+class NothingFinished(RuntimeError):
     """Not one game of a step could be used; going on would train on nothing. The message gives the reasons."""
 
 
@@ -47,7 +47,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class PlayedGames:
+class PlayedRollouts:
     """What came back of a step's games.
 
     finished: games with all their spans, in the order of their tasks.
@@ -57,7 +57,7 @@ class PlayedGames:
     left_out: turn spans outside ``finished``, counted by reason.
     """
 
-    finished: tuple[FinishedGame, ...]
+    finished: tuple[FinishedRollout, ...]
     failures: Counter[str]
     retried: Counter[str]
     turns_stored: int
@@ -82,40 +82,47 @@ class PlayedGames:
 class _OpenGame:
     """A game that was enqueued and not yet read. mode: ``train`` or ``val``, as agentlightning names them."""
 
-    task: GameTask
+    task: Task
     resources: PolicyResources
     mode: RolloutMode
 
 
-class Games:
+class RolloutQueue:
     """Plays games through the hub. Survives a hub that restarts with an empty memory.
 
     Games of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some.
     """
 
-    def __init__(self, client: PatientStoreClient, config: GameConfig, resumption: Resumption | None = None):
-        """resumption: where the run goes on, if it was begun before; None uses whatever is found."""
+    def __init__(
+        self,
+        client: PatientStoreClient,
+        kind: TaskKind,
+        config: RolloutSettings,
+        resumption: Resumption | None = None,
+    ):
+        """kind: of all tasks. resumption: where the run goes on, if it was begun before; None uses what is found."""
         self._client = client
+        self._kind = kind
         self._config = config
         self._resumption = resumption
         self._open: dict[str, _OpenGame] = {}
 
     async def play(
         self,
-        tasks: Sequence[GameTask],
+        tasks: Sequence[Task],
         resources: PolicyResources,
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
         resumed: bool = False,
         mode: RolloutMode = "train",
-    ) -> PlayedGames:
+    ) -> PlayedRollouts:
         """Enqueue games and wait for them: ``enqueue``, then ``collect``."""
         await self.enqueue(tasks, resources, resumed, mode)
         return await self.collect(tasks, check_alive, on_progress)
 
     async def enqueue(
         self,
-        tasks: Sequence[GameTask],
+        tasks: Sequence[Task],
         resources: PolicyResources,
         resumed: bool = False,
         mode: RolloutMode = "train",
@@ -141,25 +148,25 @@ class Games:
 
     async def collect(
         self,
-        tasks: Sequence[GameTask],
+        tasks: Sequence[Task],
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
-    ) -> PlayedGames:
+    ) -> PlayedRollouts:
         """Wait until each of these games has finished or failed for good, and read them.
 
         tasks: enqueued before; other games that are in flight are left alone.
         check_alive: called every few seconds; what it raises ends the wait.
-        Raises NoGamesFinished if not one of the games can be used.
+        Raises NothingFinished if not one of the games can be used.
         """
-        wanted = {task.game_id for task in tasks}
-        finished: dict[str, FinishedGame] = {}
+        wanted = {task.task_id for task in tasks}
+        finished: dict[str, FinishedRollout] = {}
         failures: Counter[str] = Counter()
         retried: Counter[str] = Counter()
         left_out: Counter[str] = Counter()
         looks: Counter[str] = Counter()
         turns_stored = 0
         next_alive_check, lonely_since = 0.0, time.monotonic()
-        while waiting := [rollout_id for rollout_id, game in self._open.items() if game.task.game_id in wanted]:
+        while waiting := [rollout_id for rollout_id, game in self._open.items() if game.task.task_id in wanted]:
             if time.monotonic() >= next_alive_check:
                 await check_alive()
                 next_alive_check = time.monotonic() + _ALIVE_CHECK_SECONDS
@@ -174,12 +181,12 @@ class Games:
                 if rollout.status == "succeeded" and not spans and looks[rollout_id] < _LOOKS_FOR_SPANS:
                     looks[rollout_id] += 1
                     continue  # the hub may just have restarted empty; then the next look finds the game forgotten
-                turns_stored += sum(map(is_turn, spans))
+                turns_stored += sum(map(self._kind.call.is_in, spans))
                 retried.update(await self._earlier_failures(rollout))
-                game_id = self._open.pop(rollout_id).task.game_id
-                game = read_rollout(rollout, spans, left_out, failures)
+                task_id = self._open.pop(rollout_id).task.task_id
+                game = read_rollout(self._kind, rollout, spans, left_out, failures)
                 if game is not None:
-                    finished[game_id] = game
+                    finished[task_id] = game
             statuses = Counter(rollout.status for rollout_id, rollout in rollouts.items() if rollout_id in self._open)
             playing = statuses["preparing"] + statuses["running"]
             still_open = statuses.total()
@@ -187,20 +194,20 @@ class Games:
             if playing or not still_open:
                 lonely_since = time.monotonic()
             elif time.monotonic() - lonely_since > _LONELY_SECONDS:
-                command = f"python -m runners.werewolf --n 8 --store {self._client.server_address_root}"
+                command = f"python -m {self._kind.runner} --n 8 --store {self._client.server_address_root}"
                 logger.warning("%d games wait and no runner takes them; start one: %s", still_open, command)
                 lonely_since = time.monotonic()
             if still_open or len(rollouts) < len(waiting):
                 await asyncio.sleep(_POLL_SECONDS)
         if not finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
-            raise NoGamesFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
-        ordered = tuple(finished[task.game_id] for task in tasks if task.game_id in finished)
-        return PlayedGames(ordered, failures, retried, turns_stored, +left_out)
+            raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+        ordered = tuple(finished[task.task_id] for task in tasks if task.task_id in finished)
+        return PlayedRollouts(ordered, failures, retried, turns_stored, +left_out)
 
     async def adopt(
-        self, tasks: Sequence[GameTask], resources: PolicyResources, mode: RolloutMode = "train"
-    ) -> tuple[list[GameTask], int]:
+        self, tasks: Sequence[Task], resources: PolicyResources, mode: RolloutMode = "train"
+    ) -> tuple[list[Task], int]:
         """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
 
         Returns the tasks of which the hub has no game that can be used, which are to be enqueued, and of how many tasks
@@ -208,10 +215,10 @@ class Games:
         served), or was played by weights that are no more (``Resumption``). Of several games of one task (the stock
         hub may have been given a request twice) the one that got furthest counts, the others are taken back.
         """
-        found = await find_games(self._client, resources.run_name, {task.game_id for task in tasks})
+        found = await find_rollouts(self._client, resources.run_name, {task.task_id for task in tasks})
         missing, republished = [], {resources.resources_id: resources}
         for task in tasks:
-            usable = [one for one in found.get(task.game_id, {}).values() if one.status in _BEST_TO_ADOPT]
+            usable = [one for one in found.get(task.task_id, {}).values() if one.status in _BEST_TO_ADOPT]
             candidates = sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
             best = None
             for rollout in candidates:
@@ -239,7 +246,7 @@ class Games:
         if self._resumption is None:
             return True
         weights_change = self._config.max_policy_lag > 0
-        return await may_be_used(self._client, rollout, self._resumption.policy_version, weights_change)
+        return await may_be_used(self._client, self._kind, rollout, self._resumption.policy_version, weights_change)
 
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
@@ -271,7 +278,7 @@ class Games:
                     resources_id=game.resources.resources_id,
                     config=config,
                     metadata={
-                        "game_id": game.task.game_id,
+                        "task_id": game.task.task_id,
                         "run": game.resources.run_name,
                         # A hub that knows it takes a request that is repeated after a lost answer only once.
                         IDEMPOTENCY_KEY: self._idempotency_key(game),
@@ -283,7 +290,7 @@ class Games:
         self._open |= {rollout.rollout_id: game for rollout, game in zip(rollouts, games, strict=True)}
 
     def _idempotency_key(self, game: _OpenGame) -> str:
-        key = f"{game.resources.run_name}/{game.task.game_id}"
+        key = f"{game.resources.run_name}/{game.task.task_id}"
         # What is enqueued again after a resumption is meant to be played, though the hub may know a game of that name.
         return f"{key}/{self._resumption.number}" if self._resumption else key
 
@@ -316,22 +323,22 @@ def _kind_of(reason: str) -> str:
 
 
 def read_rollout(
-    rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
-) -> FinishedGame | None:
-    """The game of a closed rollout, or None; what cannot be used is counted with its reason."""
+    kind: TaskKind, rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
+) -> FinishedRollout | None:
+    """What a closed rollout came to, or None; what cannot be used is counted with its reason."""
     attempt = getattr(rollout, "attempt", None)
     if rollout.status != "succeeded" or attempt is None:
         reason = _reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
         logger.warning("rollout %s failed for good: %s", rollout.rollout_id, reason)
         failures[reason] += 1
-        left_out[FAILED_GAME] += sum(map(is_turn, spans))
+        left_out[FAILED_GAME] += sum(map(kind.call.is_in, spans))
         return None
     own = [span for span in spans if span.attempt_id == attempt.attempt_id]
-    left_out[SUPERSEDED_ATTEMPT] += sum(map(is_turn, spans)) - sum(map(is_turn, own))
+    left_out[SUPERSEDED_ATTEMPT] += sum(map(kind.call.is_in, spans)) - sum(map(kind.call.is_in, own))
     try:
-        return read_game(rollout.rollout_id, attempt.attempt_id, own)
-    except (IncompleteGame, MalformedSpan) as error:
-        logger.warning("game left out: %s", error)
+        return read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own)
+    except (IncompleteRollout, MalformedSpan) as error:
+        logger.warning("rollout left out: %s", error)
         failures[type(error).__name__] += 1
-        left_out[UNREADABLE_GAME] += sum(map(is_turn, own))
+        left_out[UNREADABLE_GAME] += sum(map(kind.call.is_in, own))
         return None

@@ -1,119 +1,111 @@
-"""Stored spans -> finished games -> agentlightning Triplets, in turn order.
+"""Stored spans -> finished rollouts -> agentlightning Triplets, in turn order.
 
-A turn span carries only what is new since the seat's last turn. Joining the turns of a segment must
+A call's span carries only what is new since the actor's last call. Joining the turns of a segment must
 give back exactly the token sequence that the policy saw; every join is checked against the length and
 the digest that the runner recorded, and a turn whose past is incomplete is left out, never guessed.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentlightning import Span, TraceAdapter, Triplet
 
-from store.spans import NEUTRAL_FACTS, MalformedSpan, ResultSpan, TurnSpan, context_digest, is_result, is_turn
+from store.token_spans import CallSpan, OutcomeSpan, TaskKind, context_digest
 
 BROKEN_CONTEXT = "broken_context"
 DUPLICATE_SPAN = "duplicate_span"
 
 
-class IncompleteGame(ValueError):
-    """A game whose spans are not all there; it must not be trained on. The message says what is missing."""
+class IncompleteRollout(ValueError):
+    """A rollout whose spans are not all there; it must not be trained on. The message says what is missing."""
 
 
 @dataclass(frozen=True)
-class FinishedGame:
-    """One finished game as read back from the store.
+class FinishedRollout:
+    """One finished rollout as read back from the store.
 
-    triplets: model turns in the order of (seat, turn): ``prompt["token_ids"]`` is the whole prompt as sent,
-        ``response`` holds ``token_ids`` and ``logprobs``, ``metadata`` the span's other fields.
-    facts: (seat, turn) -> all facts (``store.spans.TURN_FACTS``) of every turn, also of one that gave no triplet: what
-        a seat earns does not depend on which of its turns can be trained on.
+    outcome: how it ended. turns: its model calls in the order of (actor, turn), also those that gave no triplet: what
+        an actor earns does not depend on which of its calls can be trained on.
+    triplets: ``prompt["token_ids"]`` is the whole prompt as sent, ``response`` holds ``token_ids`` and ``logprobs``,
+        ``metadata`` the call's other fields, with its ``task``, ``actor`` and ``question``.
     left_out: stored turn spans that gave no triplet, counted by reason.
     calls: start and end of each model call, in seconds by the runner's clock.
     """
 
     rollout_id: str
     attempt_id: str
-    result: ResultSpan
+    outcome: OutcomeSpan
+    turns: tuple[CallSpan, ...]
     triplets: tuple[Triplet, ...]
-    facts: Mapping[tuple[int, int], Mapping[str, float]]
     left_out: Counter[str]
     calls: tuple[tuple[float, float], ...] = ()
 
 
-class TurnTriplets(TraceAdapter[list[Triplet]]):
-    """Spans of one attempt -> one Triplet per model turn whose whole prompt can be rebuilt.
+class CallTriplets(TraceAdapter[list[Triplet]]):
+    """Spans of one attempt -> one Triplet per model call whose whole prompt can be rebuilt.
 
-    ``reward`` stays None: rewards belong to seats and games, and are weighed in ``algo.werewolf.rewards``.
-    Raises MalformedSpan for a turn span that cannot be read.
+    ``reward`` stays None: rewards belong to actors and rollouts, and are weighed by the workload.
+    Raises MalformedSpan for a call's span that cannot be read.
     """
 
+    def __init__(self, kind: TaskKind):
+        self._kind = kind
+
     def adapt(self, source: Sequence[Span], /) -> list[Triplet]:
-        """Convert the spans; spans that are not model turns are ignored."""
-        triplets: list[Triplet] = []
-        sequences: dict[tuple[int, int], list[int]] = {}  # (seat, segment) -> everything up to its last turn
-        for turn in read_turns(source):
-            sequence = sequences.setdefault((turn.seat, turn.segment), [])
-            if len(sequence) != turn.context_tokens or context_digest(sequence) != turn.context_digest:
-                continue
-            sequence += turn.prompt_ids
-            triplets.append(
-                Triplet(
-                    prompt={"token_ids": list(sequence)},
-                    response={"token_ids": list(turn.response_ids), "logprobs": list(turn.logprobs)},
-                    metadata=turn.model_dump(exclude={"prompt_ids", "response_ids", "logprobs"}),
-                )
-            )
-            sequence += turn.response_ids
-        return triplets
+        """Convert the spans; spans that are not model calls are ignored."""
+        return list(_triplets(read_calls(self._kind, source)))
 
 
-def read_turns(spans: Sequence[Span]) -> list[TurnSpan]:
-    """The turns among the spans, each once, in the order of (seat, turn). Raises MalformedSpan."""
-    turns = {(turn.seat, turn.turn): turn for turn in map(TurnSpan.decode, filter(is_turn, spans))}
-    return [turns[key] for key in sorted(turns)]
+def _triplets(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
+    sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
+    for turn in turns:
+        sequence = sequences.setdefault((turn.actor, turn.segment), [])
+        if len(sequence) != turn.context_tokens or context_digest(sequence) != turn.context_digest:
+            continue
+        sequence += turn.prompt_ids
+        identity = {"task": turn.task, "actor": turn.actor, "question": turn.question}
+        yield Triplet(
+            prompt={"token_ids": list(sequence)},
+            response={"token_ids": list(turn.response_ids), "logprobs": list(turn.logprobs)},
+            metadata=turn.model_dump(exclude={"prompt_ids", "response_ids", "logprobs"}) | identity,
+        )
+        sequence += turn.response_ids
 
 
-def read_game(rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> FinishedGame:
-    """Read one attempt's spans as a finished game.
+def read_calls(kind: TaskKind, spans: Sequence[Span]) -> list[CallSpan]:
+    """The model calls among the spans, each once, in the order of (actor, turn). Raises MalformedSpan."""
+    calls = {(call.actor, call.turn): call for call in map(kind.call.decode, filter(kind.call.is_in, spans))}
+    return [calls[key] for key in sorted(calls)]
 
-    Raises IncompleteGame unless its result and every turn that the result counts are there, and
+
+def read_attempt(kind: TaskKind, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> FinishedRollout:
+    """Read one attempt's spans as a finished rollout.
+
+    Raises IncompleteRollout unless its outcome and every call that the outcome counts are there, and
     MalformedSpan for a span that cannot be read.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
     if foreign:
-        raise IncompleteGame(f"{where}: {len(foreign)} spans belong to another attempt")
+        raise IncompleteRollout(f"{where}: {len(foreign)} spans belong to another attempt")
     # A runner that did not hear the hub's answer sends a span again, under the same id.
     distinct = list({span.span_id: span for span in spans}.values())
-    results = [ResultSpan.decode(span) for span in distinct if is_result(span)]
-    if len(results) != 1:
-        raise IncompleteGame(f"{where}: {len(results)} result spans, expected one")
-    result = results[0]
-    turns = read_turns(distinct)
-    if len(turns) != sum(map(is_turn, distinct)):
-        raise IncompleteGame(f"{where}: different spans claim to be the same turn of a seat")
-    if len(turns) != result.turns:
-        raise IncompleteGame(f"{where}: {len(turns)} of {result.turns} turns are stored")
-    strangers = {turn.game_id for turn in turns} - {result.game_id}
+    outcomes = [kind.outcome.decode(span) for span in distinct if kind.outcome.is_in(span)]
+    if len(outcomes) != 1:
+        raise IncompleteRollout(f"{where}: {len(outcomes)} result spans, expected one")
+    outcome = outcomes[0]
+    of_calls = [span for span in distinct if kind.call.is_in(span)]
+    turns = tuple(read_calls(kind, of_calls))
+    if len(turns) != len(of_calls):
+        raise IncompleteRollout(f"{where}: different spans claim to be the same turn of an actor")
+    if len(turns) != outcome.turns:
+        raise IncompleteRollout(f"{where}: {len(turns)} of {outcome.turns} turns are stored")
+    strangers = {turn.task for turn in turns} - {outcome.task}
     if strangers:
-        raise IncompleteGame(f"{where}: turns of other games, {sorted(strangers)}")
-    triplets = tuple(TurnTriplets().adapt(distinct))
-    duplicates = sum(map(is_turn, spans)) - len(turns)
+        raise IncompleteRollout(f"{where}: turns of other tasks, {sorted(strangers)}")
+    triplets = tuple(_triplets(turns))
+    duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
-    facts = {(turn.seat, turn.turn): {**NEUTRAL_FACTS, **turn.facts} for turn in turns}
-    calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in distinct if is_turn(span))
-    return FinishedGame(rollout_id, attempt_id, result, triplets, facts, +left_out, calls)
-
-
-__all__ = [
-    "BROKEN_CONTEXT",
-    "DUPLICATE_SPAN",
-    "FinishedGame",
-    "IncompleteGame",
-    "MalformedSpan",
-    "TurnTriplets",
-    "read_game",
-    "read_turns",
-]
+    calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)
+    return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls)

@@ -1,4 +1,4 @@
-"""A seat's game as one row: the sampled tokens of all its segments, one after another, as estimators see it."""
+"""An actor's rollout as one row: the sampled tokens of all its segments, one after another, as estimators see it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import torch
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
 
 
 class TurnReward(NamedTuple):
-    """What one turn adds to its seat's reward. end: position past its last token. question: what was asked."""
+    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked."""
 
     end: int
     reward: float
@@ -22,12 +22,12 @@ class TurnReward(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SeatRow:
-    """One seat of one game. Positions count its sampled tokens alone, from 0, over all its segments.
+class ActorRow:
+    """One actor of one rollout. Positions count its sampled tokens alone, from 0, over all its segments.
 
     segments: positions of its trajectories, in the order in which they were played.
     group: deal and side.
-    reward: of the whole game.
+    reward: of the whole rollout.
     outcome: ``reward`` less the rewards in ``turns``.
     tokens: number of sampled tokens, at least 1.
     turns: those whose rewards count on their own, in order; empty unless asked for.
@@ -35,7 +35,7 @@ class SeatRow:
     values: the critic's value at each token, shape (tokens,); None without.
     """
 
-    game_id: str
+    task_id: str
     side: str
     role: str
     group: str
@@ -71,38 +71,38 @@ class SeatRow:
         return gains
 
 
-def seat_rows(
-    trajectories: Sequence[SeatTrajectory],
+def actor_rows(
+    trajectories: Sequence[Trajectory],
     *,
     by_turn: bool,
     kl_penalties: PerToken | None,
     values: PerToken | None,
-) -> list[SeatRow]:
-    """The rows of all seats of all games, in the order in which they first occur.
+) -> list[ActorRow]:
+    """The rows of all actors of all rollouts, in the order in which they first occur.
 
     by_turn: whether turn rewards count on their own.
 
-    Raises ValueError, naming the game and seat, when segments of one seat disagree about the reward, two claim the
+    Raises ValueError, naming the rollout and actor, when segments of one actor disagree about the reward, two claim the
     same number, or a per-token row does not fit its trajectory.
     """
     for name, given in (("kl_penalties", kl_penalties), ("values", values)):
         if given is not None and len(given) != len(trajectories):
             raise ValueError(f"{len(given)} rows of {name} for {len(trajectories)} trajectories")
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, trajectory in enumerate(trajectories):
-        found[trajectory.game_id, trajectory.seat].append(number)
+        found[trajectory.task_id, trajectory.actor].append(number)
     rows = []
-    for (game_id, seat), numbers in found.items():
+    for (task_id, actor), numbers in found.items():
         numbers.sort(key=lambda number: trajectories[number].segment)
         own = [trajectories[number] for number in numbers]
         if len({trajectory.segment for trajectory in own}) != len(own):
-            raise ValueError(f"game {game_id}, seat {seat}: a segment occurs twice")
+            raise ValueError(f"{task_id}, {actor}: a segment occurs twice")
         if len({(trajectory.group_id, trajectory.side, trajectory.role, trajectory.reward) for trajectory in own}) != 1:
-            raise ValueError(f"game {game_id}, seat {seat}: its segments differ in group, side, role or reward")
+            raise ValueError(f"{task_id}, {actor}: its segments differ in group, side, role or reward")
         turns = _turns(own) if by_turn else ()
         rows.append(
-            SeatRow(
-                game_id=game_id,
+            ActorRow(
+                task_id=task_id,
                 side=own[0].side,
                 role=own[0].role,
                 group=f"{own[0].group_id}/{own[0].side}",
@@ -119,7 +119,7 @@ def seat_rows(
 
 
 def spread_over_tokens(
-    trajectories: Sequence[SeatTrajectory], rows: Sequence[SeatRow], per_row: Sequence[torch.Tensor]
+    trajectories: Sequence[Trajectory], rows: Sequence[ActorRow], per_row: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Rows over sampled tokens -> one row per trajectory over its ``token_ids``, 0.0 at given tokens."""
     per_token = [torch.zeros(len(trajectory.token_ids)) for trajectory in trajectories]
@@ -133,7 +133,7 @@ def spread_over_tokens(
     return per_token
 
 
-def _turns(segments: Sequence[SeatTrajectory]) -> tuple[TurnReward, ...]:
+def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
     turns: list[TurnReward] = []
     before = 0
     for trajectory in segments:
@@ -146,7 +146,7 @@ def _turns(segments: Sequence[SeatTrajectory]) -> tuple[TurnReward, ...]:
 
 
 def _sampled(
-    name: str, given: PerToken | None, numbers: Sequence[int], trajectories: Sequence[SeatTrajectory]
+    name: str, given: PerToken | None, numbers: Sequence[int], trajectories: Sequence[Trajectory]
 ) -> torch.Tensor | None:
     if given is None:
         return None
@@ -155,7 +155,7 @@ def _sampled(
         trajectory, row = trajectories[number], torch.as_tensor(given[number], dtype=torch.float32)
         if row.shape != (len(trajectory.token_ids),):
             raise ValueError(
-                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: {name} of shape "
+                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: {name} of shape "
                 f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
             )
         parts.append(row[torch.tensor(trajectory.loss_mask, dtype=torch.bool)])

@@ -28,7 +28,7 @@ from verl.utils.dataset.dataset_utils import DatasetPadMode
 
 if TYPE_CHECKING:
     # The training workers import this module, and have no use for agentlightning, which that one brings along.
-    from algo.sequences.trajectories import SeatTrajectory
+    from algo.sequences.trajectories import Trajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
@@ -65,7 +65,7 @@ class _Columns(NamedTuple):
 
 
 def build_batch(
-    trajectories: "Sequence[SeatTrajectory]",
+    trajectories: "Sequence[Trajectory]",
     advantages: PerToken | None = None,
     *,
     temperature: float,
@@ -94,7 +94,7 @@ def build_batch(
     ``old_log_probs`` and, if given, ``advantages``, ``ref_log_prob``, ``rollout_is_weights``, ``values``
     and ``returns``.
 
-    Raises ValueError, naming the game and seat, when a row's length does not match.
+    Raises ValueError, naming the rollout and actor, when a row's length does not match.
     """
     if not trajectories:
         raise ValueError("a batch needs at least one trajectory")
@@ -127,7 +127,7 @@ def build_batch(
         weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number], dtype=torch.float32)
         if weights.shape != (length,) or weights[0] != 0:
             raise ValueError(
-                f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: "
                 f"imitation_weights of shape {tuple(weights.shape)} for {length} tokens, {float(weights[0])} at the "
                 f"first, before which nothing stands"
             )
@@ -144,7 +144,7 @@ def build_batch(
             row = torch.as_tensor(rows[number], dtype=torch.float32)
             if row.shape != (length,):
                 raise ValueError(
-                    f"game {trajectory.game_id}, seat {trajectory.seat}, segment {trajectory.segment}: "
+                    f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: "
                     f"{name} of shape {tuple(row.shape)} for {length} tokens"
                 )
             # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
@@ -169,7 +169,7 @@ def mini_batches(
     """Split a batch into mini-batches and arrange each for the ranks.
 
     mini_batch_size: rows of one optimizer step over all ranks, at most. Sizes differ by one row at
-        most, so that no step is left to a handful of games.
+        most, so that no step is left to a handful of rollouts.
     micro_batch_size: rows of one forward pass on one rank, at most; not read where max_tokens is given.
     ranks: ranks that share out the rows; those that share each sequence (Ulysses) count as one.
     seed: order of the rows over the mini-batches; None keeps the batch's order.
@@ -214,7 +214,7 @@ def mini_batches(
 def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
     """Exchange rows among neighbouring shares, so that each holds rows of similar length; sizes change by one at most.
 
-    Only neighbours, and in an order drawn from ``seed``: else the longest games would all be learned from first.
+    Only neighbours, and in an order drawn from ``seed``: else the longest rollouts would all be learned from first.
     """
     found: list[list[int]] = []
     for start in range(0, len(shares), _SHARES_SORTED_TOGETHER):

@@ -1,9 +1,9 @@
 """Which of a step's sequences reach the update, and under which reason the others are counted.
 
-Chosen after the advantages are known, so that every game counts in the baselines, whether it is trained on or not.
+Chosen after the advantages are known, so that every rollout counts in the baselines, whether it is trained on or not.
 
-What is sampled follows from the seed and from what was played: the run's name, which is in the ids of its games, has no
-part in it, so a run that is repeated under another name chooses the same.
+What is sampled follows from the seed and from what was played: the run's name, which is in the ids of its rollouts, has
+no part in it, so a run that is repeated under another name chooses the same.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.training import SelectionConfig
 
 ROLE_NOT_SELECTED = "role_not_selected"
@@ -21,10 +21,10 @@ STALE = "stale"
 UNINFORMATIVE = "group_without_information"
 OVER_GAME_LIMIT = "over_max_sequences_per_game"
 NOT_SAMPLED = {1.0: "winner_not_sampled", -1.0: "loser_not_sampled", 0.0: "draw_not_sampled"}
-"""The outcome of a seat (``SeatTrajectory.dimensions``) -> why it is left out."""
+"""The outcome of an actor (``Trajectory.dimensions``) -> why it is left out."""
 
 _Row = TypeVar("_Row")
-_SeatGame = tuple[str, int]
+_ActorInRollout = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -44,24 +44,24 @@ class Selection:
 
 
 def select_sequences(
-    trajectories: Sequence[SeatTrajectory],
+    trajectories: Sequence[Trajectory],
     informative: Sequence[bool],
     config: SelectionConfig,
     seed: int,
     *,
     oldest_version_allowed: int,
 ) -> Selection:
-    """Leave out other roles, what is too old, what teaches nothing, the seats that a share does not reach, and what a
-    game has beyond its limit; in this order, so that what is left out for one reason takes no place in the next.
+    """Leave out other roles, what is too old, what teaches nothing, the actors that a share does not reach, and what a
+    rollout has beyond its limit; in this order, so that what is left out for one reason takes no place in the next.
 
-    informative: for each trajectory whether its group could tell better from worse (``SeatAdvantages``).
-    seed: decides, together with what was played, which seats are sampled. Seats are taken whole. Of a share s of n
-        seats floor(s * n) are kept and, with the probability of the remainder, one more. Under the limit of a game its
-        seats come in a random order, each that still fits; only where the very first has more segments than the limit,
-        a random part of them is taken.
+    informative: for each trajectory whether its group could tell better from worse (``TokenAdvantages``).
+    seed: decides, together with what was played, which actors are sampled. Actors are taken whole. Of a share s of n
+        actors floor(s * n) are kept and, with the probability of the remainder, one more. Under the limit of a rollout
+        its actors come in a random order, each that still fits; only where the very first has more segments than the
+        limit, a random part of them is taken.
     oldest_version_allowed: a sequence with a turn that older weights sampled is left out.
 
-    Raises ValueError, naming the game and seat, where a share is to be sampled and a seat's outcome is not known.
+    Raises ValueError, naming the rollout and actor, where a share is to be sampled and an actor's outcome is not known.
     """
     reasons: dict[int, str] = {}
     for row, (trajectory, tells) in enumerate(zip(trajectories, informative, strict=True)):
@@ -74,72 +74,74 @@ def select_sequences(
     contents = _digests(trajectories)
     shares = {1.0: config.winners, -1.0: config.losers, 0.0: config.draws}
     if min(shares.values()) < 1:
-        by_outcome: dict[float, dict[_SeatGame, list[int]]] = defaultdict(dict)
-        for seat, rows in _by_seat(trajectories, reasons).items():
-            by_outcome[_outcome(trajectories[rows[0]])][seat] = rows
-        for outcome, seats in by_outcome.items():
-            for row in _outside_share(seats, shares[outcome], contents, f"{seed}/{outcome}"):
+        by_outcome: dict[float, dict[_ActorInRollout, list[int]]] = defaultdict(dict)
+        for actor, rows in _by_actor(trajectories, reasons).items():
+            by_outcome[_outcome(trajectories[rows[0]])][actor] = rows
+        for outcome, actors in by_outcome.items():
+            for row in _outside_share(actors, shares[outcome], contents, f"{seed}/{outcome}"):
                 reasons[row] = NOT_SAMPLED[outcome]
     if config.max_sequences_per_game is not None:
-        games: dict[str, dict[int, list[int]]] = defaultdict(dict)
-        for (game_id, seat), rows in _by_seat(trajectories, reasons).items():
-            games[game_id][seat] = rows
-        for game_id, seats in games.items():
-            kept = _fitting(seats, config.max_sequences_per_game, random.Random(f"{seed}/{contents[game_id]}"))
-            reasons |= {row: OVER_GAME_LIMIT for rows in seats.values() for row in rows if row not in kept}
+        rollouts: dict[str, dict[str, list[int]]] = defaultdict(dict)
+        for (task_id, actor), rows in _by_actor(trajectories, reasons).items():
+            rollouts[task_id][actor] = rows
+        for task_id, actors in rollouts.items():
+            kept = _fitting(actors, config.max_sequences_per_game, random.Random(f"{seed}/{contents[task_id]}"))
+            reasons |= {row: OVER_GAME_LIMIT for rows in actors.values() for row in rows if row not in kept}
     left_out: Counter[str] = Counter()
     for row, reason in reasons.items():
         left_out[reason] += len(trajectories[row].turn_ends)
     return Selection(tuple(row for row in range(len(trajectories)) if row not in reasons), left_out)
 
 
-def _by_seat(trajectories: Sequence[SeatTrajectory], left_out: dict[int, str]) -> dict[_SeatGame, list[int]]:
-    """Rows of each seat that are not left out yet, in the order of their segments."""
-    seats: dict[_SeatGame, list[int]] = defaultdict(list)
+def _by_actor(trajectories: Sequence[Trajectory], left_out: dict[int, str]) -> dict[_ActorInRollout, list[int]]:
+    """Rows of each actor that are not left out yet, in the order of their segments."""
+    actors: dict[_ActorInRollout, list[int]] = defaultdict(list)
     for row, trajectory in enumerate(trajectories):
         if row not in left_out:
-            seats[trajectory.game_id, trajectory.seat].append(row)
-    for rows in seats.values():
+            actors[trajectory.task_id, trajectory.actor].append(row)
+    for rows in actors.values():
         rows.sort(key=lambda row: trajectories[row].segment)
-    return seats
+    return actors
 
 
-def _digests(trajectories: Sequence[SeatTrajectory]) -> dict[str, str]:
-    """game -> a digest of all that its seats saw and said."""
-    tokens: dict[str, list[tuple[int, int, tuple[int, ...]]]] = defaultdict(list)
+def _digests(trajectories: Sequence[Trajectory]) -> dict[str, str]:
+    """task -> a digest of all that its actors saw and said."""
+    tokens: dict[str, list[tuple[str, int, tuple[int, ...]]]] = defaultdict(list)
     for trajectory in trajectories:
-        tokens[trajectory.game_id].append((trajectory.seat, trajectory.segment, trajectory.token_ids))
-    return {game_id: _digest(repr(sorted(found))) for game_id, found in tokens.items()}
+        tokens[trajectory.task_id].append((trajectory.actor, trajectory.segment, trajectory.token_ids))
+    return {task_id: _digest(repr(sorted(found))) for task_id, found in tokens.items()}
 
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _outside_share(seats: dict[_SeatGame, list[int]], share: float, contents: dict[str, str], seed: str) -> list[int]:
-    order = sorted(seats, key=lambda seat: (_digest(f"{seed}/{contents[seat[0]]}/{seat[1]}"), seat))
-    everything = "/".join(f"{contents[game_id]}/{seat}" for game_id, seat in order)
+def _outside_share(
+    actors: dict[_ActorInRollout, list[int]], share: float, contents: dict[str, str], seed: str
+) -> list[int]:
+    order = sorted(actors, key=lambda actor: (_digest(f"{seed}/{contents[actor[0]]}/{actor[1]}"), actor))
+    everything = "/".join(f"{contents[task_id]}/{actor}" for task_id, actor in order)
     count = int(share * len(order) + random.Random(f"{seed}/{everything}").random())
-    return [row for seat in order[count:] for row in seats[seat]]
+    return [row for actor in order[count:] for row in actors[actor]]
 
 
-def _outcome(trajectory: SeatTrajectory) -> float:
+def _outcome(trajectory: Trajectory) -> float:
     outcome = trajectory.dimensions.get("outcome")
     if outcome not in NOT_SAMPLED:
         raise ValueError(
-            f"game {trajectory.game_id}, seat {trajectory.seat}: its outcome is {outcome}, not one of "
+            f"{trajectory.task_id}, {trajectory.actor}: its outcome is {outcome}, not one of "
             f"{sorted(NOT_SAMPLED)}; selection.winners, losers and draws need it"
         )
     return outcome
 
 
-def _fitting(seats: dict[int, list[int]], limit: int, chance: random.Random) -> set[int]:
-    order = sorted(seats)
+def _fitting(actors: dict[str, list[int]], limit: int, chance: random.Random) -> set[int]:
+    order = sorted(actors)
     chance.shuffle(order)
     kept: set[int] = set()
-    for seat in order:
-        if len(kept) + len(seats[seat]) <= limit:
-            kept.update(seats[seat])
+    for actor in order:
+        if len(kept) + len(actors[actor]) <= limit:
+            kept.update(actors[actor])
         elif not kept:
-            kept.update(chance.sample(seats[seat], limit))
+            kept.update(chance.sample(actors[actor], limit))
     return kept

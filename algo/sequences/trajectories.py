@@ -1,28 +1,26 @@
-"""Triplets -> one token sequence per seat and segment of a game: what the update trains on."""
+"""Triplets -> one token sequence per actor and segment of a rollout: what the update trains on."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentlightning import Triplet
 
-from algo.rollouts.triplets import FinishedGame
-from algo.werewolf.rewards import SeatReward, game_rewards
-from configs.rewards import RewardConfig
+from algo.rollouts.triplets import FinishedRollout
 
 
 @dataclass(frozen=True)
-class SeatTrajectory:
-    """One segment of one seat's game: prompts and sampled replies interleaved, exactly as vLLM saw them.
+class Trajectory:
+    """One segment of one actor's rollout: prompts and sampled replies interleaved, exactly as vLLM saw them.
 
     Everything per token aligns with ``token_ids``, position by position.
 
-    game_id: the game that was played; with ``seat`` and ``segment`` it identifies the trajectory.
-    group_id: the deal; games of one group were dealt the same cards.
-    seat: seat number at the table.
-    role: the seat's role card.
-    side: the side that the role plays for; baselines never mix sides.
-    segment: number of the seat's growing sequence within the game, from 0; a new one begins with a
+    task_id: the rollout that was played; with ``actor`` and ``segment`` it identifies the trajectory.
+    group_id: rollouts of one group had the same task to do, or the same cards.
+    actor: who sampled it, unlike all others of the rollout; names sort in the order in which actors are told.
+    role: what the actor was to be, such as its role card. side: whom it plays for; baselines never mix sides.
+        An agent with neither has its own name as both.
+    segment: number of the actor's growing sequence within the rollout, from 0; a new one begins with a
         recap when the context budget is spent.
     token_ids: the whole sequence, from the first prompt token to the last token of the segment.
     loss_mask: 1 where the policy sampled the token, 0 where it was given; aligned with ``token_ids``.
@@ -30,17 +28,17 @@ class SeatTrajectory:
     logprobs: natural log-probs that vLLM returned for the sampled tokens, at the sampling
         temperature; aligned with ``token_ids``, 0.0 where ``loss_mask`` is 0.
     turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
-    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a game that is
-        under way when new weights are served goes on with them.
-    turn_questions: what each turn was asked (``TurnSpan.decision``), aligned with ``turn_ends``; empty where unknown.
-    reward: of the seat in the whole game; all segments of a seat carry the same one.
+    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a rollout
+        that is under way when new weights are served goes on with them.
+    turn_questions: what each turn was asked (``CallSpan.question``), aligned with ``turn_ends``; empty where unknown.
+    reward: of the actor in the whole rollout; all segments of an actor carry the same one.
     turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
-    dimensions: the seat's reward dimensions (``algo.werewolf.rewards.SeatReward``), the same for all its segments.
+    dimensions: the actor's reward dimensions (``ActorReward``), the same for all its segments.
     """
 
-    game_id: str
+    task_id: str
     group_id: str
-    seat: int
+    actor: str
     role: str
     side: str
     segment: int
@@ -55,7 +53,7 @@ class SeatTrajectory:
     dimensions: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        where = f"game {self.game_id}, seat {self.seat}, segment {self.segment}"
+        where = f"{self.task_id}, {self.actor}, segment {self.segment}"
         length = len(self.token_ids)
         if len(self.loss_mask) != length or len(self.logprobs) != length:
             raise ValueError(
@@ -101,6 +99,28 @@ class SeatTrajectory:
         return shares
 
 
+@dataclass(frozen=True)
+class ActorReward:
+    """What one actor earns in one rollout.
+
+    role, side: as in ``Trajectory``.
+    total: its reward: ``outcome`` plus the sum of ``turns``.
+    outcome: what the end is worth to it.
+    turns: number of the turn -> what it adds to the total; one that is absent adds nothing.
+    dimensions: named parts of what it did, not weighed, for the log and for selection.
+    """
+
+    role: str
+    side: str
+    total: float
+    outcome: float
+    turns: Mapping[int, float]
+    dimensions: Mapping[str, float]
+
+
+RewardsOf = Callable[[FinishedRollout], Mapping[str, ActorReward]]
+"""What each actor of a finished rollout earns, by its name: the workload's part in its trajectories."""
+
 NOT_TRAINABLE = "not_trainable"
 TOO_LONG = "too_long"
 NOTHING_SAMPLED = "nothing_sampled"
@@ -115,25 +135,27 @@ class TrajectorySet:
     breaks: prompts that did not extend the turn before them within a segment; each began a new sequence.
     """
 
-    trajectories: tuple[SeatTrajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     turns: int
     left_out: Counter[str]
     breaks: int
 
 
-def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max_sequence_tokens: int) -> TrajectorySet:
-    """One sequence per seat and segment of every game, for the seats that may be trained on.
+def build_trajectories(
+    rollouts: Iterable[FinishedRollout], rewards_of: RewardsOf, max_sequence_tokens: int
+) -> TrajectorySet:
+    """One sequence per actor and segment of every rollout, for the actors that may be trained on.
 
     max_sequence_tokens: longer sequences are left out, and their turns counted.
     """
-    trajectories: list[SeatTrajectory] = []
+    trajectories: list[Trajectory] = []
     left_out: Counter[str] = Counter()
     breaks = 0
-    for game in games:
-        left_out += game.left_out
-        left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in game.triplets)
-        rewards = game_rewards(game, weights)
-        for seat, triplets in _by_seat(game.triplets).items():
+    for rollout in rollouts:
+        left_out += rollout.left_out
+        left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in rollout.triplets)
+        rewards = rewards_of(rollout)
+        for actor, triplets in _by_actor(rollout.triplets).items():
             chains = _chains(triplets)
             breaks += len(chains) - len({triplet.metadata["segment"] for triplet in triplets})
             for number, chain in enumerate(chains):
@@ -144,7 +166,7 @@ def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max
                 sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
                 left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
                 if sampled_turns:
-                    trajectories.append(_trajectory(chain, number, rewards[seat]))
+                    trajectories.append(_trajectory(chain, number, rollout.outcome.group_id, rewards[actor]))
     return TrajectorySet(
         trajectories=tuple(trajectories),
         turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
@@ -153,12 +175,12 @@ def build_trajectories(games: Iterable[FinishedGame], weights: RewardConfig, max
     )
 
 
-def _by_seat(triplets: Iterable[Triplet]) -> dict[int, list[Triplet]]:
-    seats: dict[int, list[Triplet]] = defaultdict(list)
+def _by_actor(triplets: Iterable[Triplet]) -> dict[str, list[Triplet]]:
+    actors: dict[str, list[Triplet]] = defaultdict(list)
     for triplet in triplets:
         if triplet.metadata["trainable"]:
-            seats[triplet.metadata["seat"]].append(triplet)
-    return seats
+            actors[triplet.metadata["actor"]].append(triplet)
+    return actors
 
 
 def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
@@ -175,7 +197,7 @@ def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
     return chains
 
 
-def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> SeatTrajectory:
+def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: ActorReward) -> Trajectory:
     token_ids: list[int] = []
     loss_mask: list[int] = []
     logprobs: list[float] = []
@@ -192,15 +214,15 @@ def _trajectory(chain: Sequence[Triplet], number: int, reward: SeatReward) -> Se
         if sampled:
             turn_ends.append(len(token_ids))
             turn_versions.append(triplet.metadata["policy_version"])
-            turn_questions.append(triplet.metadata["decision"])
-            turn_rewards.append(reward.turns[triplet.metadata["turn"]])
+            turn_questions.append(triplet.metadata["question"])
+            turn_rewards.append(reward.turns.get(triplet.metadata["turn"], 0.0))
     facts = chain[0].metadata
-    return SeatTrajectory(
-        game_id=facts["game_id"],
-        group_id=facts["group_id"],
-        seat=facts["seat"],
-        role=facts["role"],
-        side=facts["side"],
+    return Trajectory(
+        task_id=facts["task"],
+        group_id=group_id,
+        actor=facts["actor"],
+        role=reward.role,
+        side=reward.side,
         segment=number,
         token_ids=tuple(token_ids),
         loss_mask=tuple(loss_mask),

@@ -112,7 +112,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         "--host": settings.host,
         "--port": launch.port,
         "--dtype": config.model.dtype,
-        "--max-model-len": config.game.context_tokens,
+        "--max-model-len": config.rollout.context_tokens,
         "--max-num-seqs": settings.max_concurrent_sequences,
         "--seed": config.run.seed,
         # What was sampled from, after temperature and masks: the trainer recomputes the same.
@@ -131,7 +131,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         # Seeded requests whose prompt is prefilled in chunks kill vLLM 0.28 on CPU: it rewinds a CUDA
         # generator's offset, which a CPU generator does not have. So prompts are prefilled whole.
         flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
-        options["--max-num-batched-tokens"] = max(config.game.context_tokens, _CPU_BATCHED_TOKENS)
+        options["--max-num-batched-tokens"] = max(config.rollout.context_tokens, _CPU_BATCHED_TOKENS)
     else:
         options["--gpu-memory-utilization"] = launch.gpu_memory_utilization
         options["--tensor-parallel-size"] = len(launch.devices)

@@ -113,7 +113,7 @@ class VllmServer:
     async def check_attached(self, takes_weights: bool = True) -> None:
         """Raise ServingError unless the vLLM that runs already can be used.
 
-        It must be healthy, serve the model's name with at least ``game.context_tokens``, report log-probs as the
+        It must be healthy, serve the model's name with at least ``rollout.context_tokens``, report log-probs as the
         trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
         """
         await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
@@ -125,10 +125,11 @@ class VllmServer:
                 "(serving.served_model_name, or frozen.NAME.model), or start that vLLM with --served-model-name"
             )
         longest = served[self.model].get("max_model_len")
-        if longest is not None and longest < self._config.game.context_tokens:
+        if longest is not None and longest < self._config.rollout.context_tokens:
             raise ServingError(
-                f"{self.base_url} takes {longest} tokens, game.context_tokens is {self._config.game.context_tokens}: "
-                "lower the setting, or start that vLLM with a larger --max-model-len"
+                f"{self.base_url} takes {longest} tokens, rollout.context_tokens is "
+                f"{self._config.rollout.context_tokens}: lower the setting, or start that vLLM with a larger "
+                f"--max-model-len"
             )
         if takes_weights:
             await self._check_development_endpoints()

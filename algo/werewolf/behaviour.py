@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algo.rollouts.triplets import FinishedGame
-from store.schema import TRAINED_POLICY, SideName
+from algo.rollouts.triplets import FinishedRollout
+from store.schema import TRAINED_POLICY
+from store.werewolf import SideName
 
 NOBODY = "nobody"
 """Counted for a decision that chose no seat."""
@@ -47,7 +48,7 @@ class Behaviour(BaseModel):
         return {name: counts for name, counts in named.items() if counts}
 
 
-def behaviour_of(games: Iterable[FinishedGame], side: SideName, player: str = TRAINED_POLICY) -> Behaviour:
+def behaviour_of(games: Iterable[FinishedRollout], side: SideName, player: str = TRAINED_POLICY) -> Behaviour:
     """What the seats of one side did that ``player`` had.
 
     Counted over model turns that gave a triplet; players without tokens of their own leave none.
@@ -56,7 +57,7 @@ def behaviour_of(games: Iterable[FinishedGame], side: SideName, player: str = TR
     kills, checks, votes = Counter[str](), Counter[str](), Counter[str]()
     claims: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for game in games:
-        seats = {seat.seat: seat for seat in game.result.seats}
+        seats = {seat.seat: seat for seat in game.outcome.seats}
         own = {number for number, seat in seats.items() if (seat.side, seat.policy) == (side, player)}
         played += bool(own)
         turns = [triplet.metadata for triplet in game.triplets if triplet.metadata["seat"] in own]

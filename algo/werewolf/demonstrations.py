@@ -4,19 +4,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 from agentlightning import Rollout, Triplet
 
-from algo.rollouts.queue import PlayedGames, read_rollout
-from algo.rollouts.triplets import FinishedGame
+from algo.rollouts.queue import PlayedRollouts, read_rollout
+from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.selection import select_sequences
-from algo.sequences.trajectories import SeatTrajectory, build_trajectories
-from algo.werewolf.tasks import derived_seed
-from configs.schema import Config
+from algo.sequences.trajectories import Trajectory, build_trajectories
+from algo.werewolf.rewards import game_rewards
+from algo.werewolf.tasks import derived_seed, token_limits
+from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient
-from store.schema import GameTask, SeatingRule, SideName, TokenLimits
-from store.spans import is_turn
+from store.werewolf import GAME, GameTask, SeatingRule, SideName, is_turn
 
 UNUSABLE_REPLY = "unusable_reply"
 CUT_REPLY = "cut_reply"
@@ -28,7 +29,7 @@ class NothingToImitate(RuntimeError):
     """The games hold nothing to learn from, or nothing to measure it by; the message says what is missing."""
 
 
-def demonstration_tasks(config: Config) -> list[GameTask]:
+def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
     """The games of a warm start, each on a deal of its own: the demonstrator plays every seat and leaves turns."""
     settings, game, seed = config.warm_start, config.game, config.run.seed
     return [
@@ -43,13 +44,13 @@ def demonstration_tasks(config: Config) -> list[GameTask]:
             seating=tuple(SeatingRule(side=side, players={settings.demonstrator: 1.0}) for side in get_args(SideName)),
             trainable=frozenset(game.train_sides),
             demonstrators=frozenset({settings.demonstrator}),
-            limits=TokenLimits(context_tokens=game.context_tokens, reply_tokens=game.reply_tokens),
+            limits=token_limits(config.rollout),
         )
         for number in range(settings.games + settings.held_out_games)
     ]
 
 
-async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> PlayedGames:
+async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> PlayedRollouts:
     """The finished games of a run that the hub holds, the newest first and at most ``newest`` of them.
 
     Raises NothingToImitate if there are none.
@@ -68,14 +69,14 @@ async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> 
         rollouts |= {one.rollout_id: one for one in page if (one.metadata or {}).get("run") == run_id}
         offset += len(page)
         more = len(page) == _ROLLOUTS_PER_PAGE
-    finished: list[FinishedGame] = []
+    finished: list[FinishedRollout] = []
     failures: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     turns_stored = 0
     for rollout in list(rollouts.values())[:newest]:
         spans = list(await client.query_spans(rollout.rollout_id))
         turns_stored += sum(map(is_turn, spans))
-        game = read_rollout(rollout, spans, left_out, failures)
+        game = read_rollout(GAME, rollout, spans, left_out, failures)
         if game is not None:
             finished.append(game)
     if not finished:
@@ -83,21 +84,21 @@ async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> 
             f"the hub holds no finished games of run {run_id!r}: the id of a run stands in its folder's run.json, and "
             f"games that the hub has archived are not found"
         )
-    return PlayedGames(tuple(finished), failures, Counter(), turns_stored, +left_out)
+    return PlayedRollouts(tuple(finished), failures, Counter(), turns_stored, +left_out)
 
 
 def split_by_deal(
-    games: Sequence[FinishedGame], held_out: int, seed: int
-) -> tuple[list[FinishedGame], list[FinishedGame]]:
+    games: Sequence[FinishedRollout], held_out: int, seed: int
+) -> tuple[list[FinishedRollout], list[FinishedRollout]]:
     """(games to learn from, at least ``held_out`` games to measure by); a deal is never on both sides.
 
     Which deals are held out follows from the seed. Raises NothingToImitate where too few are left to learn from.
     """
-    by_deal: dict[int, list[FinishedGame]] = {}
+    by_deal: dict[int, list[FinishedRollout]] = {}
     for game in games:
-        by_deal.setdefault(game.result.seed, []).append(game)
-    learn: list[FinishedGame] = []
-    measure: list[FinishedGame] = []
+        by_deal.setdefault(game.outcome.seed, []).append(game)
+    learn: list[FinishedRollout] = []
+    measure: list[FinishedRollout] = []
     for deal in sorted(by_deal, key=lambda deal: hashlib.blake2b(f"{seed}/{deal}".encode()).digest()):
         (measure if len(measure) < held_out else learn).extend(by_deal[deal])
     if not learn:
@@ -116,7 +117,7 @@ class Demonstrations:
     left_out: all other stored turns, counted by reason.
     """
 
-    trajectories: tuple[SeatTrajectory, ...]
+    trajectories: tuple[Trajectory, ...]
     left_out: Counter[str]
 
     @property
@@ -130,7 +131,7 @@ class Demonstrations:
         return sum(sum(trajectory.loss_mask) for trajectory in self.trajectories)
 
 
-def demonstrations_of(games: Iterable[FinishedGame], config: Config) -> Demonstrations:
+def demonstrations_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> Demonstrations:
     """Choose what is imitated: of the seats that ``warm_start.selection`` selects every reply that could be used whole.
 
     A reply that is left out stays in the conversation as given text, since the later ones were given after it.
@@ -138,7 +139,9 @@ def demonstrations_of(games: Iterable[FinishedGame], config: Config) -> Demonstr
     """
     left_out: Counter[str] = Counter()
     cleaned = [_without_flawed_replies(game, left_out) for game in games]
-    found = build_trajectories(cleaned, config.reward, config.training.max_sequence_tokens)
+    found = build_trajectories(
+        cleaned, partial(game_rewards, weights=config.reward), config.training.max_sequence_tokens
+    )
     selected = select_sequences(
         found.trajectories,
         [True] * len(found.trajectories),
@@ -150,12 +153,12 @@ def demonstrations_of(games: Iterable[FinishedGame], config: Config) -> Demonstr
     if not selected.rows:
         raise NothingToImitate(
             f"not one reply of {len(cleaned)} games is imitated; they were left out for: {dict(left_out)}. "
-            f"{CUT_REPLY} says that game.reply_tokens is too low, others follow from warm_start.selection"
+            f"{CUT_REPLY} says that rollout.reply_tokens is too low, others follow from warm_start.selection"
         )
     return Demonstrations(tuple(found.trajectories[row] for row in selected.rows), +left_out)
 
 
-def _without_flawed_replies(game: FinishedGame, left_out: Counter[str]) -> FinishedGame:
+def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str]) -> FinishedRollout:
     kept = []
     for triplet in game.triplets:
         reason = _flaw(triplet) if triplet.metadata["trainable"] else None

@@ -1,14 +1,14 @@
 """Games between two named players: which deals, who sits where, and what is kept of each game for statistics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algo.rollouts.triplets import FinishedGame
-from algo.werewolf.tasks import derived_seed, held_out_deal
-from configs.game import GameConfig
-from store.schema import GameTask, SeatingRule, SideName, TokenLimits
+from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits
+from configs.werewolf import WerewolfConfig
+from store.werewolf import GameTask, SeatingRule, SideName, TurnSpan
 
 SIDES: tuple[SideName, ...] = get_args(SideName)
 
@@ -67,10 +67,10 @@ def held_out_deals(count: int, seed: int) -> list[int]:
     return list(deals)
 
 
-def match_tasks(first: str, second: str, deals: Sequence[int], config: GameConfig, name: str) -> list[GameTask]:
+def match_tasks(first: str, second: str, deals: Sequence[int], config: WerewolfConfig, name: str) -> list[GameTask]:
     """Two games for each deal: ``first`` as the wolves against ``second``, and with sides swapped.
 
-    first, second: names as in ``store.schema.SeatingRule``. A player may meet itself.
+    first, second: names as in ``store.werewolf.SeatingRule``. A player may meet itself.
     deals: seeds of the deals.
     name: names the games and, with the players, seeds their sampling: the same name gives the same tasks.
 
@@ -86,26 +86,26 @@ def match_tasks(first: str, second: str, deals: Sequence[int], config: GameConfi
                     group_id=group_id,
                     seed=deal,
                     sampling_seed=derived_seed(f"match/{name}/{first}/{second}/{side}", deal),
-                    preset=config.preset,
-                    rules=config.rules.chosen(),
+                    preset=config.game.preset,
+                    rules=config.game.rules.chosen(),
                     seating=(
                         SeatingRule(side=side, players={first: 1.0}),
                         SeatingRule(side=other, players={second: 1.0}),
                     ),
                     trainable=frozenset(),
-                    limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),
+                    limits=token_limits(config.rollout),
                 )
             )
     return tasks
 
 
-def record_games(tasks: Iterable[GameTask], games: Iterable[FinishedGame]) -> list[GameRecord]:
+def record_games(tasks: Iterable[GameTask], games: Iterable[FinishedRollout]) -> list[GameRecord]:
     """What is kept of the finished games of ``match_tasks``, in the order in which they came back.
 
     Raises ValueError for a game that was dealt or seated otherwise than its task says.
     """
     by_id = {task.game_id: task for task in tasks}
-    return [_record(by_id[game.result.game_id], game) for game in games]
+    return [_record(by_id[game.outcome.game_id], game) for game in games]
 
 
 def players_by_side(task: GameTask) -> dict[SideName, str]:
@@ -113,9 +113,9 @@ def players_by_side(task: GameTask) -> dict[SideName, str]:
     return {rule.side: next(iter(rule.players)) for rule in task.seating if rule.side is not None}
 
 
-def _record(task: GameTask, game: FinishedGame) -> GameRecord:
+def _record(task: GameTask, game: FinishedRollout) -> GameRecord:
     players = players_by_side(task)
-    result = game.result
+    result = game.outcome
     strangers = [seat for seat in result.seats if seat.policy != players[seat.side]]
     if result.seed != task.seed or strangers:
         raise ValueError(
@@ -135,12 +135,12 @@ def _record(task: GameTask, game: FinishedGame) -> GameRecord:
                 turns=seat.turns,
                 invalid_turns=seat.invalid_turns,
                 defaulted_decisions=seat.defaulted_decisions,
-                leaks=_leaks(game.facts, seat.seat),
+                leaks=_leaks(game.turns, seat.seat),
             )
             for seat in result.seats
         ),
     )
 
 
-def _leaks(facts: Mapping[tuple[int, int], Mapping[str, float]], seat: int) -> int:
-    return sum(of_turn["identity_leak"] > 0 for (of_seat, _), of_turn in facts.items() if of_seat == seat)
+def _leaks(turns: Iterable[TurnSpan], seat: int) -> int:
+    return sum(turn.facts.get("identity_leak", 0.0) > 0 for turn in turns if turn.seat == seat)

@@ -9,12 +9,12 @@ judged turns instead, so that a missing judgement takes nothing from the others.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import fmean
 
-from algo.rollouts.triplets import FinishedGame
+from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import ActorReward
 from configs.rewards import OutcomeReward, RewardConfig
-from store.spans import SeatResult
+from store.werewolf import NEUTRAL_FACTS, SeatResult, seat_name
 
 FACT_DIMENSIONS = (
     "invalid",
@@ -33,32 +33,18 @@ JUDGE_DIMENSIONS = ("judge_score", "low_judgement", "very_low_judgement")
 """Dimensions of a judged turn: the score from -1.0 to 1.0, and whether it is low (0.0 or 1.0)."""
 
 
-@dataclass(frozen=True)
-class SeatReward:
-    """What one seat earns in one game.
-
-    total: the seat's reward: ``outcome`` plus the sum of ``turns``.
-    outcome: what the end of the game is worth to the seat's side.
-    turns: number of the turn -> what it adds to the total.
-    dimensions: means of the dimensions over the seat's turns, not weighed, and the outcome (1.0, -1.0 or 0.0); those
-        of the judge over the judged turns, and absent if there are none.
-    """
-
-    total: float
-    outcome: float
-    turns: Mapping[int, float]
-    dimensions: Mapping[str, float]
-
-
-def game_rewards(game: FinishedGame, weights: RewardConfig) -> dict[int, SeatReward]:
-    """seat -> what it earns."""
+def game_rewards(game: FinishedRollout, weights: RewardConfig) -> dict[str, ActorReward]:
+    """Name of the seat (``store.werewolf.seat_name``) -> what it earns."""
     facts: dict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
-    for (seat, turn), measured in game.facts.items():
-        facts[seat][turn] = measured
+    for turn in game.turns:
+        facts[turn.seat][turn.turn] = {**NEUTRAL_FACTS, **turn.facts}
     scores: dict[int, dict[int, float]] = defaultdict(dict)
-    for judgement in game.result.judgements:
+    for judgement in game.outcome.judgements:
         scores[judgement.seat][judgement.turn] = judgement.score
-    return {seat.seat: seat_reward(seat, facts[seat.seat], scores[seat.seat], weights) for seat in game.result.seats}
+    return {
+        seat_name(seat.seat): seat_reward(seat, facts[seat.seat], scores[seat.seat], weights)
+        for seat in game.outcome.seats
+    }
 
 
 def seat_reward(
@@ -66,10 +52,11 @@ def seat_reward(
     facts: Mapping[int, Mapping[str, float]],
     scores: Mapping[int, float],
     weights: RewardConfig,
-) -> SeatReward:
-    """What one seat earns.
+) -> ActorReward:
+    """What one seat earns. Dimensions are means over the seat's turns, not weighed, and the outcome (1.0, -1.0 or 0.0);
+    those of the judge are means over the judged turns, and absent if there are none.
 
-    facts: number of the turn -> all its facts (``store.spans.TURN_FACTS``), for every model turn of the seat.
+    facts: number of the turn -> all its facts (``store.werewolf.TURN_FACTS``), for every model turn of the seat.
     scores: number of the turn -> the judge's score, 0.0 to 1.0, for the turns that were judged.
     """
     averaged = weights.turns == "averaged"
@@ -81,7 +68,9 @@ def seat_reward(
         for turn, dimensions in values.items()
     }
     outcome = _outcome(seat, weights)
-    return SeatReward(
+    return ActorReward(
+        role=seat.role,
+        side=seat.side,
         total=outcome + math.fsum(turns.values()),
         outcome=outcome,
         turns=turns,

@@ -9,18 +9,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.rollouts.triplets import FinishedGame
+from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES, players_by_side
 from algo.werewolf.rewards import game_rewards
 from configs.rewards import RewardConfig
-from store.schema import GameTask, SideName
+from store.werewolf import GameTask, SideName, seat_name
 
 SAMPLES_OF_A_SIDE = 2
 """Games kept of each opponent and side: those of the first deals that finished."""
 
 
 class SampleTurn(BaseModel):
-    """One reply of a model; the fields mean what they mean in ``store.spans.TurnSpan``."""
+    """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -67,13 +67,13 @@ class SampleGame(BaseModel):
 
 
 def sample_games(
-    matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedGame], weights: RewardConfig
+    matches: Iterable[Sequence[GameTask]], finished: Iterable[FinishedRollout], weights: RewardConfig
 ) -> tuple[SampleGame, ...]:
     """Of each match and each of its sides the games of the first deals that finished.
 
     matches: the tasks of each (``algo.werewolf.matches.match_tasks``).
     """
-    games = {game.result.game_id: game for game in finished}
+    games = {game.outcome.game_id: game for game in finished}
     samples: list[SampleGame] = []
     for tasks in matches:
         for first in range(len(SIDES)):
@@ -82,8 +82,8 @@ def sample_games(
     return tuple(samples)
 
 
-def _sample(task: GameTask, game: FinishedGame, weights: RewardConfig) -> SampleGame:
-    result, rewards = game.result, game_rewards(game, weights)
+def _sample(task: GameTask, game: FinishedRollout, weights: RewardConfig) -> SampleGame:
+    result, rewards = game.outcome, game_rewards(game, weights)
     turns: dict[int, list[SampleTurn]] = {seat.seat: [] for seat in result.seats}
     for triplet in game.triplets:
         fields = {name: triplet.metadata[name] for name in SampleTurn.model_fields}
@@ -101,7 +101,7 @@ def _sample(task: GameTask, game: FinishedGame, weights: RewardConfig) -> Sample
                 role=seat.role,
                 side=seat.side,
                 policy=seat.policy,
-                reward=rewards[seat.seat].total if seat.turns else None,
+                reward=rewards[seat_name(seat.seat)].total if seat.turns else None,
                 turns=tuple(turns[seat.seat]),
             )
             for seat in result.seats

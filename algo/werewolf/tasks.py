@@ -5,31 +5,39 @@ from collections.abc import Collection
 from typing import get_args
 
 from configs.game import GameConfig
-from configs.opponents import EndpointConfig
-from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, SeatingRule, SideName, TokenLimits
+from configs.rollout import RolloutSettings
+from configs.werewolf import WerewolfConfig
+from store.schema import TRAINED_POLICY, TokenLimits
+from store.werewolf import GameTask, SeatingRule, SideName
 
 
-def step_tasks(config: GameConfig, run_name: str, run_seed: int, step: int) -> list[GameTask]:
-    """The games of one step: ``groups_per_step`` deals, each played ``games_per_group`` times."""
+def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
+    """The games of one step: ``groups_per_step`` deals, each played ``rollouts_per_group`` times."""
     tasks = []
-    for group in range(config.groups_per_step):
-        sides = _learning_sides(config, (step - 1) * config.groups_per_step + group)
+    game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
+    for group in range(rollout.groups_per_step):
+        sides = _learning_sides(game_config, (step - 1) * rollout.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
-        for game in range(config.games_per_group):
+        for game in range(rollout.rollouts_per_group):
             tasks.append(
                 GameTask(
                     game_id=f"{group_id}-game{game:02d}",
                     group_id=group_id,
                     seed=training_deal(run_seed, step, group),
                     sampling_seed=derived_seed("sampling", run_seed, step, group, game),
-                    preset=config.preset,
-                    rules=config.rules.chosen(),
-                    seating=seating_rules(config, sides),
+                    preset=game_config.preset,
+                    rules=game_config.rules.chosen(),
+                    seating=seating_rules(game_config, sides),
                     trainable=frozenset(sides),
-                    limits=TokenLimits(context_tokens=config.context_tokens, reply_tokens=config.reply_tokens),
+                    limits=token_limits(rollout),
                 )
             )
     return tasks
+
+
+def token_limits(rollout: RolloutSettings) -> TokenLimits:
+    """The configured bounds, as tasks carry them."""
+    return TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens)
 
 
 def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
@@ -52,11 +60,6 @@ def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[Seat
         for side in get_args(SideName)
     )
     return (*(SeatingRule(**rule.model_dump()) for rule in config.seating), *by_side)
-
-
-def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
-    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
-    return ChatEndpoint(**config.model_dump())
 
 
 def training_deal(run_seed: int, step: int, group: int) -> int:

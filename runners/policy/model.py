@@ -20,7 +20,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServ
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
 from store.schema import TokenLimits
-from store.spans import context_digest
+from store.token_spans import context_digest
 
 POLICY_VERSION_HEADER = "x-policy-version"
 """Response header by which a server says which version of the weights sampled a completion."""
@@ -37,7 +37,7 @@ class ContextFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """One call in tokens; the fields mean what they mean in ``store.spans.TurnSpan``.
+    """One call in tokens; the fields mean what they mean in ``store.werewolf.TurnSpan``.
 
     policy_version: None where the server does not say.
     """

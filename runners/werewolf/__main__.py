@@ -82,7 +82,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default=90.0,
         metavar="SECONDS",
         help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
-        "game.unresponsive_seconds (default: %(default)g)",
+        "rollout.unresponsive_seconds (default: %(default)g)",
     )
     parser.add_argument(
         "--full-token-spans",

@@ -21,8 +21,8 @@ from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
-from store.schema import TRAINED_POLICY, ChatEndpoint, GameTask, PolicyResources
-from store.spans import ResultSpan
+from store.schema import TRAINED_POLICY, ChatEndpoint, PolicyResources
+from store.werewolf import GameTask, ResultSpan
 
 
 class WerewolfGames:

@@ -25,8 +25,8 @@ from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.replies import render_reply
 from store.client import StoreUnreachable, connect
-from store.schema import TRAINED_POLICY, GameTask, PolicyResources, Sampling, TokenLimits
-from store.spans import ResultSpan, TurnSpan
+from store.schema import TRAINED_POLICY, PolicyResources, Sampling, TokenLimits
+from store.werewolf import GameTask, ResultSpan, TurnSpan
 
 PRESET, SEED, PLAYERS, REPLY_TOKENS = "5p_tiny", 1, dict.fromkeys(Side, TRAINED_POLICY), 256
 """What is played where the command line does not say."""

@@ -20,7 +20,7 @@ from runners.werewolf.game import Decision, Event, Request, Role
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
 from runners.werewolf.prompts_zh.record import render_events
-from store.spans import Judgement
+from store.werewolf import Judgement
 
 logger = logging.getLogger(__name__)
 

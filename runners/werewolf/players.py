@@ -158,7 +158,7 @@ class PolicyPlayer(Player):
         if excess > 0:
             raise CannotPlay(
                 f"{self.name}: not even a recap without what was said fits the context ({excess} tokens too many); "
-                f"raise game.context_tokens"
+                f"raise rollout.context_tokens"
             )
         fewest, fitting = 0, len(cuts) - 1
         while fewest < fitting:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 
 from runners.werewolf.game import Role
-from store.schema import GameTask, SeatingRule
+from store.werewolf import GameTask, SeatingRule
 
 
 def who_plays(task: GameTask, roles: Mapping[int, Role]) -> dict[int, str]:

@@ -40,11 +40,11 @@ from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import Transcript
 from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
-from store.schema import TRAINED_POLICY, GameTask
-from store.spans import TURN_FACTS, Judgement, ResultSpan, SeatResult, TurnSpan
+from store.schema import TRAINED_POLICY
+from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan
 
 SeatPlayer = Callable[[int, Role, str], Player]
-"""Makes the player for a seat, given its role and its player's name (``store.schema.SeatingRule``)."""
+"""Makes the player for a seat, given its role and its player's name (``store.werewolf.SeatingRule``)."""
 
 
 async def play_game(

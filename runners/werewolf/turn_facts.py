@@ -1,4 +1,4 @@
-"""What is measured of every reply of a model: the facts that ``store.spans.TURN_FACTS`` lists.
+"""What is measured of every reply of a model: the facts that ``store.werewolf.TURN_FACTS`` lists.
 
 Pure functions of the reply and of what the seat is and has said. They measure and do not judge: what a fact is worth
 is for the algorithm's configuration to say.
@@ -14,7 +14,7 @@ from runners.werewolf.identity_leak import gives_wolves_away, prints_prompt
 from runners.werewolf.players import ModelTurn
 from runners.werewolf.prompts_zh.talk import understand
 from runners.werewolf.replies import ReplyError, parse_reply
-from store.spans import NEUTRAL_FACTS
+from store.werewolf import NEUTRAL_FACTS
 
 RUN_CHARS = 4
 """Length of the runs of characters whose repetition is counted, about two Chinese words.

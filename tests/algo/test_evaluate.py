@@ -15,7 +15,7 @@ from rich.console import Console
 from algo import evaluate as evaluate_module
 from algo.evaluate import default_label, evaluate, file_of, main, show_evaluation
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
-from algo.rollouts.queue import Games
+from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import score_of_both_sides
@@ -24,7 +24,8 @@ from configs.rewards import RewardConfig
 from configs.schema import Config
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from store.schema import GameTask, PolicyResources
+from store.schema import PolicyResources
+from store.werewolf import GAME, GameTask
 
 RESOURCES = PolicyResources(run_name="run-1", version=5, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 
@@ -69,7 +70,7 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     make_evaluation("step 0", 0).write(config.run_dir / EVALUATIONS_FOLDER / "step-000000.json")
     make_evaluation("step 5", 5).write(config.run_dir / EVALUATIONS_FOLDER / "step-000005.json")
     make_evaluation("step 9", 9).write(config.run_dir / EVALUATIONS_FOLDER / "step-000009.json")
-    games, seen = Games(client, config.game), []
+    games, seen = RolloutQueue(client, GAME, config.rollout), []
     async with runner_at(client):
         evaluation = await evaluate(config, games, policy, alive, seen.append, "step 5")
         again = await evaluate(config, games, policy, alive, seen.append, "step 5", resumed=True)
@@ -119,7 +120,9 @@ async def test_turns_of_a_match_give_no_trajectory(client, policy, tmp_path):
     config = make_config(tmp_path)
     tasks = match_tasks("policy", "random", held_out_deals(1, 1), config.game, "match")
     async with runner_at(client):
-        played = await Games(client, config.game).play(tasks, policy, alive, lambda now: None, mode="val")
+        played = await RolloutQueue(client, GAME, config.rollout).play(
+            tasks, policy, alive, lambda now: None, mode="val"
+        )
     found = build_trajectories(played.finished, RewardConfig(), 100_000)
     assert played.turns_stored > 0
     assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})
@@ -129,7 +132,9 @@ async def test_any_two_players_can_be_matched(client, tmp_path):
     config = make_config(tmp_path)
     tasks = match_tasks("scripted", "random", held_out_deals(4, 1), config.game, "match")
     async with runner_at(client):
-        played = await Games(client, config.game).play(tasks, RESOURCES, alive, lambda now: None, mode="val")
+        played = await RolloutQueue(client, GAME, config.rollout).play(
+            tasks, RESOURCES, alive, lambda now: None, mode="val"
+        )
     records = record_games(tasks, played.finished)
     scores = [score_of_both_sides(records, name, seed=1) for name in ("scripted", "random")]
     assert [score.games for score in scores] == [8, 8] and scores[0].wins == scores[1].losses
@@ -144,7 +149,9 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
     policy = policy.model_copy(update={"players": {"strong": strong}})
     config = make_config(tmp_path, players=["strong"], deals=1, opponents=["random", "strong"])
     async with runner_at(client):
-        evaluation = await evaluate(config, Games(client, config.game), policy, alive, lambda now: None, "first")
+        evaluation = await evaluate(
+            config, RolloutQueue(client, GAME, config.rollout), policy, alive, lambda now: None, "first"
+        )
     assert len(evaluation.games) == 2 and evaluation.opponents == {"random": 2, "strong": 2}
     (reason,) = evaluation.failures
     assert evaluation.failures[reason] == 2 and "EndpointUnavailable" in reason
@@ -155,7 +162,7 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
 
 
 async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(client, tmp_path):
-    games = Games(client, make_config(tmp_path).game)
+    games = RolloutQueue(client, GAME, make_config(tmp_path).rollout)
     for config, label, message in (
         (make_config(tmp_path, opponents=["initial"]), "a", "'initial' is not served; there are random, scripted"),
         (make_config(tmp_path), "a/b", "'a/b' cannot label"),

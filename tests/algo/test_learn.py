@@ -113,7 +113,7 @@ def test_what_is_imitated_must_be_what_is_played():
     config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start"))
     check_configurations(config, warm_start)
     for setting, message in (
-        ("game.reply_tokens=30", r"game.reply_tokens is 30 in the warm start and \d+ after it"),
+        ("rollout.reply_tokens=30", r"rollout.reply_tokens is 30 in the warm start and \d+ after it"),
         ("game.preset=9p", "game.preset is '9p'"),
         ("model.dtype=bfloat16", "sections model"),
     ):

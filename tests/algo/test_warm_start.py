@@ -10,10 +10,10 @@ from small_models import load_model, plain_log_probs
 from transformers import AutoTokenizer
 
 from algo import werewolf_sft
-from algo.loop.run_folder import UnservedPolicy, open_run, policy_resources, read_prompts
+from algo.loop.run_folder import UnservedPolicy, open_run, policy_resources
 from algo.loop.tokenizer_check import check_tokenizer
-from algo.rollouts.queue import Games
-from algo.rollouts.triplets import read_game
+from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.triplets import read_attempt
 from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
 from algo.sequences.trajectories import NOT_TRAINABLE
 from algo.werewolf.demonstrations import (
@@ -25,6 +25,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.matches import held_out_deals
+from algo.werewolf.resources import game_resources
 from algo.werewolf_sft import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -32,12 +33,13 @@ from configs.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER
-from store.spans import to_span
+from store.token_spans import to_span
+from store.werewolf import GAME
 
 
 def make_config(tiny_model, **overrides):
     settings = {
-        "run.name": "start", "model.path": tiny_model, "game.reply_tokens": 60, "game.context_tokens": 6000,
+        "run.name": "start", "model.path": tiny_model, "rollout.reply_tokens": 60, "rollout.context_tokens": 6000,
         "warm_start.games": 5, "warm_start.held_out_games": 2, "warm_start.epochs": 2, "log.transcripts_per_step": 1,
     }  # fmt: skip
     return load_config(None, [f"{name}={value}" for name, value in (settings | overrides).items()])
@@ -47,7 +49,9 @@ def played(config):
     """The warm start's games, played without a hub."""
 
     async def play():
-        resources = policy_resources(config, UnservedPolicy(str(config.model.path)), {}, "run", 0, read_prompts(config))
+        resources = policy_resources(
+            config, UnservedPolicy(str(config.model.path)), {}, "run", 0, game_resources(config)
+        )
         games, finished = WerewolfGames(), []
         for task in demonstration_tasks(config):
             records = []
@@ -56,7 +60,7 @@ def played(config):
                 to_span(each, rollout_id=task.game_id, attempt_id="a", sequence_id=number, start_time=0.0, end_time=0.0)
                 for number, each in enumerate([*records, result])
             ]
-            finished.append(read_game(task.game_id, "a", spans))
+            finished.append(read_attempt(task.game_id, "a", spans))
         await games.close()
         return finished
 
@@ -134,7 +138,9 @@ def test_roles_and_sides_are_chosen(tiny_model, games):
 
 
 def test_replies_that_are_cut_or_unusable_are_only_context(tiny_model):
-    config = make_config(tiny_model, **{"game.reply_tokens": 12, "warm_start.selection": "{losers: 1.0, draws: 1.0}"})
+    config = make_config(
+        tiny_model, **{"rollout.reply_tokens": 12, "warm_start.selection": "{losers: 1.0, draws: 1.0}"}
+    )
     games = played(config)
     found = demonstrations_of(games, config)
     cut = [turn for turn in turns_of(games) if turn.metadata["finish_reason"] == "length" and turn.metadata["valid"]]
@@ -164,7 +170,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
 
 
 def test_nothing_to_imitate_is_said_with_the_reasons(tiny_model, games):
-    config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "game.context_tokens": 300})
+    config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "rollout.context_tokens": 300})
     with pytest.raises(NothingToImitate, match="too_long"):
         demonstrations_of(games, config)
 
@@ -187,7 +193,7 @@ def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
         ("warm_start.demonstrator", "policy", "--from-run"),
         ("warm_start.demonstrator", "scriptd", "did you mean 'scripted'"),
         ("warm_start.selection.roles", "[witch]", r"warm_start\.selection\.roles has 'witch'"),
-        ("game.thinking", "true", "--from-run"),
+        ("rollout.thinking", "true", "--from-run"),
         ("model.path", "/nowhere", "/nowhere"),
         ("log.backends", "[nonsense]", "nonsense"),
     ],
@@ -198,7 +204,7 @@ def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message
 
 
 def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
-    check_warm_start(make_config(tiny_model, **{"game.thinking": "true"}), from_run="run-1")
+    check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), from_run="run-1")
 
 
 def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
@@ -242,7 +248,9 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
 
     def play(run_id):
         resources = policy_resources(config, UnservedPolicy(str(tiny_model)), {}, run_id, 0, {})
-        return Games(client, config.game).play(demonstration_tasks(config), resources, nothing, lambda now: None)
+        return RolloutQueue(client, GAME, config.rollout).play(
+            demonstration_tasks(config), resources, nothing, lambda now: None
+        )
 
     mine, _ = await with_runner(client, asyncio.gather(play("mine"), play("others")))
     found = await stored_games(client, "mine", newest=100)

@@ -19,7 +19,8 @@ from rich.table import Table
 from runners.worker import Worker
 from store.client import connect
 from store.schema import PolicyResources
-from store.spans import ResultSpan, TurnSpan, to_span
+from store.token_spans import to_span
+from store.werewolf import ResultSpan, TurnSpan
 
 # isort: split
 import hub_process

@@ -21,7 +21,7 @@ from runners.play import TurnSink
 from runners.werewolf.agent import read_task
 from runners.worker import Worker
 from store.client import connect
-from store.spans import ResultSpan
+from store.werewolf import ResultSpan
 
 OURS, STOCK = "worker", "lit_agent_runner"
 HELD_CALL = 60

@@ -21,8 +21,8 @@ from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.schema import TRAINED_POLICY, GameTask
-from store.spans import TurnSpan
+from store.schema import TRAINED_POLICY
+from store.werewolf import GameTask, TurnSpan
 
 # isort: split
 from conftest import free_port
@@ -90,9 +90,9 @@ def measure(model_folder: Path) -> Table:
     settings = (
         f"model.path={model_folder}",
         f"serving.port={port}",
-        f"game.context_tokens={CONTEXT_TOKENS}",
+        f"rollout.context_tokens={CONTEXT_TOKENS}",
         f"training.max_sequence_tokens={CONTEXT_TOKENS}",
-        f"game.reply_tokens={REPLY_TOKENS}",
+        f"rollout.reply_tokens={REPLY_TOKENS}",
         "serving.kv_cache_gb=2",
     )
     with tempfile.TemporaryFile() as log:

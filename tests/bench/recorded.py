@@ -16,8 +16,8 @@ from runners.werewolf.players import Decided, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import render_reply
 from runners.werewolf.table import play_game
-from store.schema import TRAINED_POLICY, GameTask
-from store.spans import ResultSpan, TurnSpan
+from store.schema import TRAINED_POLICY
+from store.werewolf import GameTask, ResultSpan, TurnSpan
 
 LIMITS = {"context_tokens": 16_384, "reply_tokens": 300}
 

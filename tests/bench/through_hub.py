@@ -16,7 +16,8 @@ from rich.table import Table
 
 from store.client import connect, encode_otlp
 from store.full_spans import FullTokenSpans
-from store.spans import TurnSpan, to_span
+from store.token_spans import to_span
+from store.werewolf import TurnSpan
 
 # isort: split
 from agentlightning import EnqueueRolloutRequest, Span

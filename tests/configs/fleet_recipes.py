@@ -197,4 +197,4 @@ def proxy_locations() -> dict[str, tuple[str, str]]:
 
 def longest_game() -> float:
     """Seconds that a game may take in the run that the recipes start."""
-    return load_config(FLEET / "run.yaml").game.timeout_seconds
+    return load_config(FLEET / "run.yaml").rollout.timeout_seconds

@@ -13,7 +13,8 @@ from configs.section import ConfigError
 from configs.training import RoleName
 from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
-from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint, SeatingRule
+from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
+from store.werewolf import SeatingRule
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -188,7 +189,7 @@ def test_overrides_are_typed_by_their_setting():
         ("frozen.old={model: m}", "set either path"),
         ("checkpoint.keep_best=1", "needs evaluations"),
         ("judge.model=m", "asked in vain"),
-        ("game.context_tokens=16384", "max_sequence_tokens"),
+        ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("serving.host=0.0.0.0", "serving.host"),
         ("steps=3", "section.key=value"),
         ("run.steps", "section.key=value"),

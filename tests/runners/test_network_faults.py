@@ -15,7 +15,7 @@ from hub_process import HubProcess, StockHub
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
 from store.schema import IDEMPOTENCY_KEY
-from store.spans import TurnSpan, is_result, is_turn
+from store.werewolf import TurnSpan, is_result, is_turn
 
 TURNS = 4
 PATIENCE_SECONDS = 30.0

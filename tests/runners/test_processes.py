@@ -15,7 +15,8 @@ from hub_process import HubProcess
 from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.__main__ import parse_arguments, unique_worker_name
 from store.client import connect
-from store.schema import GameTask, PolicyResources
+from store.schema import PolicyResources
+from store.werewolf import GameTask
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
 # its status of those behind its number, unless that is "stays". One that is deaf does not listen yet.

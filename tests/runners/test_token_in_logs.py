@@ -10,7 +10,7 @@ from fault_proxy import FaultProxy
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, StoreUnreachable
-from store.spans import to_span
+from store.token_spans import to_span
 
 TOKEN = "jIwG7-long-and-secret"
 

@@ -6,7 +6,7 @@ import aiohttp
 from fakes import make_turn
 
 from runners.uploads import SpanUploader
-from store.spans import to_span
+from store.token_spans import to_span
 
 
 class FakeClient:

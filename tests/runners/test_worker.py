@@ -14,8 +14,8 @@ from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
-from store.schema import GameTask, PolicyResources
-from store.spans import is_result, is_turn
+from store.schema import PolicyResources
+from store.werewolf import GameTask, is_result, is_turn
 
 RETRY = RolloutConfig(
     timeout_seconds=60,

@@ -20,8 +20,8 @@ from starlette.routing import Mount
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub import Hub, HubSettings
-from store.spans import to_span
 from store.sqlite.lightning_store import SqliteLightningStore
+from store.token_spans import to_span
 
 pytest_plugins = ("hub_backends",)
 

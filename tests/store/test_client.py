@@ -9,7 +9,8 @@ from conftest import free_port
 from fakes import make_result, make_turn
 
 from store.client import StoreUnreachable, connect
-from store.spans import ResultSpan, TurnSpan, is_result, is_turn, to_span
+from store.token_spans import to_span
+from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 
 # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
 NOW = 1_700_000_000.0

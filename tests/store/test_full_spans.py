@@ -6,7 +6,8 @@ from agentlightning.adapter.triplet import RewardMatchPolicy
 from fakes import make_result, make_turn
 
 from store.full_spans import FullTokenSpans
-from store.spans import context_digest, is_result, is_turn, to_span
+from store.token_spans import context_digest, to_span
+from store.werewolf import is_result, is_turn
 
 ATTEMPT = {"rollout_id": "r", "attempt_id": "a"}
 
@@ -36,7 +37,7 @@ def spans():
         written += [span, full.of_turn(turn, span, number + 1)]
         now += 1
     result = to_span(make_result(), **ATTEMPT, sequence_id=len(written) + 1, start_time=120, end_time=120)
-    return [*written, result, *full.of_seats(result, len(written) + 2, 100, 120)]
+    return [*written, result, *full.of_actors(result, len(written) + 2, 100, 120)]
 
 
 def test_whole_prompts_in_the_order_of_each_seat(spans):

@@ -19,9 +19,10 @@ from store.__main__ import main
 from store.client import connect
 from store.restoring import UnreadableArchive, restore
 from store.retention import RetentionRule, archive, export, shrink
-from store.spans import ResultSpan, TurnSpan, is_result, to_span
 from store.sqlite.database import Database, DatabaseUnusable
 from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+from store.token_spans import to_span
+from store.werewolf import ResultSpan, TurnSpan, is_result
 
 DAY = 86_400.0
 AT_ONCE = {"youngest_seconds": 0}

@@ -2,7 +2,8 @@ import pytest
 from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
-from store.schema import ChatEndpoint, FrozenPolicy, GameTask, PolicyResources, Sampling, SeatingRule
+from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
+from store.werewolf import GameTask, SeatingRule
 
 
 def make_task(**changes):

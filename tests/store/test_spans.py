@@ -5,17 +5,8 @@ from agentlightning import find_final_reward
 from fakes import make_result, make_turn
 from pydantic import ValidationError
 
-from store.spans import (
-    NEUTRAL_FACTS,
-    TURN_FACTS,
-    Judgement,
-    MalformedSpan,
-    ResultSpan,
-    TurnSpan,
-    is_result,
-    is_turn,
-    to_span,
-)
+from store.token_spans import MalformedSpan, to_span
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, Judgement, ResultSpan, TurnSpan, is_result, is_turn
 
 
 def wrap(record, sequence_id=1):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
-from algo.advantages.estimators import check_estimator, needs_values, seat_advantages
+from algo.advantages.estimators import check_estimator, needs_values, token_advantages
 from algo.advantages.role_baseline import RoleBaselines
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.training import AdvantageConfig
 
@@ -26,8 +26,8 @@ def seat(
         token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=ends,
         turn_versions=(0,) * len(ends),
     )  # fmt: skip
-    identity = dict(game_id=game, group_id=group, seat=number, role=role, side=side, segment=segment)
-    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=turns, turn_questions=asked)
+    identity = dict(task_id=game, group_id=group, actor=f"seat {number:02d}", role=role, side=side, segment=segment)
+    return Trajectory(**identity, **streams, reward=reward, turn_rewards=turns, turn_questions=asked)
 
 
 def rows_of(result):
@@ -49,7 +49,7 @@ def test_grpo_by_hand_with_a_baseline_per_deal_and_side():
         # Another deal: mean 0, deviation sqrt(2).
         seat("d", 1.0, group="other"), seat("e", -1.0, group="other"),
     ]  # fmt: skip
-    result = seat_advantages(trajectories, AdvantageConfig())
+    result = token_advantages(trajectories, AdvantageConfig())
     deviation = 2 / math.sqrt(3)
     wolves = [-4 / 3 / deviation, 2 / 3 / deviation, 2 / 3 / deviation]
     expected = [1, 0, -1, *wolves, 1 / math.sqrt(2), -1 / math.sqrt(2)]
@@ -62,7 +62,7 @@ def test_grpo_by_hand_with_a_baseline_per_deal_and_side():
 
 
 def test_without_the_standard_deviation():
-    result = seat_advantages([seat("a", 1.0), seat("b", 0.5), seat("c", 0.0)], AdvantageConfig(normalize_by_std=False))
+    result = token_advantages([seat("a", 1.0), seat("b", 0.5), seat("c", 0.0)], AdvantageConfig(normalize_by_std=False))
     assert values(result) == pytest.approx([0.5, 0, -0.5])
 
 
@@ -72,8 +72,8 @@ def test_segments_share_an_advantage_and_count_once():
         seat("a", 1.0, segment=1, mask=(0, 1)), whole[1], seat("a", 1.0, segment=2, mask=(0, 1, 1)),
         seat("a", 1.0, segment=0), whole[2],
     ]  # fmt: skip
-    expected = values(seat_advantages(whole, AdvantageConfig()))
-    found = seat_advantages(cut, AdvantageConfig())
+    expected = values(token_advantages(whole, AdvantageConfig()))
+    found = token_advantages(cut, AdvantageConfig())
     assert values(found) == pytest.approx([expected[0], expected[1], expected[0], expected[0], expected[2]])
     assert [row.tolist() for row in found.per_token][2] == pytest.approx([0, expected[0], expected[0]])
     assert found.metrics["advantage/seats"] == 3
@@ -89,7 +89,7 @@ def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order
         seat("a", 2.0, segment=1, mask=(0, 1, 0, 1)), seat("b", 3.0, mask=(0, 1, 1, 1, 1, 1)),
         seat("a", 2.0, segment=0, mask=(0, 0, 1, 1)),
     ]  # fmt: skip
-    result = seat_advantages(trajectories, AdvantageConfig(estimator="rising"))
+    result = token_advantages(trajectories, AdvantageConfig(estimator="rising"))
     assert [row.tolist() for row in result.per_token] == [[0, 2, 0, 3], [0, 5, 6, 7, 8, 9], [0, 0, 0, 1]]
 
 
@@ -101,7 +101,7 @@ def test_groups_that_say_nothing_get_zero_and_are_counted():
         *(seat(game, -0.95, group="equal") for game in "bcd"),
         seat("e", 1.0), seat("f", -1.0),
     ]  # fmt: skip
-    result = seat_advantages(trajectories, AdvantageConfig())
+    result = token_advantages(trajectories, AdvantageConfig())
     assert values(result) == pytest.approx([0] * 5 + [1 / math.sqrt(2), -1 / math.sqrt(2)], abs=1e-5)
     assert all(not row.any() for row in result.per_token[:5])
     assert result.informative == (False,) * 5 + (True,) * 2
@@ -120,24 +120,24 @@ def test_groups_that_say_nothing_get_zero_and_are_counted():
 def test_rewards_that_differ_by_rounding_are_equal():
     """Shaped rewards are sums of fractions; a last digit must not be blown up to an advantage of one."""
     almost = [seat(game, reward) for game, reward in [("a", 0.1 + 0.2), ("b", 0.3), ("c", 0.3 + 5e-7)]]
-    result = seat_advantages(almost, AdvantageConfig())
+    result = token_advantages(almost, AdvantageConfig())
     assert result.informative == (False,) * 3 and not any(row.any() for row in result.per_token)
-    told = seat_advantages([*almost[:2], seat("c", 0.31)], AdvantageConfig())
+    told = token_advantages([*almost[:2], seat("c", 0.31)], AdvantageConfig())
     assert told.informative == (True,) * 3 and told.per_token[2].max() > 1
 
 
 def test_nothing_but_silent_groups_and_nothing_at_all():
-    result = seat_advantages([seat("a", 1.0)], AdvantageConfig())
+    result = token_advantages([seat("a", 1.0)], AdvantageConfig())
     assert not result.per_token[0].any() and result.informative == (False,)
-    assert seat_advantages([], AdvantageConfig()).per_token == []
-    assert seat_advantages([], AdvantageConfig(estimator="gae")).returns == []
+    assert token_advantages([], AdvantageConfig()).per_token == []
+    assert token_advantages([], AdvantageConfig(estimator="gae")).returns == []
 
 
 @pytest.mark.parametrize("name", sorted(set(ADV_ESTIMATOR_REGISTRY) - OTHERS))
 def test_every_other_estimator_of_verl_rewards_the_better_game(name):
     trajectories = [seat(game, reward, mask=(0, 1) + (1,) * int(reward * 2 + 2)) for game, reward in
                     [("a", 1.0), ("b", 0.5), ("c", -1.0)]]  # fmt: skip
-    result = seat_advantages(trajectories, AdvantageConfig(estimator=name))
+    result = token_advantages(trajectories, AdvantageConfig(estimator=name))
     assert result.per_token[0].max() > 0 and result.per_token[0].max() > result.per_token[2].max()
     for row, one in zip(result.per_token, trajectories, strict=True):
         assert not row[torch.tensor(one.loss_mask) == 0].any()
@@ -147,7 +147,7 @@ def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
     with pytest.raises(ConfigError, match=r"'gpro' is not registered in verl; registered: .*grpo"):
         check_estimator("gpro")
     with pytest.raises(ConfigError, match=r"'remax' cannot be used: it needs the reward of a greedily played copy"):
-        seat_advantages([seat("a", 1.0)], AdvantageConfig(estimator="remax"))
+        token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="remax"))
     for name in REFUSED:
         with pytest.raises(ConfigError, match="cannot be used"):
             check_estimator(name)
@@ -155,21 +155,21 @@ def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
 
 def test_segments_that_disagree_are_refused():
     with pytest.raises(ValueError, match="game a, seat 1: its segments differ"):
-        seat_advantages([seat("a", 1.0), seat("a", 0.5, segment=1)], AdvantageConfig())
+        token_advantages([seat("a", 1.0), seat("a", 0.5, segment=1)], AdvantageConfig())
     with pytest.raises(ValueError, match="game a, seat 1: a segment occurs twice"):
-        seat_advantages([seat("a", 1.0), seat("a", 1.0)], AdvantageConfig())
+        token_advantages([seat("a", 1.0), seat("a", 1.0)], AdvantageConfig())
 
 
 def test_what_an_estimator_needs_and_does_not_get_is_named():
     with pytest.raises(ValueError, match="'gae' needs the critic's values"):
-        seat_advantages([seat("a", 1.0)], AdvantageConfig(estimator="gae"))
+        token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="gae"))
     with pytest.raises(ValueError, match="'role_baseline' needs role_baselines"):
-        seat_advantages([seat("a", 1.0)], AdvantageConfig(estimator="role_baseline"))
+        token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="role_baseline"))
     assert [name for name in sorted(ADV_ESTIMATOR_REGISTRY) if needs_values(name)] == ["gae"]
     with pytest.raises(ValueError, match="2 rows of kl_penalties for 1 traj"):
-        seat_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 4] * 2)
+        token_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 4] * 2)
     with pytest.raises(ValueError, match=r"game a, seat 1, segment 0: kl_penalties of shape \(3,\) for 4 tokens"):
-        seat_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 3])
+        token_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 3])
 
 
 def test_what_is_standardised_over_the_batch_is_so_within_a_side():
@@ -177,13 +177,13 @@ def test_what_is_standardised_over_the_batch_is_so_within_a_side():
     good = [seat(game, reward) for game, reward in [("a", 1.0), ("b", -1.0)]]
     wolves = [seat(game, reward, side="wolf", number=2) for game, reward in [("a", 5.0), ("b", 7.0)]]
     config = AdvantageConfig(estimator="reinforce_plus_plus")
-    together, alone = seat_advantages([*good, *wolves], config), seat_advantages(good, config)
+    together, alone = token_advantages([*good, *wolves], config), token_advantages(good, config)
     assert values(together)[:2] == pytest.approx(values(alone))
     assert values(together)[2:] == pytest.approx([-values(alone)[0], values(alone)[0]])
-    same = seat_advantages([*good, *(seat(game, 5.0, side="wolf", number=2) for game in "ab")], config)
+    same = token_advantages([*good, *(seat(game, 5.0, side="wolf", number=2) for game in "ab")], config)
     assert same.informative == (True, True, False, False) and values(same)[2:] == [0, 0]
     # A discount tells tokens apart even where all rewards are equal.
-    discounted = seat_advantages([seat("a", 1.0)], AdvantageConfig(estimator="reinforce_plus_plus", gamma=0.5))
+    discounted = token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="reinforce_plus_plus", gamma=0.5))
     assert discounted.informative == (True,) and discounted.per_token[0][3] > 0 > discounted.per_token[0][1]
 
 
@@ -193,7 +193,7 @@ def test_gae_by_hand_over_segments():
     trajectories = [seat("a", 1.0, segment=1, mask=(0, 1)), seat("a", 1.0, segment=0, mask=(0, 1, 0, 1))]
     given = [[9.0, 0.5], [9.0, 0.1, 9.0, 0.4]]
     config = AdvantageConfig(estimator="gae", gamma=gamma, lam=lam)
-    result = seat_advantages(trajectories, config, values=given)
+    result = token_advantages(trajectories, config, values=given)
     third = 1.0 - 0.5
     second = (gamma * 0.5 - 0.4) + gamma * lam * third
     first = (gamma * 0.4 - 0.1) + gamma * lam * second
@@ -203,8 +203,8 @@ def test_gae_by_hand_over_segments():
     assert rows_of(result)[1] == pytest.approx([0, white[0], 0, white[1]], abs=1e-5)
     assert result.returns[0].tolist() == pytest.approx([0, third + 0.5])
     assert result.returns[1].tolist() == pytest.approx([0, first + 0.1, 0, second + 0.4])
-    assert seat_advantages(trajectories, AdvantageConfig()).returns is None
-    lone = seat_advantages([seat("a", 1.0, mask=(0, 1))], config, values=[[0.0, 0.5]])
+    assert token_advantages(trajectories, AdvantageConfig()).returns is None
+    lone = token_advantages([seat("a", 1.0, mask=(0, 1))], config, values=[[0.0, 0.5]])
     assert lone.informative == (False,) and rows_of(lone) == [[0, 0]]
 
 
@@ -212,13 +212,13 @@ def test_a_kl_penalty_is_taken_from_the_reward_at_its_token():
     trajectories = [seat("a", 1.0), seat("b", 0.0)]
     penalties = [[7.0, 0.25, 7.0, 0.5], [7.0, 0.0, 7.0, 0.125]]
     config = AdvantageConfig(estimator="gae", gamma=1.0, lam=1.0)
-    result = seat_advantages(trajectories, config, kl_penalties=penalties, values=[[0.0] * 4] * 2)
+    result = token_advantages(trajectories, config, kl_penalties=penalties, values=[[0.0] * 4] * 2)
     # Without values, undiscounted, a return is what is still to come.
     assert [row.tolist() for row in result.returns] == [[0, 0.25, 0, 0.5], [0, -0.125, 0, -0.125]]
-    outcome = seat_advantages(trajectories, AdvantageConfig(normalize_by_std=False), kl_penalties=penalties)
+    outcome = token_advantages(trajectories, AdvantageConfig(normalize_by_std=False), kl_penalties=penalties)
     assert values(outcome) == pytest.approx([0.1875, -0.1875])
     # Equal rewards stay equal: GRPO would make an advantage of one out of any difference in KL.
-    equal = seat_advantages([seat("a", 1.0), seat("b", 1.0)], AdvantageConfig(), kl_penalties=penalties)
+    equal = token_advantages([seat("a", 1.0), seat("b", 1.0)], AdvantageConfig(), kl_penalties=penalties)
     assert equal.informative == (False, False) and values(equal) == [0, 0]
 
 
@@ -229,36 +229,36 @@ def test_credit_to_the_turn_with_an_estimator_of_outcomes():
         seat("b", -1.1, mask=(0, 1, 0, 1, 1), turns=(-0.1, 0.0)),
     ]
     root = math.sqrt(2)
-    result = seat_advantages(trajectories, AdvantageConfig(credit="turn"))
+    result = token_advantages(trajectories, AdvantageConfig(credit="turn"))
     first, second = (1 - 0.35) / root, (1 + 0.15) / root
     assert rows_of(result)[0] == pytest.approx([0, first, first, 0, second], abs=1e-5)
     first, second = (-1 + 0.05) / root, (-1 + 0.15) / root
     assert rows_of(result)[1] == pytest.approx([0, first, 0, second, second], abs=1e-5)
-    plain = seat_advantages(trajectories, AdvantageConfig(credit="turn", normalize_by_std=False))
+    plain = token_advantages(trajectories, AdvantageConfig(credit="turn", normalize_by_std=False))
     assert rows_of(plain)[0] == pytest.approx([0, 0.65, 0.65, 0, 1.15])
     # rloo divides by nothing, so neither are turn rewards; its baseline leaves the seat itself out.
-    rloo = seat_advantages(trajectories, AdvantageConfig(credit="turn", estimator="rloo"))
+    rloo = token_advantages(trajectories, AdvantageConfig(credit="turn", estimator="rloo"))
     assert rows_of(rloo)[0] == pytest.approx([0, 1.65, 1.65, 0, 2.15])
     # The best of the group alone is told its outcome; everyone is told of their turns.
-    passk = seat_advantages(trajectories, AdvantageConfig(credit="turn", estimator="grpo_passk"))
+    passk = token_advantages(trajectories, AdvantageConfig(credit="turn", estimator="grpo_passk"))
     assert rows_of(passk)[1] == pytest.approx([0, 0.05 / root, 0, 0.15 / root, 0.15 / root], abs=1e-5)
 
 
 def test_credit_to_the_turn_where_outcomes_or_turns_are_equal():
     config = AdvantageConfig(credit="turn")
     same_outcome = [seat("a", -0.95, turns=(-0.05, 0.1)), seat("b", -1.0, turns=(0.0, 0.0))]
-    result = seat_advantages(same_outcome, config)
+    result = token_advantages(same_outcome, config)
     assert result.informative == (True, True)
     assert rows_of(result)[0] == pytest.approx([0, -0.0625, 0, 0.0875])
     assert rows_of(result)[1] == pytest.approx([0, -0.0125, 0, -0.0125])
     # As games they earn the same; as turns they do not.
     same_sum = [seat("a", 1.0, turns=(-0.5, 0.5)), seat("b", 1.0, turns=(0.0, 0.0))]
-    assert seat_advantages(same_sum, AdvantageConfig()).informative == (False, False)
-    assert seat_advantages(same_sum, config).informative == (True, True)
+    assert token_advantages(same_sum, AdvantageConfig()).informative == (False, False)
+    assert token_advantages(same_sum, config).informative == (True, True)
     same = [seat("a", 0.9, turns=(-0.1, -0.1)), seat("b", 0.9, turns=(-0.1, -0.1))]
-    silent = seat_advantages(same, config)
+    silent = token_advantages(same, config)
     assert silent.informative == (False, False) and not any(row.any() for row in silent.per_token)
-    same_turns = seat_advantages([same[0], seat("b", -0.9, turns=(-0.1, -0.1))], config)
+    same_turns = token_advantages([same[0], seat("b", -0.9, turns=(-0.1, -0.1))], config)
     assert values(same_turns) == pytest.approx([1 / math.sqrt(2), -1 / math.sqrt(2)], abs=1e-5)
 
 
@@ -269,7 +269,7 @@ def test_turns_of_several_segments_and_of_none():
         seat("a", 2.0, segment=1, mask=(0, 1, 1), turns=(0.4,)), seat("a", 2.0, segment=0, turns=(0.0, 0.0)),
         seat("b", 0.0, turns=()),
     ]  # fmt: skip
-    result = seat_advantages(trajectories, config)
+    result = token_advantages(trajectories, config)
     mean = 0.4 / 3
     assert rows_of(result)[0] == pytest.approx([0, 0.8 + 0.4 - mean, 0.8 + 0.4 - mean])
     assert rows_of(result)[1] == pytest.approx([0, 0.8 - mean, 0, 0.8 - mean])
@@ -280,11 +280,13 @@ def test_credit_to_the_turn_with_an_estimator_of_returns():
     """A return is what is still to come: a turn's reward counts for it and the turns before."""
     trajectories = [seat("a", 1.3, mask=(0, 1, 1, 0, 1), turns=(0.2, 0.1)), seat("b", -1.0, turns=(0.0, 0.0))]
     config = AdvantageConfig(estimator="gae", credit="turn")
-    result = seat_advantages(trajectories, config, values=[[0.0] * 5, [0.0] * 4])
+    result = token_advantages(trajectories, config, values=[[0.0] * 5, [0.0] * 4])
     assert result.returns[0].tolist() == pytest.approx([0, 1.3, 1.3, 0, 1.1])
-    by_game = seat_advantages(trajectories, config.model_copy(update={"credit": "game"}), values=[[0.0] * 5, [0.0] * 4])
+    by_game = token_advantages(
+        trajectories, config.model_copy(update={"credit": "game"}), values=[[0.0] * 5, [0.0] * 4]
+    )
     assert by_game.returns[0].tolist() == pytest.approx([0, 1.3, 1.3, 0, 1.3])
-    white = seat_advantages(trajectories, AdvantageConfig(estimator="reinforce_plus_plus", credit="turn"))
+    white = token_advantages(trajectories, AdvantageConfig(estimator="reinforce_plus_plus", credit="turn"))
     raw = torch.tensor([1.3, 1.3, 1.1, -1.0, -1.0])
     expected = ((raw - raw.mean()) / raw.std()).tolist()
     assert rows_of(white)[0] == pytest.approx([0, *expected[:2], 0, expected[2]], abs=1e-5)
@@ -296,24 +298,24 @@ def test_a_role_is_compared_with_what_it_earned_before():
     wolf = dict(role="wolf", side="wolf", number=2)
     # Every game has a deal of its own.
     first = [seat("a", 1.0, group="1"), seat("b", -1.0, group="2"), seat("a", 3.0, group="1", **wolf)]
-    result = seat_advantages(first, config, role_baselines=baselines)
+    result = token_advantages(first, config, role_baselines=baselines)
     assert values(result) == pytest.approx([1, -1, 0])  # the first step's own mean
     assert result.informative == (True, True, False)
     second = [seat("c", 1.0), seat("c", 1.0, **wolf)]
-    result = seat_advantages(second, config, role_baselines=baselines)
+    result = token_advantages(second, config, role_baselines=baselines)
     assert values(result) == pytest.approx([1 - 0, 1 - 3])
     assert result.metrics["advantage/baseline/seer"] == 0 and result.metrics["advantage/baseline/wolf"] == 3
-    third = seat_advantages(second, config, role_baselines=baselines)
+    third = token_advantages(second, config, role_baselines=baselines)
     assert values(third) == pytest.approx([1 - 0.25, 1 - 2.5])
 
 
 def test_a_role_baseline_divides_by_the_running_deviation():
     config = AdvantageConfig(estimator="role_baseline", role_baseline_decay=0.75)
     baselines = RoleBaselines(0.75)
-    silent = seat_advantages([seat("a", -1.0), seat("b", -1.0)], config, role_baselines=baselines)
+    silent = token_advantages([seat("a", -1.0), seat("b", -1.0)], config, role_baselines=baselines)
     assert silent.informative == (False, False) and not silent.per_token[0].any()
     # The deviation was zero so far; a surprise counts in it at once: sqrt(0.25 * (2^2 + 0^2) / 2).
-    surprise = seat_advantages([seat("c", 1.0), seat("d", -1.0)], config, role_baselines=baselines)
+    surprise = token_advantages([seat("c", 1.0), seat("d", -1.0)], config, role_baselines=baselines)
     assert values(surprise) == pytest.approx([2 / math.sqrt(0.5), 0], abs=1e-4)
     assert surprise.informative == (True, True)
 
@@ -321,17 +323,17 @@ def test_a_role_baseline_divides_by_the_running_deviation():
 def test_credit_to_the_turn_with_a_role_baseline():
     config = AdvantageConfig(estimator="role_baseline", credit="turn", normalize_by_std=False)
     baselines = RoleBaselines(config.role_baseline_decay)
-    seat_advantages([seat("a", 1.3, turns=(0.1, 0.2))], config, role_baselines=baselines)
-    result = seat_advantages([seat("b", -1.0, turns=(0.0, -0.5))], config, role_baselines=baselines)
+    token_advantages([seat("a", 1.3, turns=(0.1, 0.2))], config, role_baselines=baselines)
+    result = token_advantages([seat("b", -1.0, turns=(0.0, -0.5))], config, role_baselines=baselines)
     assert rows_of(result)[0] == pytest.approx([0, (-0.5 - 1) + (0 - 0.15), 0, (-0.5 - 1) + (-0.5 - 0.15)])
     # With the outcome as expected, only the turns differ.
     same = AdvantageConfig(estimator="role_baseline", credit="turn")
-    first = seat_advantages([seat("a", 1.5, turns=(0.0, 0.5))], same, role_baselines=RoleBaselines(0.9))
+    first = token_advantages([seat("a", 1.5, turns=(0.0, 0.5))], same, role_baselines=RoleBaselines(0.9))
     assert rows_of(first)[0] == pytest.approx([0, -0.25, 0, 0.25])
     # Later steps divide turn rewards by the running deviation of outcomes: sqrt(0.9 * 0 + 0.1 * 2^2).
     baselines = RoleBaselines(0.9)
-    seat_advantages([seat("a", 1.0, turns=(0.0, 0.0))], same, role_baselines=baselines)
-    second = seat_advantages([seat("b", -1.3, turns=(-0.3, 0.0))], same, role_baselines=baselines)
+    token_advantages([seat("a", 1.0, turns=(0.0, 0.0))], same, role_baselines=baselines)
+    second = token_advantages([seat("b", -1.3, turns=(-0.3, 0.0))], same, role_baselines=baselines)
     deviation = math.sqrt(0.1 * 4)
     assert rows_of(second)[0] == pytest.approx([0, (-2 - 0.3) / deviation, 0, -2 / deviation], abs=1e-4)
 
@@ -341,9 +343,9 @@ def test_a_role_baseline_compares_answers_to_the_same_question():
     baselines, config = RoleBaselines(0.5), AdvantageConfig(estimator="role_baseline", credit="turn")
     asked = ("speech", "exile_vote")
     hit, miss = seat("a", 2.0, turns=(0.0, 1.0), asked=asked), seat("b", 1.0, turns=(0.0, 0.0), asked=asked)
-    result = seat_advantages([hit, miss], config, role_baselines=baselines)
+    result = token_advantages([hit, miss], config, role_baselines=baselines)
     assert rows_of(result) == [pytest.approx([0, 0, 0, 0.5]), pytest.approx([0, 0, 0, -0.5])]
-    later = seat_advantages([replace(hit, game_id="c")], config, role_baselines=baselines)
+    later = token_advantages([replace(hit, task_id="c")], config, role_baselines=baselines)
     assert rows_of(later)[0] == pytest.approx([0, 0, 0, 0.5])
 
 
@@ -351,7 +353,7 @@ def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by
     """With penalties the outcomes are 0.5 and -2: deviation 2.5 / sqrt(2)."""
     trajectories = [seat("a", 1.1, turns=(0.0, 0.1)), seat("b", -1.0, turns=(0.0, 0.0))]
     penalties = [[0.0, 0.25, 0.0, 0.25], [0.0, 0.5, 0.0, 0.5]]
-    result = seat_advantages(trajectories, AdvantageConfig(credit="turn"), kl_penalties=penalties)
+    result = token_advantages(trajectories, AdvantageConfig(credit="turn"), kl_penalties=penalties)
     deviation = 2.5 / math.sqrt(2)
     first, second = (1.25 - 0.025) / deviation, (1.25 + 0.075) / deviation
     assert rows_of(result)[0] == pytest.approx([0, first, 0, second], abs=1e-5)

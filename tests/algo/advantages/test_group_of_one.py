@@ -2,19 +2,19 @@
 
 import pytest
 
-from algo.advantages.estimators import seat_advantages
+from algo.advantages.estimators import token_advantages
 from algo.loop.startup import check_before_starting
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.training import AdvantageConfig
 
 
-def trajectory(game_id: str, reward: float) -> SeatTrajectory:
-    return SeatTrajectory(
-        game_id=game_id,
+def trajectory(game_id: str, reward: float) -> Trajectory:
+    return Trajectory(
+        task_id=game_id,
         group_id="deal",
-        seat=1,
+        actor="seat 01",
         role="seer",
         side="good",
         segment=0,
@@ -29,13 +29,13 @@ def trajectory(game_id: str, reward: float) -> SeatTrajectory:
 
 def test_mistake_14_training_with_one_game_per_group_is_refused(tiny_model):
     """Training with one game per group gives a group-relative advantage of zero."""
-    alone = seat_advantages([trajectory("a", 1.0)], AdvantageConfig())
+    alone = token_advantages([trajectory("a", 1.0)], AdvantageConfig())
     assert alone.per_token[0].tolist() == [0.0, 0.0] and alone.informative == (False,)
     assert alone.metrics["advantage/groups_of_one_game"] == 1
-    compared = seat_advantages([trajectory("a", 1.0), trajectory("b", -1.0)], AdvantageConfig())
+    compared = token_advantages([trajectory("a", 1.0), trajectory("b", -1.0)], AdvantageConfig())
     assert compared.informative == (True, True)
     assert compared.per_token[0][1] > 0 > compared.per_token[1][1]
-    settings = [f"model.path={tiny_model}", "game.games_per_group={}"]
-    with pytest.raises(ConfigError, match=r"games_per_group must be at least 2 .*grpo.*the game itself"):
+    settings = [f"model.path={tiny_model}", "rollout.rollouts_per_group={}"]
+    with pytest.raises(ConfigError, match=r"rollouts_per_group must be at least 2 .*grpo.*the game itself"):
         check_before_starting(load_config(None, [settings[0], settings[1].format(1)]))
     check_before_starting(load_config(None, [settings[0], settings[1].format(2)]))

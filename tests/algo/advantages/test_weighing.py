@@ -8,15 +8,15 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
 from algo.advantages.weighing import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.training import AdvantageConfig, TrainingConfig
 
 
 def sequence(game, seat, segment=0):
     streams = dict(token_ids=(1, 2), loss_mask=(0, 1), logprobs=(0.0, -1.0), turn_ends=(2,), turn_versions=(0,))
-    identity = dict(game_id=game, group_id="deal", seat=seat, role="seer", side="good", segment=segment)
-    return SeatTrajectory(**identity, **streams, reward=1.0)
+    identity = dict(task_id=game, group_id="deal", actor=f"seat {seat:02d}", role="seer", side="good", segment=segment)
+    return Trajectory(**identity, **streams, reward=1.0)
 
 
 TRAJECTORIES = [sequence("a", 1), sequence("a", 1, 1), sequence("a", 1, 2), sequence("a", 2), sequence("b", 1)]

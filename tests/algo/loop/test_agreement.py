@@ -13,16 +13,16 @@ from algo.loop.agreement import (
     probe_of,
     score_probe,
 )
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.schema import Config
 
 
 def trajectory(token_ids, loss_mask, logprobs):
-    return SeatTrajectory(
-        game_id="g",
+    return Trajectory(
+        task_id="g",
         group_id="d",
-        seat=1,
+        actor="seat 01",
         role="wolf",
         side="wolf",
         segment=0,

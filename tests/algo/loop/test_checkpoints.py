@@ -101,13 +101,13 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
     check_same_run(settings, config, config.run_dir)
     for override, message in (
         ("run.seed=2", "run.seed: the deals"),
-        ("game.groups_per_step=7", "game.groups_per_step: the games in flight"),
+        ("rollout.groups_per_step=7", "rollout.groups_per_step: the games in flight"),
         ("training.ranks=2", "training.ranks"),
         ("model.dtype=bfloat16", "model.dtype"),
     ):
         with pytest.raises(ConfigError, match=f"(?s)another {message}.*huggingface"):
             check_same_run(settings, load_config(None, [override]), config.run_dir)
-    for override in ("run.steps=99", "training.learning_rate=1e-5", "game.timeout_seconds=900", "serving.port=8009"):
+    for override in ("run.steps=99", "training.learning_rate=1e-5", "rollout.timeout_seconds=900", "serving.port=8009"):
         check_same_run(settings, load_config(None, [override]), config.run_dir)
 
 

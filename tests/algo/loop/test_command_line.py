@@ -29,7 +29,7 @@ def run(monkeypatch, capsys, *arguments):
         ("model.path=/nowhere", "/nowhere"),
         ("advantage.estimator=grpoo", "grpoo"),
         ("training.policy_loss=nonsense", "nonsense"),
-        ("game.games_per_group=1", "at least 2"),
+        ("rollout.rollouts_per_group=1", "at least 2"),
         ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
         ("advantage.estimator=remax", "greedily"),
         ("critic.warmup_steps=1", "no critic"),

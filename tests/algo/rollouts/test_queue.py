@@ -7,26 +7,28 @@ import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from fakes import FakeVllm, make_result, make_turn
 from fakes_api import FakeChatApi, error
+from settings import werewolf_config
 
+from algo.loop.run_folder import chat_endpoint
 from algo.rollouts import adoption as earlier_games
 from algo.rollouts.adoption import Resumption
 from algo.rollouts.queue import (
     FAILED_GAME,
     SUPERSEDED_ATTEMPT,
-    Games,
-    NoGamesFinished,
+    NothingFinished,
+    RolloutQueue,
 )
-from algo.werewolf.tasks import chat_endpoint, derived_seed, step_tasks
-from configs.game import GameConfig
+from algo.werewolf.tasks import derived_seed, step_tasks
 from configs.opponents import EndpointConfig
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, GameTask, PolicyResources, SeatingRule
-from store.spans import context_digest, to_span
+from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, PolicyResources
+from store.token_spans import context_digest, to_span
+from store.werewolf import GAME, GameTask, SeatingRule
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
-CONFIG = GameConfig(groups_per_step=2, games_per_group=2, max_attempts=2)
+CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2)
 
 
 class TwoTurnPlay:
@@ -70,10 +72,10 @@ async def play_step(client, play, check_alive=alive, progress=None, resumed=Fals
     play.client = client
     worker = Worker(client, play, "w", heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
-    games = Games(client, CONFIG)
+    games = RolloutQueue(client, GAME, CONFIG.rollout)
     progress = progress or (lambda now: None)
     try:
-        return await games.play(step_tasks(CONFIG, "run", 1, 1), RESOURCES, check_alive, progress, resumed=resumed)
+        return await games.play(step_tasks(CONFIG, 1), RESOURCES, check_alive, progress, resumed=resumed)
     finally:
         await games.cancel_open()
         worker.hand_back()
@@ -81,7 +83,7 @@ async def play_step(client, play, check_alive=alive, progress=None, resumed=Fals
 
 
 def test_a_steps_tasks_share_deals_within_groups_only():
-    tasks = step_tasks(CONFIG, "run", 1, 3)
+    tasks = step_tasks(CONFIG, 3)
     assert len({task.game_id for task in tasks}) == 4
     by_group = {}
     for task in tasks:
@@ -90,19 +92,19 @@ def test_a_steps_tasks_share_deals_within_groups_only():
     assert len({task.sampling_seed for task in tasks}) == 4
     numbers = [(run, step, group) for run in range(5) for step in range(5) for group in range(5)]
     assert len({derived_seed("deal", *position) for position in numbers}) == 125
-    assert tasks == step_tasks(CONFIG, "run", 1, 3)
+    assert tasks == step_tasks(CONFIG, 3)
 
 
 def test_a_side_that_is_not_trained_is_played_by_its_opponent():
-    config = GameConfig(train_sides=("wolf",), opponent="scripted")
-    task = step_tasks(config, "run", 1, 1)[0]
+    config = werewolf_config(train_sides=("wolf",), opponent="scripted")
+    task = step_tasks(config, 1)[0]
     assert [(rule.side, rule.players) for rule in task.seating] == [("wolf", {"policy": 1}), ("good", {"scripted": 1})]
     assert task.trainable == {"wolf"}
 
 
 def test_two_trained_sides_take_turns_against_an_opponent_deal_by_deal():
-    config = GameConfig(train_sides=("wolf", "good"), opponent="scripted", groups_per_step=3, games_per_group=2)
-    tasks = [*step_tasks(config, "run", 1, 1), *step_tasks(config, "run", 1, 2)]
+    config = werewolf_config(train_sides=("wolf", "good"), opponent="scripted", groups_per_step=3, rollouts_per_group=2)
+    tasks = [*step_tasks(config, 1), *step_tasks(config, 2)]
     turns = ["wolf", "good", "wolf", "good", "wolf", "good"]
     assert [task.trainable for task in tasks[::2]] == [task.trainable for task in tasks[1::2]] == [{s} for s in turns]
     for task in tasks:
@@ -114,14 +116,14 @@ def test_two_trained_sides_take_turns_against_an_opponent_deal_by_deal():
 
 
 def test_two_trained_sides_learn_from_every_game_of_the_policy_against_itself():
-    for task in step_tasks(GameConfig(groups_per_step=2), "run", 1, 1):
+    for task in step_tasks(werewolf_config(groups_per_step=2), 1):
         assert task.trainable == {"wolf", "good"}
         assert [set(rule.players) for rule in task.seating] == [{"policy"}, {"policy"}]
 
 
 def test_seating_rules_come_before_the_sides():
     seating = [{"role": "seer", "players": {"strong": 1}}, {"side": "wolf", "players": {"policy": 4, "strong": 1}}]
-    task = step_tasks(GameConfig(train_sides=("wolf",), opponent="random", seating=seating), "run", 1, 1)[0]
+    task = step_tasks(werewolf_config(train_sides=("wolf",), opponent="random", seating=seating), 1)[0]
     assert task.seating == (
         SeatingRule(role="seer", players={"strong": 1}),
         SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
@@ -181,7 +183,7 @@ async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplo
 
 async def test_a_step_without_a_usable_game_says_why(client):
     failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
-    with pytest.raises(NoGamesFinished, match=r"none of 4 games.*told to fail"):
+    with pytest.raises(NothingFinished, match=r"none of 4 games.*told to fail"):
         await play_step(client, TwoTurnPlay(**failures))
 
 
@@ -218,7 +220,7 @@ async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resourc
 
 async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monkeypatch):
     monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 2)
-    tasks = step_tasks(CONFIG, "run", 1, 1)
+    tasks = step_tasks(CONFIG, 1)
     await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     queued, failed, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
     await client.update_rollout(taken_back, status="cancelled")
@@ -236,7 +238,7 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
 
 
 async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client):
-    play, games = TwoTurnPlay(), Games(client, CONFIG)
+    play, games = TwoTurnPlay(), RolloutQueue(client, GAME, CONFIG.rollout)
     play.client = client
     worker = Worker(client, play, "w", heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
@@ -252,7 +254,7 @@ async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client
 
 
 async def test_open_games_are_told_where_the_policy_is_served_now(client):
-    games = Games(client, CONFIG)
+    games = RolloutQueue(client, GAME, CONFIG.rollout)
     later = RESOURCES.model_copy(update={"version": 1})
     for step, resources in ((1, RESOURCES), (2, later)):
         await games.enqueue(step_tasks(CONFIG, "run", 1, step), resources)
@@ -265,12 +267,12 @@ async def test_open_games_are_told_where_the_policy_is_served_now(client):
 
 async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
     monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 4)
-    tasks = step_tasks(CONFIG, "run", 1, 1)
+    tasks = step_tasks(CONFIG, 1)
     await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     first = await enqueue_like_an_earlier_process(client, tasks)
     await client.dequeue_many_rollouts(limit=1, worker_id="w")
     second = await enqueue_like_an_earlier_process(client, tasks)
-    step = Games(client, CONFIG)
+    step = RolloutQueue(client, GAME, CONFIG.rollout)
     assert await step.adopt(tasks, RESOURCES) == ([], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
@@ -287,10 +289,10 @@ UNDONE = RESOURCES.model_copy(update={"version": 4})
 async def test_what_undone_weights_were_to_play_is_played_anew(client):
     """The checkpoint has version 3; the process before it was killed had made version 4 and enqueued games for it."""
     at_checkpoint = RESOURCES.model_copy(update={"version": 3})
-    tasks = step_tasks(CONFIG, "run", 1, 1)
+    tasks = step_tasks(CONFIG, 1)
     kept = await enqueue_like_an_earlier_process(client, tasks[:2], resources=at_checkpoint)
     undone = await enqueue_like_an_earlier_process(client, tasks[2:], resources=UNDONE)
-    games = Games(client, CONFIG, Resumption(policy_version=3, number=1))
+    games = RolloutQueue(client, GAME, CONFIG.rollout, Resumption(policy_version=3, number=1))
     moved = at_checkpoint.model_copy(update={"endpoints": ("http://127.0.0.1:9/v1",)})
     assert await games.enqueue(tasks, moved, resumed=True) == 4
     rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
@@ -306,7 +308,7 @@ async def test_what_undone_weights_were_to_play_is_played_anew(client):
 async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):
     """With ``max_policy_lag`` weights change in mid-game: a game from before the checkpoint may have later turns."""
     config = CONFIG.model_copy(update={"max_policy_lag": 1})
-    tasks = step_tasks(config, "run", 1, 1)
+    tasks = step_tasks(config, 1)
     untouched, touched, playing, waiting = await enqueue_like_an_earlier_process(client, tasks)
     for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,))):
         taken = await client.dequeue_rollout(worker_id="w")
@@ -320,15 +322,15 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
         await client.upload_spans(spans)
         if len(versions) == 2:
             await client.update_attempt(*key.values(), status="succeeded")
-    games = Games(client, config, Resumption(policy_version=0, number=2))
+    games = RolloutQueue(client, GAME, config.rollout, Resumption(policy_version=0, number=2))
     assert await games.adopt(tasks, RESOURCES) == (tasks[1:], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert [statuses[rollout_id] for rollout_id in (playing, waiting)] == ["cancelled", "cancelled"]
 
 
 async def test_what_is_finished_is_not_taken_back(client):
-    games = Games(client, CONFIG)
-    await games.enqueue(step_tasks(CONFIG, "run", 1, 1), RESOURCES)
+    games = RolloutQueue(client, GAME, CONFIG.rollout)
+    await games.enqueue(step_tasks(CONFIG, 1), RESOURCES)
     taken = await client.dequeue_rollout(worker_id="w")
     await client.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
     await games.cancel_open()
@@ -353,15 +355,15 @@ async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
     resources = RESOURCES.model_copy(
         update={"endpoints": (await vllm.start(),), "players": {"strong": opponent.endpoint(tries=1)}}
     )
-    config = GameConfig(
-        groups_per_step=1, games_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2
+    config = werewolf_config(
+        groups_per_step=1, rollouts_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2
     )
     werewolf = WerewolfPlay(client)
     worker = Worker(client, werewolf, "w")
     working = asyncio.create_task(worker.run())
-    step = Games(client, config)
+    step = RolloutQueue(client, GAME, config.rollout)
     try:
-        return await step.play(step_tasks(config, "run", 1, 1), resources, alive, lambda now: None)
+        return await step.play(step_tasks(config, 1), resources, alive, lambda now: None)
     finally:
         await step.cancel_open()
         worker.hand_back()
@@ -400,5 +402,5 @@ async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
 
 async def test_an_opponent_that_stays_away_fails_the_game_by_its_name(client, opponent, tiny_tokenizer, tiny_model):
     await opponent.stop()
-    with pytest.raises(NoGamesFinished, match=r"EndpointUnavailable: model 'fake-model' at http.*no connection"):
+    with pytest.raises(NothingFinished, match=r"EndpointUnavailable: model 'fake-model' at http.*no connection"):
         await play_against(opponent, client, tiny_tokenizer, tiny_model)

@@ -9,10 +9,11 @@ from fakes import make_result, make_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteGame, TurnTriplets, read_game
+from algo.rollouts.triplets import DUPLICATE_SPAN, CallTriplets, IncompleteRollout, read_attempt
 from algo.sequences.trajectories import build_trajectories
 from configs.rewards import RewardConfig
-from store.spans import Judgement, SeatResult, context_digest, to_span
+from store.token_spans import context_digest, to_span
+from store.werewolf import GAME, Judgement, SeatResult
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
 
@@ -64,7 +65,7 @@ def as_spans(turns, seats, attempt="at-1", **result_changes):
 
 
 def build(turns, seats, max_tokens=1000):
-    return build_trajectories([read_game("ro-1", "at-1", as_spans(turns, seats))], WEIGHTS, max_tokens)
+    return build_trajectories([read_attempt(GAME, "ro-1", "at-1", as_spans(turns, seats))], WEIGHTS, max_tokens)
 
 
 TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
@@ -72,7 +73,7 @@ TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
 
 def test_triplets_hold_the_whole_prompt_in_turn_order():
     spans = as_spans(seat_turns(2, TWO_TURNS) + seat_turns(1, [([9], [10])]), [])
-    triplets = TurnTriplets().adapt(spans[::-1])
+    triplets = CallTriplets(GAME).adapt(spans[::-1])
     assert [triplet.prompt["token_ids"] for triplet in triplets] == [[9], [1, 2, 3], [1, 2, 3, 4, 5, 6]]
     assert [triplet.response["token_ids"] for triplet in triplets] == [[10], [4, 5], [7, 8]]
     assert triplets[2].metadata["role"] == "seer" and triplets[2].metadata["turn"] == 1
@@ -122,10 +123,10 @@ def test_a_turn_whose_past_is_missing_is_left_out_and_counted():
 def test_the_digest_notices_what_the_length_does_not():
     turns = seat_turns(2, TWO_TURNS)
     swapped = turns[0].model_copy(update={"prompt_ids": (1, 3, 2)})
-    assert len(TurnTriplets().adapt(as_spans([swapped, turns[1]], []))) == 1
+    assert len(CallTriplets(GAME).adapt(as_spans([swapped, turns[1]], []))) == 1
     # And the other way round, should a runner count what it does not digest.
     miscounted = turns[1].model_copy(update={"context_tokens": 6})
-    assert len(TurnTriplets().adapt(as_spans([turns[0], miscounted], []))) == 1
+    assert len(CallTriplets(GAME).adapt(as_spans([turns[0], miscounted], []))) == 1
 
 
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():
@@ -139,20 +140,20 @@ def test_seats_that_are_not_trained_and_long_sequences_are_counted():
 def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
     turns = seat_turns(2, TWO_TURNS)
     whole = as_spans(turns, [seat_result(2)])
-    assert read_game("ro-1", "at-1", whole).result.turns == 2
+    assert read_attempt(GAME, "ro-1", "at-1", whole).result.turns == 2
     for spans, message in [
         (whole[1:], "1 of 2 turns"),
         (whole[:-1], "0 result spans"),
         ([*whole, *as_spans(turns, [], attempt="at-0")], "another attempt"),
         (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other games"),
     ]:
-        with pytest.raises(IncompleteGame, match=message):
-            read_game("ro-1", "at-1", spans)
+        with pytest.raises(IncompleteRollout, match=message):
+            read_attempt(GAME, "ro-1", "at-1", spans)
 
 
 def test_a_span_stored_twice_counts_once():
     whole = as_spans(seat_turns(2, TWO_TURNS), [seat_result(2)])
-    game = read_game("ro-1", "at-1", [*whole, *whole])
+    game = read_attempt(GAME, "ro-1", "at-1", [*whole, *whole])
     assert len(game.triplets) == 2 and game.left_out == {DUPLICATE_SPAN: 2}
     found = build_trajectories([game], WEIGHTS, 1000)
     assert found.turns + found.left_out.total() == 4
@@ -161,11 +162,11 @@ def test_a_span_stored_twice_counts_once():
 def test_two_results_or_two_turns_that_are_not_the_same_make_no_game():
     turns = seat_turns(2, TWO_TURNS)
     other_end = as_spans(turns, [seat_result(2)], result="good")[-1].model_copy(update={"span_id": "other"})
-    with pytest.raises(IncompleteGame, match="2 result spans"):
-        read_game("ro-1", "at-1", [*as_spans(turns, [seat_result(2)]), other_end])
+    with pytest.raises(IncompleteRollout, match="2 result spans"):
+        read_attempt(GAME, "ro-1", "at-1", [*as_spans(turns, [seat_result(2)]), other_end])
     rival = turns[1].model_copy(update={"reply": "另一句"})
-    with pytest.raises(IncompleteGame, match="different spans claim to be the same turn"):
-        read_game("ro-1", "at-1", as_spans([*turns, rival], [seat_result(2)]))
+    with pytest.raises(IncompleteRollout, match="different spans claim to be the same turn"):
+        read_attempt(GAME, "ro-1", "at-1", as_spans([*turns, rival], [seat_result(2)]))
 
 
 def test_turn_rewards_belong_to_their_turns_in_every_segment():
@@ -175,7 +176,7 @@ def test_turn_rewards_belong_to_their_turns_in_every_segment():
     judgements = (Judgement(seat=2, turn=2, score=1.0), Judgement(seat=3, turn=0, score=0.0))
     weights = RewardConfig(identity_leak=-3.0, cut=-0.6, judge_score=0.5)
     spans = as_spans(turns, [seat_result(2, turns=3)], judgements=judgements)
-    found = build_trajectories([read_game("ro-1", "at-1", spans)], weights, 1000).trajectories
+    found = build_trajectories([read_attempt(GAME, "ro-1", "at-1", spans)], weights, 1000).trajectories
     assert [one.turn_rewards for one in found] == [pytest.approx((0, -1)), pytest.approx((0.5 - 0.2,))]
     assert [one.reward for one in found] == [pytest.approx(-1 - 1 + 0.3)] * 2
 

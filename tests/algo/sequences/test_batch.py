@@ -13,7 +13,7 @@ from verl.utils import tensordict_utils
 from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo.sequences.batch import build_batch, mini_batches
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from algo.training.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
 from configs.schema import Config
 from configs.training import ReferenceConfig, TrainingConfig
@@ -26,8 +26,8 @@ def trajectory(mask, seat=1, first_token=2):
     ends = tuple(i + 1 for i, sampled in enumerate(mask) if sampled and not (*mask, 0)[i + 1])
     logprobs = tuple(-0.1 * (position + 1) if sampled else 0.0 for position, sampled in enumerate(mask))
     streams = dict(token_ids=tokens, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=ends)
-    identity = dict(game_id="g", group_id="d", seat=seat, role="seer", side="good", segment=0)
-    return SeatTrajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0)
+    identity = dict(task_id="g", group_id="d", actor=f"seat {seat:02d}", role="seer", side="good", segment=0)
+    return Trajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0)
 
 
 def uneven(count):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from algo.sequences.selection import OVER_GAME_LIMIT, ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from configs.training import SelectionConfig
 
 
@@ -14,8 +14,10 @@ def trajectory(game, seat, segment=0, turns=1, role="seer", outcome=None, versio
     mask = (0, 1) * turns
     played = (*map(ord, game), seat, segment)  # no two sequences are the same
     streams = dict(token_ids=(played * turns)[: len(mask)], loss_mask=mask, logprobs=(0.0,) * len(mask))
-    identity = dict(game_id=run + game, group_id="deal", seat=seat, role=role, side="good", segment=segment)
-    return SeatTrajectory(
+    identity = dict(
+        task_id=run + game, group_id="deal", actor=f"seat {seat:02d}", role=role, side="good", segment=segment
+    )
+    return Trajectory(
         **identity, **streams, turn_ends=tuple(range(2, len(mask) + 1, 2)), turn_versions=versions or (0,) * turns,
         reward=1.0, dimensions={} if outcome is None else {"outcome": outcome},
     )  # fmt: skip
@@ -47,7 +49,7 @@ def test_without_a_limit_all_that_tells_something_stays():
 def test_no_game_has_more_than_its_limit_and_every_turn_is_counted(limit, seed):
     found = select(SEATS, limit, seed)
     kept = [SEATS[row] for row in found.rows]
-    assert Counter(one.game_id for one in kept) == {"a": limit, "b": limit}
+    assert Counter(one.task_id for one in kept) == {"a": limit, "b": limit}
     assert list(found.rows) == sorted(found.rows)
     assert set(found.left_out) == {OVER_GAME_LIMIT}
     assert turns_of(kept) + found.left_out.total() == turns_of(SEATS)
@@ -57,11 +59,11 @@ def test_the_sample_follows_from_seed_and_game_alone():
     chosen = {seed: select(SEATS, 2, seed).rows for seed in range(10)}
     assert chosen == {seed: select(SEATS, 2, seed).rows for seed in range(10)} and len(set(chosen.values())) > 5
     # Other games of the step, and the order of the rows, change nothing.
-    alone = {SEATS[row].seat for row in chosen[3] if SEATS[row].game_id == "b"}
+    alone = {SEATS[row].actor for row in chosen[3] if SEATS[row].task_id == "b"}
     only_b = SEATS[:5:-1]
-    assert {only_b[row].seat for row in select(only_b, 2, 3).rows} == alone
-    of_a = {tuple(SEATS[row].seat for row in rows if SEATS[row].game_id == "a") for rows in chosen.values()}
-    of_b = {tuple(SEATS[row].seat for row in rows if SEATS[row].game_id == "b") for rows in chosen.values()}
+    assert {only_b[row].actor for row in select(only_b, 2, 3).rows} == alone
+    of_a = {tuple(SEATS[row].actor for row in rows if SEATS[row].task_id == "a") for rows in chosen.values()}
+    of_b = {tuple(SEATS[row].actor for row in rows if SEATS[row].task_id == "b") for rows in chosen.values()}
     assert len(of_a) > 3 and of_a != of_b
 
 
@@ -69,7 +71,7 @@ def test_the_sample_follows_from_seed_and_game_alone():
 def test_segments_of_a_seat_stay_together(seed):
     trajectories = [trajectory("a", seat, segment) for seat in (1, 2, 3) for segment in range(seat)]
     found = select(trajectories, 4, seed)
-    kept = Counter(trajectories[row].seat for row in found.rows)
+    kept = Counter(trajectories[row].actor for row in found.rows)
     assert all(count == seat for seat, count in kept.items()) and 3 <= len(found.rows) <= 4
 
 
@@ -80,9 +82,9 @@ def test_a_seat_with_more_segments_than_the_limit_is_cut_only_if_it_comes_first(
 
 
 def test_what_teaches_nothing_takes_no_place():
-    informative = [one.seat > 4 for one in SEATS]
+    informative = [one.actor > 4 for one in SEATS]
     found = select(SEATS, 2, informative=informative)
-    assert [SEATS[row].seat for row in found.rows] == [5, 6, 5, 6]
+    assert [SEATS[row].actor for row in found.rows] == [5, 6, 5, 6]
     assert set(found.left_out) == {UNINFORMATIVE}
     with pytest.raises(ValueError):
         select(SEATS, 2, informative=[True])
@@ -125,7 +127,7 @@ def outcomes(count, run=""):
 
 
 def seats_with(trajectories, outcome):
-    return {(one.game_id, one.seat) for one in trajectories if one.dimensions["outcome"] == outcome}
+    return {(one.task_id, one.actor) for one in trajectories if one.dimensions["outcome"] == outcome}
 
 
 def test_winners_only():

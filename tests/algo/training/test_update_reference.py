@@ -18,10 +18,10 @@ import torch
 from small_models import TEMPERATURE, load_model, make_model, plain_log_probs
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.advantages.estimators import seat_advantages
+from algo.advantages.estimators import token_advantages
 from algo.loop.update import update
 from algo.sequences.batch import build_batch
-from algo.sequences.trajectories import SeatTrajectory
+from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.schema import Config
 from configs.training import AdvantageConfig, RolloutCorrectionConfig
@@ -110,8 +110,9 @@ def played_games(seed, games=2, segments=2, sides=("wolf", "good")):
                     ends.append(len(mask))
                 mask += [0] * 2
                 trajectories.append(
-                    SeatTrajectory(
-                        game_id=f"game-{game}", group_id="deal", seat=seat, role="wolf", side=side, segment=segment,
+                    Trajectory(
+                        task_id=f"game-{game}", group_id="deal", actor=f"seat {seat:02d}", role="wolf", side=side,
+                        segment=segment,
                         token_ids=tuple(chance.randrange(2, 64) for _ in mask), loss_mask=tuple(mask),
                         logprobs=(0.0,) * len(mask), turn_ends=tuple(ends), turn_versions=(0,) * len(ends),
                         reward=reward, turn_rewards=tuple(chance.uniform(-0.5, 0) for _ in ends),
@@ -173,7 +174,7 @@ def prepare(started, *, older=False, credit="game", weighed=False, **shape):
     trajectories = sampled_by(past, played_games(6, **shape))
     now, then = rows_of(present, trajectories), rows_of(past, trajectories)
     weights = [(new - was).exp().clamp(max=1.1) for new, was in zip(now, then, strict=True)] if weighed else None
-    advantages = seat_advantages(trajectories, AdvantageConfig(credit=credit)).per_token
+    advantages = token_advantages(trajectories, AdvantageConfig(credit=credit)).per_token
     return trajectories, Rows(advantages, then if older else now, started.reference_log_probs(trajectories), weights)
 
 
@@ -252,8 +253,8 @@ def test_a_step_of_the_loop_weighs_by_game_and_by_importance(started):
     mine = replace(rows, advantages=reference_update.advantages(trajectories, by_turn=True), importance_weights=weights)
     # The policy's loss is a mean of games; the KL is what it is without weights, a mean of sequences.
     without_kl, by_game = replace(started.settings, kl_coef=0.0), []
-    for game in sorted({one.game_id for one in trajectories}):
-        chosen = [number for number, one in enumerate(trajectories) if one.game_id == game]
+    for game in sorted({one.task_id for one in trajectories}):
+        chosen = [number for number, one in enumerate(trajectories) if one.task_id == game]
         own = {name: [given[number] for number in chosen] for name, given in vars(mine).items()}
         by_game.append(
             reference_update.gradients(model, without_kl, [trajectories[number] for number in chosen], **own)

@@ -6,11 +6,12 @@ from collections import Counter
 import pytest
 from fakes import make_result, make_turn
 
-from algo.rollouts.triplets import read_game
+from algo.rollouts.triplets import read_attempt
 from algo.werewolf.behaviour import Behaviour, behaviour_of
 from runners.werewolf.agent import WerewolfGames
-from store.schema import GameTask, PolicyResources
-from store.spans import SeatResult, context_digest, to_span
+from store.schema import PolicyResources
+from store.token_spans import context_digest, to_span
+from store.werewolf import GameTask, SeatResult
 
 ROLES = {1: "wolf", 2: "wolf", 3: "seer", 4: "villager", 5: "hunter"}
 
@@ -44,7 +45,7 @@ def as_game(records, result):
         to_span(record, rollout_id="ro-1", attempt_id="at-1", sequence_id=n, start_time=1.7e9, end_time=1.7e9)
         for n, record in enumerate([*records, result], start=1)
     ]
-    return read_game("ro-1", "at-1", spans)
+    return read_attempt(GAME, "ro-1", "at-1", spans)
 
 
 INVALID = dict(valid=False, error="negated", target=None)

@@ -6,16 +6,16 @@ import pytest
 from fakes import make_result
 from hypothesis import given
 from hypothesis import strategies as st
+from settings import werewolf_config
 
-from algo.rollouts.triplets import FinishedGame
+from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import held_out_deals, match_tasks, record_games
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
-from configs.game import GameConfig
 from runners.werewolf.game import PRESETS, new_game
 from runners.werewolf.seating import who_plays
-from store.spans import NEUTRAL_FACTS
+from store.werewolf import NEUTRAL_FACTS
 
-CONFIG = GameConfig(preset="9p", rules={"win_rule": "parity"}, train_sides=("wolf",), opponent="random")
+CONFIG = werewolf_config(preset="9p", rules={"win_rule": "parity"}, train_sides=("wolf",), opponent="random")
 numbers = st.integers(0, 2**63)
 
 
@@ -27,7 +27,7 @@ def test_no_deal_of_training_is_ever_one_of_evaluation(run_seed, step, group, se
 
 
 def test_what_is_enqueued_keeps_to_its_kind_of_deals():
-    config = GameConfig(groups_per_step=50)
+    config = werewolf_config(groups_per_step=50)
     trained = {task.seed for step in range(20) for task in step_tasks(config, "run", 1, step)}
     evaluated = {task.seed for task in match_tasks("policy", "random", held_out_deals(300, 1), config, "e")}
     assert len(trained) == 1000 and len(evaluated) == 300
@@ -68,7 +68,7 @@ def finished(task, **changes):
         update={"game_id": task.game_id, "seed": task.seed, "seats": seats, "days": 3, **changes}
     )
     facts = {(1, turn): {**NEUTRAL_FACTS, "identity_leak": leak} for turn, leak in enumerate((1.0, 0.0, 1.0))}
-    return FinishedGame("ro", "at", result, (), facts | {(2, 0): {**NEUTRAL_FACTS, "identity_leak": 1.0}}, Counter())
+    return FinishedRollout("ro", "at", result, (), facts | {(2, 0): {**NEUTRAL_FACTS, "identity_leak": 1.0}}, Counter())
 
 
 def test_of_a_finished_game_the_facts_are_kept():

@@ -9,7 +9,7 @@ from algo.werewolf.rewards import FACT_DIMENSIONS, JUDGE_DIMENSIONS, seat_reward
 from configs.loading import CONFIG_DIR, load_config
 from configs.rewards import OutcomeReward, RewardConfig
 from configs.section import ConfigError
-from store.spans import NEUTRAL_FACTS, TURN_FACTS
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 
 NOTHING = RewardConfig(
     **dict.fromkeys((*FACT_DIMENSIONS, *JUDGE_DIMENSIONS), 0.0), wolf=OutcomeReward(), good=OutcomeReward()

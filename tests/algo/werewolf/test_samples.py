@@ -3,13 +3,14 @@
 from collections import Counter
 
 from fakes import make_result, make_turn
+from settings import werewolf_config
 
-from algo.rollouts.triplets import FinishedGame, TurnTriplets
+from algo.rollouts.triplets import CallTriplets, FinishedRollout
 from algo.werewolf.matches import match_tasks
 from algo.werewolf.samples import SampleTurn, sample_games
-from configs.game import GameConfig
 from configs.rewards import RewardConfig
-from store.spans import NEUTRAL_FACTS, context_digest, to_span
+from store.token_spans import context_digest, to_span
+from store.werewolf import GAME, NEUTRAL_FACTS
 
 WEIGHTS = RewardConfig(invalid=-0.5, wolf={"win": 2.0})
 
@@ -33,11 +34,11 @@ def finished(task):
         for n, turn in enumerate(turns)
     ]
     facts = {(1, 0): {**NEUTRAL_FACTS, "invalid": 1.0}, (1, 1): NEUTRAL_FACTS}
-    return FinishedGame("r", "a", result, tuple(TurnTriplets().adapt(spans)), facts, Counter())
+    return FinishedRollout("r", "a", result, tuple(CallTriplets(GAME).adapt(spans)), facts, Counter())
 
 
 def test_of_each_opponent_and_side_the_first_two_deals_that_finished_are_kept():
-    matches = [match_tasks("policy", name, [11, 13, 15, 17], GameConfig(), "m") for name in ("scripted", "random")]
+    matches = [match_tasks("policy", name, [11, 13, 15, 17], werewolf_config(), "m") for name in ("scripted", "random")]
     lost = matches[0][0]  # the policy as the wolves against scripted players, on the first deal
     games = [finished(task) for tasks in matches for task in tasks if task is not lost]
     samples = sample_games(matches, reversed(games), WEIGHTS)
@@ -50,7 +51,7 @@ def test_of_each_opponent_and_side_the_first_two_deals_that_finished_are_kept():
 
 
 def test_a_seat_has_its_turns_and_what_it_earns_by_the_runs_weights():
-    tasks = match_tasks("policy", "scripted", [11], GameConfig(), "m")
+    tasks = match_tasks("policy", "scripted", [11], werewolf_config(), "m")
     wolf, seer = sample_games([tasks], [finished(tasks[0])], WEIGHTS)[0].seats
     assert (wolf.seat, wolf.role, wolf.side, wolf.policy, wolf.reward) == (1, "wolf", "wolf", "policy", 2.0 - 0.25)
     assert wolf.turns == (

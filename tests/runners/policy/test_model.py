@@ -7,7 +7,7 @@ from runners.errors import PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import ContextFull, PolicyServer, TokenExactChatModel
 from store.schema import TokenLimits
-from store.spans import context_digest
+from store.token_spans import context_digest
 
 SYSTEM = {"role": "system", "content": "你是3号。"}
 REPLY = {"role": "assistant", "content": "好的"}

@@ -10,16 +10,17 @@ from fakes import FakeVllm
 from test_table import legal_answer, make_task, whole_prompts
 from transformers import AutoTokenizer
 
-from algo.rollouts.triplets import read_game
+from algo.rollouts.triplets import read_attempt
 from algo.sequences.trajectories import build_trajectories
 from configs.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
+from runners.policy import model as policy_model
 from runners.policy.model import seed_of
 from runners.policy.servers import Policies
-from runners.policy import model as policy_model
 from runners.werewolf.agent import WerewolfGames
 from store.schema import FrozenPolicy, PolicyResources
-from store.spans import to_span
+from store.token_spans import to_span
+from store.werewolf import GAME
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, game
         to_span(record, rollout_id="ro", attempt_id="at", sequence_id=number, start_time=0, end_time=1)
         for number, record in enumerate([*turns, result])
     ]
-    trajectories = build_trajectories([read_game("ro", "at", spans)], RewardConfig(), 10_000).trajectories
+    trajectories = build_trajectories([read_attempt(GAME, "ro", "at", spans)], RewardConfig(), 10_000).trajectories
     for one in trajectories:
         versions = [turn.policy_version for turn in turns if (turn.seat, turn.segment) == (one.seat, one.segment)]
         assert list(one.turn_versions) == versions

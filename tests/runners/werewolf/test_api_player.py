@@ -21,8 +21,8 @@ from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from runners.worker import Worker
-from store.schema import GameTask, PolicyResources
-from store.spans import ResultSpan, TurnSpan, is_result, is_turn
+from store.schema import PolicyResources
+from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
 
 PROVIDERS = ("openai", "dashscope")
 

@@ -18,7 +18,8 @@ from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.schema import FrozenPolicy, GameTask, PolicyResources
+from store.schema import FrozenPolicy, PolicyResources
+from store.werewolf import GameTask
 
 
 def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):

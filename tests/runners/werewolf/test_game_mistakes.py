@@ -34,8 +34,8 @@ from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.table import play_game
-from store.schema import GameTask
-from store.spans import context_digest
+from store.token_spans import context_digest
+from store.werewolf import GameTask
 
 SHERIFF_6 = "sign_up: 6=run\ncampaign:"
 

@@ -16,7 +16,7 @@ from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.table import play_game
-from store.schema import GameTask
+from store.werewolf import GameTask
 
 REPLIES = 10_000
 

@@ -14,7 +14,7 @@ from runners.werewolf.game import Action, Decision, Event, EventKind, Phase, Req
 from runners.werewolf.game.decisions import DECISIONS
 from runners.werewolf.judge import JUDGING_PROMPT, Judge, judging_messages, read_score
 from runners.werewolf.turn_facts import is_public
-from store.spans import Judgement
+from store.werewolf import Judgement
 
 EVENTS = (
     Event(EventKind.DAY_BREAKS, 1),

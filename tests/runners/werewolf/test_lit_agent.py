@@ -19,8 +19,8 @@ from fakes import FakeVllm
 from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.worker import Worker
-from store.schema import GameTask, PolicyResources
-from store.spans import ResultSpan, TurnSpan, is_result, is_turn
+from store.schema import PolicyResources
+from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
 
 CONFIG = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed", "timeout", "unresponsive"]

@@ -28,7 +28,8 @@ from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.replies import render_reply
 from runners.werewolf.table import play_game
-from store.schema import GameTask, TokenLimits
+from store.schema import TokenLimits
+from store.werewolf import GameTask
 
 REPLY_TOKENS = 40
 SYSTEM = "你是3号。"

@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from settings import werewolf_config
 
 from algo.werewolf.tasks import step_tasks
-from configs.game import GameConfig
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
-from store.schema import GameTask
+from store.werewolf import GameTask
 
 NAMES = ("policy", "scripted", "random", "strong")
 
@@ -113,14 +113,14 @@ def test_seats_are_drawn_independently_of_each_other():
 
 
 def test_all_games_of_a_deal_share_the_lineup_and_deals_differ():
-    config = GameConfig(
+    config = werewolf_config(
         preset="9p",
         groups_per_step=6,
-        games_per_group=3,
+        rollouts_per_group=3,
         seating=[{"side": "wolf", "players": {"policy": 1, "scripted": 1}}, {"role": "seer", "players": {"random": 1}}],
     )
     lineups = {}
-    for task in step_tasks(config, "run", 1, 1):
+    for task in step_tasks(config, 1):
         task = GameTask.decode(task.encode())
         lineups.setdefault(task.group_id, []).append(tuple(who_plays(task, deal(task.seed, "9p")).values()))
     assert all(len(games) == 3 and len(set(games)) == 1 for games in lineups.values())

@@ -18,8 +18,8 @@ from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.schema import GameTask
-from store.spans import NEUTRAL_FACTS, TURN_FACTS, context_digest
+from store.token_spans import context_digest
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, GameTask
 
 
 def make_task(game_id="game-1", seed=3, **changes):

@@ -19,7 +19,7 @@ from runners.werewolf.turn_facts import (
     turn_facts,
     whole_speech,
 )
-from store.spans import NEUTRAL_FACTS, TURN_FACTS
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 
 PROMPT = "你在玩狼人杀。夜里优先除掉能找出狼人的人，如预言家。让好人互相怀疑，投票时不要露出破绽。"
 WOLF = Speaker(Side.WOLF, frozenset({3}), prompt_runs(PROMPT))

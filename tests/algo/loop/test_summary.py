@@ -10,29 +10,25 @@ import torch
 from fakes import make_result
 from rich.console import Console
 
-from algo.loop import report
-from algo.loop.report import (
-    RunSummary,
-    Stopwatch,
-    game_metrics,
-    game_progress,
-    log_step,
-    show_summary,
-    time_metrics,
-    trajectory_metrics,
-    write_batch,
-)
+from algo.loop.metrics import Stopwatch, time_metrics, trajectory_metrics
+from algo.loop.records import write_batch
+from algo.loop.summary import RunSummary, log_step, show_summary
 from algo.loop.update import Update
-from algo.rollouts.queue import PlayedGames, Progress
-from algo.rollouts.triplets import FinishedGame
-from algo.sequences.trajectories import SeatTrajectory
-from store.spans import Judgement
+from algo.machine import progress as progress_module
+from algo.machine.progress import game_progress
+from algo.rollouts.queue import PlayedRollouts, Progress
+from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import Trajectory
+from algo.werewolf.metrics import game_metrics
+from store.werewolf import Judgement
 
 
 def trajectory(seat, side, role, reward, dimensions, segment=0):
     streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
-    identity = dict(game_id="g", group_id="d", seat=seat, role=role, side=side, segment=segment, turn_versions=(0,))
-    return SeatTrajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
+    identity = dict(
+        task_id="g", group_id="d", actor=f"seat {seat:02d}", role=role, side=side, segment=segment, turn_versions=(0,)
+    )
+    return Trajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
 
 
 def test_rewards_and_dimensions_by_side_and_role():
@@ -57,8 +53,8 @@ def test_rewards_and_dimensions_by_side_and_role():
 
 
 def played(*results):
-    games = tuple(FinishedGame("ro", "at", result, (), {}, Counter()) for result in results)
-    return PlayedGames(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
+    games = tuple(FinishedRollout("ro", "at", result, (), {}, Counter()) for result in results)
+    return PlayedRollouts(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
 
 
 def test_segments_and_judgements_of_a_step():
@@ -198,7 +194,7 @@ def test_the_line_of_a_step_names_the_sides_that_were_trained(caplog):
     metrics = {"games/finished": 3, "turns/valid_share": 0.5, "tokens/trained": 7, "policy_version": 2}
     with caplog.at_level("INFO"):
         log_step(1, 4, metrics | {"reward/good": -0.125})
-    assert "3 games, 50% valid replies, mean reward good -0.125, 7 tokens trained, policy version 2" in caplog.text
+    assert "3 rollouts, 50% valid replies, mean reward good -0.125, 7 tokens trained, policy version 2" in caplog.text
     assert "wolf" not in caplog.text
 
 
@@ -210,7 +206,7 @@ def test_a_run_without_evaluations_says_nothing_of_them(tmp_path):
 def test_a_terminal_shows_games_and_steps(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(report, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr(progress_module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
     with game_progress("step 3/9: games", 4, (2, 9)) as on_progress:
         on_progress(Progress(finished=1, failed=0, playing=3, waiting=0))
     assert "2/9" in screen.getvalue() and "1/4" in screen.getvalue()

@@ -6,26 +6,28 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources, read_prompts
-from algo.rollouts.queue import Games
+from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources
+from algo.rollouts.queue import RolloutQueue
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
+from algo.werewolf.resources import game_resources
 from configs.opponents import INITIAL_POLICY
 from configs.section import ConfigError
 from store.client import connect
 from store.schema import TRAINED_POLICY, PolicyResources
+from store.werewolf import GAME
 
-logger = logging.getLogger("algo.serving.players")
+logger = logging.getLogger("algo.evaluation.players")
 
 
 @dataclass(frozen=True)
 class ServedPlayers:
     """Games to be enqueued, what runners need to play them, and what to call while they are played.
 
-    check_alive: starts what has died again; see ``Games.collect``.
+    check_alive: starts what has died again; see ``RolloutQueue.collect``.
     """
 
-    games: Games
+    games: RolloutQueue
     resources: PolicyResources
     check_alive: Callable[[], Awaitable[None]]
 
@@ -41,13 +43,13 @@ async def serve_players(
     Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
     """
     config = opened.config
-    prompts = read_prompts(config)
+    published = game_resources(config)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
         client = connect(config.store.url, config.store.patience_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
-        games = Games(client, config.game, opened.resumption)
+        games = RolloutQueue(client, GAME, config.rollout, opened.resumption)
         serving = None
         if TRAINED_POLICY in players:
             served = config
@@ -70,5 +72,5 @@ async def serve_players(
         stack.push_async_callback(games.cancel_open)
         policy = serving or UnservedPolicy(model=str(model or config.model.path))
         yield ServedPlayers(
-            games, policy_resources(config, policy, frozen, opened.state.run_id, 0, prompts), check_alive
+            games, policy_resources(config, policy, frozen, opened.state.run_id, 0, published), check_alive
         )

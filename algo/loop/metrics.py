@@ -1,0 +1,102 @@
+"""Numbers of a step, for the log: its sequences, its batch, its time."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from algo.sequences.trajectories import Trajectory, TrajectorySet
+
+if TYPE_CHECKING:
+    from algo.loop.update import Update  # brings verl along
+
+
+class Stopwatch:
+    """Seconds spent in each named stage, in the order in which the stages first ran."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a block; several blocks of one name add up."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.monotonic() - started
+
+    def begin_step(self) -> Callable[[], dict[str, float]]:
+        """Returns a function that tells the seconds since now: those of the step, and by stage."""
+        started, before = time.monotonic(), dict(self.seconds)
+
+        def since() -> dict[str, float]:
+            stages = {name: seconds - before.get(name, 0.0) for name, seconds in self.seconds.items()}
+            shown = {f"seconds/{name}": seconds for name, seconds in stages.items() if name != "start"}
+            return {"seconds/step": time.monotonic() - started, **shown}
+
+        return since
+
+
+def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Numbers about a step's sequences: tokens; rewards and their dimensions by side and by role.
+
+    Dimensions are means over the seats' own means, not weighed; a seat counts once, however many segments it has.
+    """
+    metrics: dict[str, float] = {
+        "tokens/sequences": float(len(trajectories)),
+        "tokens/total": float(sum(len(trajectory.token_ids) for trajectory in trajectories)),
+        "tokens/sampled": float(sum(sum(trajectory.loss_mask) for trajectory in trajectories)),
+    }
+    seats = {(trajectory.task_id, trajectory.actor): trajectory for trajectory in trajectories}
+    values: dict[str, list[float]] = defaultdict(list)
+    for trajectory in seats.values():
+        for kind in (trajectory.side, f"role/{trajectory.role}"):
+            values[f"reward/{kind}"].append(trajectory.reward)
+            for name, value in trajectory.dimensions.items():
+                values[f"reward/dim/{name}/{kind}"].append(value)
+    return metrics | {name: fmean(found) for name, found in sorted(values.items())}
+
+
+def batch_metrics(update: "Update | None", found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
+    """What reached the update and what did not; ``update`` is None where there was none."""
+    trained = () if update is None else update.trained
+    return {
+        "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),
+        "turns/left_out": float(left_out.total()),
+        **{f"turns/left_out/{reason}": float(count) for reason, count in left_out.items()},
+        "turns/context_breaks": float(found.breaks),
+        "tokens/trained_sequences": float(len(trained)),
+        "tokens/trained": float(sum(len(trajectory.token_ids) for trajectory in trained)),
+        "tokens/sampled_and_trained": float(sum(sum(trajectory.loss_mask) for trajectory in trained)),
+    }
+
+
+def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]], trainer: float) -> dict[str, float]:
+    """Where a step's time went: ``seconds`` (``Stopwatch.begin_step``), and the share that neither vLLM nor verl had.
+
+    calls: start and end of every model call of the step's games, by the runners' clocks; vLLM has the time in which at
+        least one is under way, but not more than the step waited for its games.
+    trainer: seconds of the step that verl's calls took, up to the push, which is the business of both.
+    """
+    played = seconds.get("seconds/play", 0.0)
+    in_calls = min(_union(calls), played)
+    of_both = seconds.get("seconds/push", 0.0)
+    learning = sum(seconds.get(f"seconds/{stage}", 0.0) for stage in ("assess", "update"))
+    step = played + learning + of_both
+    rest = seconds["seconds/step"] - seconds.get("seconds/evaluate", 0.0) - step
+    outside = (played - in_calls) + max(learning - trainer, 0.0) + rest
+    whole = step + rest
+    return seconds | {"seconds/play_in_vllm": in_calls, "time/share_outside_vllm_and_verl": outside / whole}
+
+
+def _union(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of what the intervals cover together."""
+    covered, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        if end > reached:
+            covered += end - max(start, reached)
+            reached = end
+    return covered

@@ -1,0 +1,188 @@
+"""A run's totals: added up step by step, written as JSON, shown as tables at its end."""
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from algo.loop.metrics import Stopwatch
+
+logger = logging.getLogger(__name__)
+
+_REWARD = re.compile(r"reward/(?P<side>[^/]+)")
+_WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
+_REWARDS_SHOWN = 8
+PAGE_NAME = "evaluations.html"
+"""In a run's folder: the page over all its evaluations."""
+
+
+def rewarded_sides(steps: Iterable[Mapping[str, float]]) -> list[str]:
+    """The sides of which some step's metrics have a mean reward (``trajectory_metrics``), the last name first."""
+    found = {match["side"] for metrics in steps for name in metrics if (match := _REWARD.fullmatch(name))}
+    return sorted(found, reverse=True)
+
+
+def log_step(step: int, steps: int, metrics: dict[str, float]) -> None:
+    """One readable line about a finished step."""
+    rewards = "".join(f", mean reward {side} {metrics[f'reward/{side}']:+.3f}" for side in rewarded_sides([metrics]))
+    logger.info(
+        "step %d/%d done: %d rollouts, %.0f%% valid replies%s, %d tokens trained, policy version %d",
+        step,
+        steps,
+        metrics["games/finished"],
+        100 * metrics["turns/valid_share"],
+        rewards,
+        metrics["tokens/trained"],
+        metrics["policy_version"],
+    )
+
+
+class RunSummary:
+    """Adds up the steps of a run; written as JSON and shown as tables at its end.
+
+    steps: the metrics of each step made. before: those of the evaluation before the first.
+    """
+
+    def __init__(self, run_dir: Path, state: Mapping[str, Any] | None = None):
+        """state: of an earlier process of the run (``state``)."""
+        self.run_dir = run_dir
+        state = state or {}
+        self.steps: list[dict[str, float]] = list(state.get("steps", []))
+        self.before: dict[str, float] = dict(state.get("before", {}))
+        self._left_out: Counter[str] = Counter(state.get("left_out", {}))
+        self._seconds: dict[str, float] = dict(state.get("seconds", {}))
+
+    def state(self, stopwatch: Stopwatch) -> dict[str, Any]:
+        """What a resumed run goes on with."""
+        return {
+            "steps": self.steps,
+            "before": self.before,
+            "left_out": dict(self._left_out),
+            "seconds": self._all_seconds(stopwatch),
+        }
+
+    def add_step(self, metrics: dict[str, float], left_out: Counter[str]) -> None:
+        """Take a finished step's metrics and its left-out turns by reason."""
+        self.steps.append(metrics)
+        self._left_out += left_out
+
+    def write(self, stopwatch: Stopwatch, policy_version: int) -> None:
+        """Write ``summary.json`` as it stands."""
+        text = json.dumps(self.as_dict(stopwatch, policy_version), indent=2) + "\n"
+        (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
+
+    def _all_seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
+        names = [*self._seconds, *(name for name in stopwatch.seconds if name not in self._seconds)]
+        return {name: self._seconds.get(name, 0.0) + stopwatch.seconds.get(name, 0.0) for name in names}
+
+    def as_dict(self, stopwatch: Stopwatch, policy_version: int) -> dict[str, Any]:
+        """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
+        games, turns = self._total("games/finished"), self._total("turns/played")
+        of_policy = self._total("turns/of_policy")
+        valid = sum(step["turns/valid_share"] * step["turns/of_policy"] for step in self.steps)
+        return {
+            "steps": len(self.steps),
+            "policy_version": policy_version,
+            "games": {"finished": int(games), "failed": int(self._total("games/failed"))},
+            "turns": {
+                "played": int(turns),
+                "per_game": turns / games if games else None,
+                "stored": int(self._total("turns/stored")),
+                "in_batch": int(self._total("turns/in_batch")),
+                "left_out": dict(self._left_out),
+                "valid_share": valid / of_policy if of_policy else None,
+            },
+            "reward_by_side": {
+                side: [step.get(f"reward/{side}") for step in self.steps] for side in rewarded_sides(self.steps)
+            },
+            "tokens": {
+                "trained_sequences": int(self._total("tokens/trained_sequences")),
+                "trained": int(self._total("tokens/trained")),
+                "sampled_and_trained": int(self._total("tokens/sampled_and_trained")),
+            },
+            "seconds_by_stage": {name: round(seconds, 1) for name, seconds in self._all_seconds(stopwatch).items()},
+            "before": self.before,
+            "step_metrics": self.steps,
+            "files": {
+                "logs": str(self.run_dir / "logs"),
+                "metrics": str(self.run_dir / "metrics.jsonl"),
+                "transcripts": str(self.run_dir / "transcripts"),
+                "checkpoints": str(self.run_dir / "checkpoints"),
+                "policy": str(self.run_dir / "policy"),
+                **({"evaluations": str(self.run_dir / PAGE_NAME)} if _evaluations(self.before, self.steps) else {}),
+            },
+        }
+
+    def _total(self, name: str) -> float:
+        return sum(step.get(name, 0.0) for step in self.steps)
+
+
+def _evaluations(before: Mapping[str, float], steps: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """The metrics that hold an evaluation's numbers, in their order."""
+    return [metrics for metrics in (before, *steps) if any(name.startswith("evaluation/") for name in metrics)]
+
+
+def _win_rate_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a summary says of evaluation: win rates of the first and the last one, with their 95 % intervals."""
+    evaluations = _evaluations(summary["before"], summary["step_metrics"])
+    first_and_last = evaluations[:1] + evaluations[1:][-1:]
+    for name in dict.fromkeys(name for metrics in first_and_last for name in metrics):
+        if (found := _WIN_RATE.fullmatch(name)) is None:
+            continue
+        rates = [
+            f"{metrics[name]:.0%} ({metrics[f'{name}/low']:.0%} to {metrics[f'{name}/high']:.0%})"
+            if name in metrics
+            else "-"
+            for metrics in first_and_last
+        ]
+        yield f"win rate, {found['side']} against {found['opponent']}", " -> ".join(rates)
+
+
+def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The mean rewards of each side that was trained: of every step, or of some, evenly spread, of very many."""
+    for side, rewards in summary["reward_by_side"].items():
+        if all(reward is None for reward in rewards):
+            continue
+        count = min(len(rewards), _REWARDS_SHOWN)
+        steps = [round(i * (len(rewards) - 1) / max(count - 1, 1)) for i in range(count)]
+        shown = " -> ".join("-" if rewards[step] is None else f"{rewards[step]:+.3f}" for step in steps)
+        which = "" if count == len(rewards) else f" (steps {', '.join(str(step + 1) for step in steps)})"
+        yield f"mean reward, {side}", shown + which
+
+
+def show_summary(summary: dict[str, Any], console: Console) -> None:
+    """Print a summary (``RunSummary.as_dict``) as tables."""
+    turns, tokens = summary["turns"], summary["tokens"]
+    left_out = ", ".join(f"{count} {reason}" for reason, count in turns["left_out"].items()) or "none"
+    overview = Table(title="Run summary", show_header=False, title_justify="left")
+    overview.add_row("updates made", f"{summary['policy_version']} in {summary['steps']} steps")
+    overview.add_row("games", f"{summary['games']['finished']} finished, {summary['games']['failed']} failed")
+    overview.add_row("model calls per game", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}")
+    overview.add_row(
+        "model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"
+    )
+    overview.add_row("turns left out", left_out)
+    overview.add_row("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}")
+    for row in _reward_rows(summary):
+        overview.add_row(*row)
+    for row in _win_rate_rows(summary):
+        overview.add_row(*row)
+    sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
+    overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")
+    console.print(overview)
+    stages = Table(title="Seconds by stage", title_justify="left")
+    stages.add_column("stage")
+    stages.add_column("seconds", justify="right")
+    for name, seconds in summary["seconds_by_stage"].items():
+        stages.add_row(name, f"{seconds:.1f}")
+    console.print(stages)
+    files = Table("", Column(overflow="fold"), title="Files", show_header=False, title_justify="left")
+    for name, path in summary["files"].items():
+        files.add_row(name, path)
+    console.print(files)

@@ -1,0 +1,144 @@
+"""The training loop, top to bottom, for any workload.
+
+One step: enqueue rollouts -> wait until the runners have played them -> spans to triplets to trajectories ->
+advantages -> update through verl -> new weights into vLLM -> evaluate -> checkpoint. The modules that it calls are one
+room each. Whatever ends the process, ``--resume auto`` goes on from the newest checkpoint, with what was in flight.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from algo.advantages.estimators import token_advantages
+from algo.advantages.role_baseline import RoleBaselines
+from algo.loop.checkpoints import save_checkpoint
+from algo.loop.metrics import Stopwatch, batch_metrics, time_metrics, trajectory_metrics
+from algo.loop.records import write_batch, write_transcripts
+from algo.loop.run_folder import OpenedRun, cancel_on_signals
+from algo.loop.running import start
+from algo.loop.summary import RunSummary, log_step
+from algo.loop.update import assess, update
+from algo.loop.weight_transfer import policy_folder
+from algo.loop.workload import Workload
+from algo.machine.progress import game_progress
+from algo.sequences.selection import STALE, select_sequences
+from algo.sequences.trajectories import build_trajectories
+from store.schema import Task
+
+logger = logging.getLogger(__name__)
+
+
+async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
+    """Make the run's steps, from where it stands to ``run.steps``; returns its summary (``RunSummary.as_dict``)."""
+    config, state = opened.config, opened.state
+    stopwatch = Stopwatch()
+    summary = RunSummary(config.run_dir, state.summary)
+    role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
+    in_flight: dict[int, Sequence[Task]] = {}
+    adopting = opened.began_before  # the hub may hold games of the next steps
+    cancel_on_signals()
+    async with AsyncExitStack() as stack:
+        with stopwatch.stage("start"):
+            run = await start(opened, workload, summary, stack)
+            cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
+        if state.step == 0 and run.evaluation_is_due():
+            with stopwatch.stage("evaluate"):
+                summary.before = await run.evaluate()
+            run.tracking.log(summary.before, step=0)
+
+        for step in range(state.step + 1, config.run.steps + 1):
+            title = f"step {step}/{config.run.steps}"
+            seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
+
+            # Play. With rollout.max_policy_lag what later steps play is in flight, too, and go on meanwhile.
+            with stopwatch.stage("play"):
+                for ahead in range(step, min(step + config.rollout.max_policy_lag, config.run.steps) + 1):
+                    if ahead not in in_flight:
+                        in_flight[ahead] = workload.tasks(ahead)
+                        known = await run.queue.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
+                        adopting = adopting and known > 0  # steps are enqueued in order: nothing lies beyond a gap
+                tasks = in_flight.pop(step)
+                logger.info("%s: playing %d rollouts", title, len(tasks))
+                with game_progress(f"{title}: rollouts", len(tasks), (step - 1, config.run.steps)) as on_progress:
+                    played = await run.queue.collect(tasks, run.keep_serving, on_progress)
+            write_transcripts(config, step, played.finished)
+
+            # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
+            found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
+            await run.rest_serving(found.trajectories)
+            with stopwatch.stage("assess"):
+                assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
+            advantages = token_advantages(
+                found.trajectories,
+                config.advantage,
+                role_baselines=role_baselines,
+                kl_penalties=assessed.kl_penalties,
+                values=assessed.values,
+            )
+            selected = select_sequences(
+                found.trajectories,
+                advantages.informative,
+                config.selection,
+                config.run.seed,
+                oldest_version_allowed=state.policy_version - config.rollout.max_policy_lag,
+            )
+            metrics = workload.metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+            left_out = played.left_out + found.left_out + selected.left_out
+
+            # Update, and give the new weights to vLLM.
+            made = None
+            trains_policy = step > config.critic.warmup_steps
+            if selected.rows:
+                logger.info("%s: updating on %d sequences", title, len(selected.rows))
+                with stopwatch.stage("update"):
+                    made = await run.trainer.run(
+                        update,
+                        config,
+                        run.engine,
+                        selected.of(found.trajectories),
+                        selected.of(advantages.per_token),
+                        selected.of(advantages.returns),
+                        selected.of(assessed.values),
+                        state.policy_version,
+                        trains_policy,
+                    )
+                left_out += made.left_out
+                metrics |= made.metrics
+            in_trainer = run.trainer.seconds - trainer_before
+            learned = made is not None and bool(made.trained)
+            if not learned:
+                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
+            if learned and trains_policy:
+                state.policy_version += 1
+                logger.info("%s: giving version %d to vLLM", title, state.policy_version)
+                with stopwatch.stage("push"):
+                    metrics |= await run.push()
+            elif STALE in selected.left_out:
+                # Nothing in flight is older than it may be: some vLLM has started again with older weights unnoticed.
+                metrics |= await run.push()
+            else:
+                await run.serving.wake()
+            if made is not None and config.log.save_batches:
+                write_batch(config.run_dir / "batches" / f"step-{step:04d}.jsonl", made)
+            metrics |= batch_metrics(made, found, left_out) | await run.serving.metrics()
+
+            # Look at it, and keep it.
+            state.step, state.score = step, None
+            if run.evaluation_is_due():
+                with stopwatch.stage("evaluate"):
+                    metrics |= await run.evaluate()
+            metrics |= time_metrics(seconds_of_step(), played.calls, in_trainer)
+            metrics["policy_version"] = float(state.policy_version)
+            summary.add_step(metrics, left_out)
+            run.tracking.log(metrics, step=step)
+            log_step(step, config.run.steps, metrics)
+            summary.write(stopwatch, state.policy_version)
+            state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)
+            if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
+                logger.info("%s: writing a checkpoint", title)
+                with stopwatch.stage("checkpoint"):
+                    exported = policy_folder(config, state.policy_version)
+                    await run.trainer.run(save_checkpoint, config, run.engine, state, exported)
+        summary.write(stopwatch, state.policy_version)
+    return summary.as_dict(stopwatch, state.policy_version)

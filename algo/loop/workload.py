@@ -1,0 +1,54 @@
+"""What the loop asks of a workload: the game, or any other agent. ``algo.werewolf_verl`` fills it for the game."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import ActorReward
+from configs.schema import Config
+from store.schema import Task
+from store.token_spans import TaskKind
+
+if TYPE_CHECKING:
+    from algo.loop.running import Running  # brings verl along
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What an evaluation found.
+
+    metrics: numbers for the log, named ``evaluation/…``. score: the higher the better; None where nothing finished.
+    """
+
+    metrics: dict[str, float]
+    score: float | None
+
+
+class Workload(Protocol):
+    """What is played, what it earns and how it is evaluated; everything else about a step stands in the loop."""
+
+    config: Config
+    kind: TaskKind
+
+    def tasks(self, step: int) -> Sequence[Task]:
+        """What is played for one step (from 1); the same at every call, also of another process."""
+
+    def published(self) -> Mapping[str, Any]:
+        """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
+
+    def frozen_names(self) -> Sequence[str]:
+        """Policies with frozen weights that the run or its evaluations need (``algo.serving.frozen``)."""
+
+    def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
+        """What each actor of a finished rollout earns, by its name."""
+
+    def metrics(self, played: PlayedRollouts) -> dict[str, float]:
+        """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""
+
+    async def evaluate(self, run: "Running", label: str, resumed: bool) -> EvaluationResult:
+        """Play what is held out with the policy as it stands, and write what it shows into the run's folder.
+
+        resumed: an earlier process of the run may have begun this evaluation.
+        """

@@ -1,0 +1,56 @@
+"""Numbers about a step's games, for the log."""
+
+from collections.abc import Iterable
+from statistics import fmean
+
+from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.matches import SIDES
+from store.schema import TRAINED_POLICY
+
+
+def game_metrics(played: PlayedRollouts) -> dict[str, float]:
+    """Numbers about a step's games, for the log."""
+    games = played.finished
+    # Of the policy: what opponents do badly is no news of it.
+    seats = [seat for game in games for seat in game.outcome.seats if seat.policy == TRAINED_POLICY]
+    turns = sum(seat.turns for seat in seats)
+    metrics = {
+        "games/finished": float(len(games)),
+        **played.failure_metrics(),
+        "games/days_mean": fmean(game.outcome.days for game in games),
+        "turns/played": float(sum(game.outcome.turns for game in games)),
+        "turns/per_game": fmean(game.outcome.turns for game in games),
+        "turns/stored": float(played.turns_stored),
+        "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
+        "turns/of_policy": float(turns),
+        "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
+    }
+    segments = [seat.segments for seat in seats if seat.turns]
+    if segments:
+        metrics["turns/segments_per_seat"] = fmean(segments)
+    asked = sum(game.outcome.judge_asked for game in games)
+    if asked:
+        metrics["judge/asked"] = float(asked)
+        metrics["judge/judged_share"] = sum(len(game.outcome.judgements) for game in games) / asked
+    for result in ("wolf", "good", "draw"):
+        metrics[f"games/{result}_share"] = sum(game.outcome.result == result for game in games) / len(games)
+    return metrics | _wins_of_policy(games)
+
+
+def _wins_of_policy(games: Iterable[FinishedRollout]) -> dict[str, float]:
+    """``policy/<side>/games`` and ``policy/<side>/wins``, of games in which the policy has no seat of the other side.
+
+    Counts and not shares, so that the games of several steps can be pooled. A side without such games has no numbers:
+    a win over itself says nothing of the policy.
+    """
+    metrics = {}
+    for side in SIDES:
+        ends = [
+            game.outcome.result
+            for game in games
+            if {seat.side for seat in game.outcome.seats if seat.policy == TRAINED_POLICY} == {side}
+        ]
+        if ends:
+            metrics |= {f"policy/{side}/games": float(len(ends)), f"policy/{side}/wins": float(ends.count(side))}
+    return metrics

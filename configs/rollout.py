@@ -1,0 +1,35 @@
+"""Settings of rollouts, whatever is played: how many make a step, how the policy is sampled, what is waited for."""
+
+from pydantic import Field, model_validator
+
+from configs.section import Section
+
+
+class RolloutSettings(Section):
+    """Rollouts of the trained policy: a game, or an agent's task."""
+
+    groups_per_step: int = Field(4, ge=1, description="groups per step; a group is one deal of the game, or one task")
+    rollouts_per_group: int = Field(
+        4, ge=1, description="rollouts of each group; group estimators, such as grpo, need at least two"
+    )
+    context_tokens: int = Field(4096, gt=0, description="most tokens of one call: prompt plus reply")
+    reply_tokens: int = Field(64, gt=0, description="most tokens sampled for one reply")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
+    thinking: bool = Field(False, description="whether a model that can think (Qwen3) does, before it answers")
+    max_policy_lag: int = Field(
+        0,
+        ge=0,
+        description="0: every step waits for its rollouts. Above: those of that many further steps are always in "
+        "flight, and a turn may be trained on that was played by weights up to that many updates old",
+    )
+    timeout_seconds: float = Field(600, gt=0, description="a rollout that takes longer is played again")
+    unresponsive_seconds: float = Field(
+        120, gt=0, description="a rollout without a new span for this long is played again"
+    )
+    max_attempts: int = Field(3, ge=1, description="times that a rollout is tried before it counts as failed")
+
+    @model_validator(mode="after")
+    def _reply_fits(self) -> "RolloutSettings":
+        if self.reply_tokens >= self.context_tokens:
+            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self

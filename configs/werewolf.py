@@ -1,0 +1,89 @@
+"""The configuration of a run that plays Werewolf: what it adds to that of any workload."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from configs.game import GameConfig
+from configs.opponents import DEALT, INITIAL_POLICY, SIDES_OF_ROLES, EndpointConfig, unknown_player
+from configs.rewards import RewardConfig
+from configs.schema import Config, EvaluationConfig
+from configs.warm_start import WarmStartConfig
+
+
+class GameEvaluationConfig(EvaluationConfig):
+    """Games on deals that are never trained on, against opponents that never learn, each deal with sides swapped."""
+
+    deals: int = Field(0, ge=0, description="deals for each opponent; two games of each, one a side; 0: no evaluation")
+    opponents: tuple[str, ...] = Field(
+        ("scripted", "random"),
+        min_length=1,
+        description="scripted, timid, random, initial (the weights that the run started from), or names of the "
+        "sections players and frozen",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to evaluate."""
+        return self.deals > 0
+
+    @field_validator("opponents")
+    @classmethod
+    def _are_different_players(cls, opponents: tuple[str, ...]) -> tuple[str, ...]:
+        if "policy" in opponents:
+            raise ValueError("the policy cannot be its own opponent; initial is the policy as the run started")
+        if len(set(opponents)) < len(opponents):
+            raise ValueError("an opponent is named twice")
+        return opponents
+
+
+class WerewolfConfig(Config):
+    """Everything that a run of the game can be told."""
+
+    fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"game": "the games in flight were enqueued with it"}
+
+    game: GameConfig = GameConfig()
+    judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
+    reward: RewardConfig = RewardConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: GameEvaluationConfig = GameEvaluationConfig()
+
+    def endpoints(self) -> dict[str, EndpointConfig]:
+        """The models behind an API, by where they are configured."""
+        return super().endpoints() | ({"judge": self.judge} if self.judge else {})
+
+    @property
+    def prompt_files(self) -> Mapping[str, Path]:
+        """Files with prompts that replace built-in ones, by the prompt's name."""
+        return self.game.prompts
+
+    @model_validator(mode="after")
+    def _seated_players_exist(self) -> "WerewolfConfig":
+        for where, name in self._named_players():
+            if problem := unknown_player(name, [*self.players, *self.frozen]):
+                raise ValueError(f"{where}: {problem}")
+        return self
+
+    def _named_players(self) -> Iterator[tuple[str, str]]:
+        yield "game.opponent", self.game.opponent
+        yield "warm_start.demonstrator", self.warm_start.demonstrator
+        for number, rule in enumerate(self.game.seating):
+            yield from ((f"game.seating.{number}.players", name) for name in rule.players)
+        yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)
+
+    @model_validator(mode="after")
+    def _nothing_is_set_in_vain(self) -> "WerewolfConfig":
+        for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
+            for role in selection.roles or ():
+                if role not in DEALT[self.game.preset][1]:
+                    raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
+                if SIDES_OF_ROLES[role] not in self.game.train_sides:
+                    raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
+        weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
+        if self.judge is not None and not weighed:
+            raise ValueError(
+                "the judge would be asked in vain: set reward.judge_score, low_judgement or very_low_judgement"
+            )
+        return self

@@ -1,0 +1,248 @@
+"""The spans that every workload writes: one per model call, one per finished rollout.
+
+Encode and decode stand side by side so that they cannot drift apart. A call's span carries only what is new since the
+actor's previous call: joining the calls of a segment gives the exact token sequence that was sampled. Token ids and
+log-probs travel as base64 of little-endian uint32 and float32 arrays: exact, a tenth of the JSON text, and unable to
+poison a query with a non-finite number.
+
+A workload says what else its spans hold, in subclasses (``store.werewolf``), and names both in a ``TaskKind``.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from agentlightning import Span
+from agentlightning.semconv import AGL_ANNOTATION, LightningSpanAttributes, RewardAttributes
+from agentlightning.types.tracer import Attributes
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_PACKED: Mapping[str, Literal["I", "f"]] = {"prompt_ids": "I", "response_ids": "I", "logprobs": "f"}
+
+
+class MalformedSpan(ValueError):
+    """A span that claims to be ours and cannot be read; the message names the span and the field."""
+
+
+def context_digest(token_ids: Sequence[int]) -> str:
+    """Digest of the token ids before a turn's new prompt, so that a broken join cannot go unseen."""
+    return hashlib.blake2b(struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=8).hexdigest()
+
+
+class SpanRecord(BaseModel):
+    """What a span of ours says.
+
+    Of a class: span_name, what its spans are called; prefix, what the names of their attributes begin with; kind, the
+    value of the attribute ``<prefix>span``, which tells one kind of record from the others; json_fields, fields
+    that travel as JSON text.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    span_name: ClassVar[str]
+    prefix: ClassVar[str]
+    kind: ClassVar[str]
+    json_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def is_in(cls, span: Span) -> bool:
+        """Whether the span holds such a record."""
+        return span.name == cls.span_name and span.attributes.get(f"{cls.prefix}span") == cls.kind
+
+    def encode(self) -> Attributes:
+        """Span attributes: flat, without None, nothing that a store would refuse."""
+        apart = {*_PACKED, *self.json_fields}
+        attributes: Attributes = {
+            self.prefix + name: value for name, value in self.model_dump(exclude=apart, exclude_none=True).items()
+        }
+        attributes[f"{self.prefix}span"] = self.kind
+        as_json = self.model_dump(include=set(self.json_fields))
+        attributes |= {self.prefix + name: json.dumps(as_json[name]) for name in self.json_fields}
+        return attributes
+
+    @classmethod
+    def decode(cls, span: Span) -> Self:
+        """Read the record back from a stored span; raises MalformedSpan."""
+        where = f"span {span.span_id} ({span.name}) of rollout {span.rollout_id}, attempt {span.attempt_id}"
+        prefix = cls.prefix
+        fields: dict[str, Any] = {
+            name: span.attributes[prefix + name] for name in cls.model_fields if prefix + name in span.attributes
+        }
+        packed = [name for name in _PACKED if name in cls.model_fields]
+        for name in (*packed, *cls.json_fields):
+            if not isinstance(fields.get(name), str):
+                raise MalformedSpan(f"{where}: attribute {prefix + name} is missing or not text")
+            try:
+                fields[name] = _unpack(fields[name], _PACKED[name]) if name in _PACKED else json.loads(fields[name])
+            except (ValueError, struct.error) as error:
+                raise MalformedSpan(f"{where}: attribute {prefix + name}: {error}") from error
+        try:
+            return cls.model_validate(fields)
+        except ValueError as error:
+            raise MalformedSpan(f"{where}: {error}") from error
+
+
+class CallSpan(SpanRecord):
+    """One call of a model by one actor: a seat at the table, an agent of a team.
+
+    turn: number of this call within what the actor does in the rollout, from 0.
+    segment: number of the actor's growing sequence, from 0; a new one begins where the conversation does not go on.
+    policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
+        may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
+    trainable: whether it may be trained on.
+    valid: whether the reply could be used. error: why not; None when valid.
+    context_tokens: length of the segment before this turn; 0 for a segment's first turn.
+    context_digest: ``context_digest`` of exactly those tokens.
+    prompt_ids: token ids added to the segment as this turn's prompt.
+    response_ids: token ids sampled; logprobs align with them one to one, natural logarithm, at the
+        sampling temperature, as the server returned them.
+    finish_reason: "stop" when the end-of-turn token was sampled, "length" when cut at the limit.
+    reply: the text of ``response_ids``; thought: what stood between <think> tags in it.
+    """
+
+    kind: ClassVar[str] = "turn"
+
+    turn: int = Field(ge=0)
+    segment: int = Field(ge=0)
+    policy: str
+    policy_version: int = Field(ge=0)
+    trainable: bool
+    valid: bool
+    error: str | None = None
+    context_tokens: int = Field(ge=0)
+    context_digest: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    reply: str
+    thought: str = ""
+
+    @property
+    def task(self) -> str:
+        """Id of the task, unique within its run."""
+        raise NotImplementedError
+
+    @property
+    def actor(self) -> str:
+        """Who called, unlike all others of the rollout; a sequence is one actor's."""
+        raise NotImplementedError
+
+    @property
+    def question(self) -> str:
+        """What kind of answer was wanted; turns of one kind are compared with each other. Empty: all alike."""
+        return ""
+
+    @property
+    def agent_name(self) -> str:
+        """How agentlightning's adapter finds the actor's calls (its ``agent_match``)."""
+        return f"{self.actor}/{self.policy}/trainable" if self.trainable else f"{self.actor}/{self.policy}"
+
+    @model_validator(mode="after")
+    def _streams_align(self) -> Self:
+        where = f"{self.task}, {self.actor}, turn {self.turn}"
+        if len(self.response_ids) != len(self.logprobs):
+            raise ValueError(f"{where}: {len(self.response_ids)} sampled tokens but {len(self.logprobs)} log-probs")
+        if not self.prompt_ids:
+            raise ValueError(f"{where}: a turn without a prompt")
+        if not all(math.isfinite(value) for value in self.logprobs):
+            raise ValueError(f"{where}: a log-prob is not finite")
+        return self
+
+    def encode(self) -> Attributes:
+        """As ``SpanRecord.encode``, with token ids and log-probs packed."""
+        packed = {self.prefix + name: _pack(getattr(self, name), code) for name, code in _PACKED.items()}
+        return super().encode() | packed
+
+
+class OutcomeSpan(SpanRecord):
+    """The end of one finished rollout: an agentlightning reward annotation plus the workload's own facts.
+
+    group_id: rollouts of one group had the same to do. policy_version: of the trained policy that the task was enqueued
+        for.
+    turns: call spans that this attempt wrote, so that a missing one shows.
+    transcript: the whole of it, for a person to read.
+    """
+
+    span_name: ClassVar[str] = AGL_ANNOTATION
+    kind: ClassVar[str] = "result"
+
+    group_id: str
+    policy_version: int
+    turns: int
+    transcript: str
+
+    @property
+    def task(self) -> str:
+        """Id of the task, unique within its run."""
+        raise NotImplementedError
+
+    @property
+    def told(self) -> str:
+        """How it ended, in a few words for the runner's log."""
+        raise NotImplementedError
+
+    def rewards(self) -> dict[str, float]:
+        """Named reward dimensions, read by ``find_final_reward``; the first is the primary one."""
+        raise NotImplementedError
+
+    def encode(self) -> Attributes:
+        """As ``SpanRecord.encode``, with the rewards as agentlightning writes them."""
+        attributes = super().encode()
+        reward = LightningSpanAttributes.REWARD.value
+        for index, (name, value) in enumerate(self.rewards().items()):
+            attributes[f"{reward}.{index}.{RewardAttributes.REWARD_NAME.value}"] = name
+            attributes[f"{reward}.{index}.{RewardAttributes.REWARD_VALUE.value}"] = value
+        return attributes
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """One workload as the hub knows it: its tasks' ``kind``, the two spans that it writes, the module that plays it."""
+
+    name: str
+    call: type[CallSpan]
+    outcome: type[OutcomeSpan]
+    runner: str
+
+
+def to_span(
+    record: SpanRecord,
+    *,
+    rollout_id: str,
+    attempt_id: str,
+    sequence_id: int,
+    start_time: float,
+    end_time: float,
+) -> Span:
+    """Wrap a record as a span of one attempt.
+
+    Trace and span ids follow from (rollout, attempt, sequence), so that uploading the same span
+    twice is recognised as the same span by any store. Times are seconds since the epoch.
+    """
+    trace_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}".encode(), digest_size=16).hexdigest()
+    span_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}/{sequence_id}".encode(), digest_size=8).hexdigest()
+    return Span.from_attributes(
+        name=record.span_name,
+        attributes=record.encode(),
+        rollout_id=rollout_id,
+        attempt_id=attempt_id,
+        sequence_id=sequence_id,
+        trace_id=trace_id,
+        span_id=span_id,
+        start_time=start_time,
+        end_time=end_time,
+    )
+
+
+def _pack(values: Sequence[int] | Sequence[float], code: Literal["I", "f"]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(values)}{code}", *values)).decode("ascii")
+
+
+def _unpack(text: str, code: Literal["I", "f"]) -> list[Any]:
+    return [value for (value,) in struct.iter_unpack(f"<{code}", base64.b64decode(text, validate=True))]

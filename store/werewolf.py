@@ -1,0 +1,329 @@
+"""What the game adds to the contract: its task, who sits where, and what its spans say of turns and of a game's end."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+
+from agentlightning import Span
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from store.schema import TRAINED_POLICY, TokenLimits
+from store.token_spans import CallSpan, OutcomeSpan, TaskKind
+
+WEREWOLF = "werewolf"
+"""Kind of the game's tasks."""
+
+SideName = Literal["wolf", "good"]
+
+
+class SeatingRule(BaseModel):
+    """Who plays the seats that this rule matches.
+
+    side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
+    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, one of
+        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``. The draw follows
+        from the task's ``seed``, so that all games of a group seat the same players.
+    together: one draw for all the seats that the rule matches, instead of one for each.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    side: SideName | None = None
+    role: str | None = None
+    seat: int | None = Field(default=None, ge=1)
+    players: dict[str, float] = Field(min_length=1)
+    together: bool = False
+
+    @model_validator(mode="after")
+    def _shares_are_positive(self) -> Self:
+        wrong = {name: share for name, share in self.players.items() if not 0 < share < math.inf}
+        if wrong:
+            raise ValueError(f"shares must be positive numbers, got {wrong}")
+        return self
+
+    def matches(self, seat: int, role: str, side: str) -> bool:
+        """Whether the rule says who plays this seat."""
+        return self.seat in (None, seat) and self.role in (None, role) and self.side in (None, side)
+
+
+class GameTask(BaseModel):
+    """One game to be played: the ``input`` of a rollout.
+
+    kind: tells games from the tasks of other workloads in the same hub.
+    game_id: unique within the run.
+    group_id: games with the same id share the deal, and were enqueued for the same policy version; baselines are taken
+        over them.
+    seed: deals the roles and breaks ties; the same for every game of a group.
+    sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
+        group, so that they differ while each can be replayed.
+    preset: name of the rule preset.
+    rules: rules to play otherwise than the preset has them, by the name of the preset's field.
+    seating: who plays which seat; of the rules that match a seat the first decides. Every seat must be matched.
+        Rules and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
+    trainable: sides whose turns may be trained on, where the trained policy or a demonstrator plays them.
+    demonstrators: players whose every decision is written down as a turn of the trained policy: with what that would
+        have been sent in their seat, and with their decision as its reply. Other players leave no such turns.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["werewolf"] = WEREWOLF
+    game_id: str = Field(min_length=1)
+    group_id: str = Field(min_length=1)
+    seed: int = Field(ge=0)
+    sampling_seed: int = Field(ge=0)
+    preset: str = Field(min_length=1)
+    rules: dict[str, bool | int | str] = Field(default_factory=dict)
+    seating: tuple[SeatingRule, ...]
+    trainable: frozenset[SideName]
+    demonstrators: frozenset[str] = frozenset()
+    limits: TokenLimits
+
+    @field_validator("seating", mode="before")
+    @classmethod
+    def _by_side(cls, seating: Any) -> Any:
+        if isinstance(seating, dict):
+            return tuple({"side": side, "players": {player: 1.0}} for side, player in seating.items())
+        return seating
+
+    @field_validator("demonstrators")
+    @classmethod
+    def _policy_needs_none(cls, demonstrators: frozenset[str]) -> frozenset[str]:
+        if TRAINED_POLICY in demonstrators:
+            raise ValueError(f"{TRAINED_POLICY!r} cannot demonstrate: its turns are written down as they are")
+        return demonstrators
+
+    @model_validator(mode="after")
+    def _every_seat_has_a_player(self) -> Self:
+        for side in get_args(SideName):
+            of_side = [rule for rule in self.seating if rule.side in (None, side)]
+            whole_side = [number for number, rule in enumerate(of_side) if rule.role is None and rule.seat is None]
+            if not whole_side:
+                raise ValueError(f"seating names no player for every seat of side {side!r}")
+            in_force = of_side[: whole_side[0] + 1]
+            seated = {name for rule in in_force for name in rule.players}
+            if side in self.trainable and not any(self.may_train(name, side) for name in seated):
+                raise ValueError(
+                    f"side {side!r} is trainable, but no rule seats {TRAINED_POLICY!r} or a demonstrator on it"
+                )
+        return self
+
+    @property
+    def task_id(self) -> str:
+        """The game's id."""
+        return self.game_id
+
+    def may_train(self, player: str, side: str) -> bool:
+        """Whether what this player does on this side may be trained on."""
+        return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
+
+    def encode(self) -> dict[str, Any]:
+        """The rollout input, JSON only."""
+        payload = self.model_dump(mode="json")
+        payload["trainable"] = sorted(self.trainable)
+        payload["demonstrators"] = sorted(self.demonstrators)
+        return payload
+
+    @classmethod
+    def decode(cls, rollout_input: Any) -> Self:
+        """Read a rollout input back. Raises pydantic's ValidationError, naming every wrong field."""
+        return cls.model_validate(rollout_input)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFact:
+    """One measurement of a reply. neutral: its value where there is nothing to measure. All are 0.0 to ``highest``."""
+
+    meaning: str
+    neutral: float = 0.0
+    highest: float = 1.0
+
+
+TURN_FACTS: Mapping[str, TurnFact] = {
+    "invalid": TurnFact("1.0 when the reply could not be used"),
+    "reask": TurnFact("1.0 when the call repeats a question"),
+    "cut": TurnFact("1.0 when the reply ended at its token limit"),
+    "speech_chars": TurnFact("characters of what was said aloud, before the game's limit", highest=math.inf),
+    "overlong": TurnFact("1.0 when the speech passed the game's limit, so that its end was not heard"),
+    "chinese_share": TurnFact("share of the speech's letters that are Chinese characters", neutral=1.0),
+    "repetition": TurnFact("how much the speech repeats itself: the share of its 4-character runs that came before"),
+    "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
+    "identity_leak": TurnFact("1.0 when a public speech gives the wolves away, or prints the system prompt"),
+    "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
+}
+"""What runners measure of every reply. Facts of a speech are neutral where nothing usable was said aloud."""
+
+NEUTRAL_FACTS: Mapping[str, float] = {name: fact.neutral for name, fact in TURN_FACTS.items()}
+
+
+def _known_and_in_range(facts: dict[str, float]) -> dict[str, float]:
+    for name, value in facts.items():
+        if name not in TURN_FACTS:
+            raise ValueError(f"unknown fact {name!r}; known: {', '.join(TURN_FACTS)}")
+        if not (math.isfinite(value) and 0.0 <= value <= TURN_FACTS[name].highest):
+            raise ValueError(f"fact {name!r} must lie in 0.0 to {TURN_FACTS[name].highest}, got {value}")
+    return facts
+
+
+Facts = Annotated[dict[str, float], AfterValidator(_known_and_in_range)]
+"""Values by their name in ``TURN_FACTS``; one that is absent counts as neutral."""
+
+
+class TurnSpan(CallSpan):
+    """One call of a model by one seat; the fields of every call are those of ``CallSpan``.
+
+    turn: re-asks are counted, too. segment: a new one starts from a recap.
+    is_reask: whether this call repeats a question because the previous reply could not be used.
+    policy: what plays the seat (``GameTask.seating``).
+    error: "defaulted" for a demonstrator that gave no usable reply of its own.
+    logprobs: all 0.0 for a demonstration (``GameTask.demonstrators``).
+    target: seat that the reply chose (to hit, check, poison, vote for, propose, ...); None where nobody was chosen, or
+        an option such as to save, and where the reply is not valid.
+    claimed_role: role that a public speech says its speaker has, the first that it names; None without such a claim.
+    facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
+    """
+
+    span_name: ClassVar[str] = "werewolf.turn"
+    prefix: ClassVar[str] = "werewolf."
+    json_fields: ClassVar[tuple[str, ...]] = ("facts",)
+
+    game_id: str
+    group_id: str
+    seat: int
+    role: str
+    side: str
+    day: int
+    phase: str
+    decision: str
+    is_reask: bool
+    target: int | None = Field(default=None, ge=1)
+    claimed_role: str | None = None
+    facts: Facts = Field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """The game."""
+        return self.game_id
+
+    @property
+    def actor(self) -> str:
+        """The seat."""
+        return seat_name(self.seat)
+
+    @property
+    def question(self) -> str:
+        """The decision."""
+        return self.decision
+
+    @property
+    def agent_name(self) -> str:
+        """For instance ``wolf/wolf_king/seat-3/policy/trainable``."""
+        name = f"{self.side}/{self.role}/seat-{self.seat}/{self.policy}"
+        return f"{name}/trainable" if self.trainable else name
+
+
+def seat_name(seat: int) -> str:
+    """A seat as the actor that it is to rooms that know no game; such names sort as the numbers do."""
+    return f"seat {seat:02d}"
+
+
+class Judgement(BaseModel):
+    """What the judge says of one turn; turns that it said nothing of are not listed.
+
+    score: 0.0 (worthless) to 1.0 (excellent).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seat: int
+    turn: int = Field(ge=0)
+    score: float = Field(ge=0, le=1)
+
+
+class SeatResult(BaseModel):
+    """How one seat fared: facts, not rewards; the algorithm's configuration weighs them.
+
+    outcome: 1.0 the seat's side won, -1.0 it lost, 0.0 a draw.
+    turns: model calls made; invalid_turns: those whose reply could not be used.
+    segments: growing sequences that the seat's turns make up; more than one when the context was spent.
+    decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
+    reasked_decisions: decisions whose question was put a second time; defaulted_decisions: those of them that were
+        then taken by the declared default action.
+    facts: means of the turns' facts (``TURN_FACTS``); empty for a seat without model turns.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seat: int
+    role: str
+    side: Literal["wolf", "good"]
+    policy: str
+    trainable: bool
+    outcome: Literal[1.0, -1.0, 0.0]
+    turns: int
+    invalid_turns: int
+    segments: int
+    decisions: int
+    reasked_decisions: int
+    defaulted_decisions: int
+    facts: Facts = Field(default_factory=dict)
+
+
+class ResultSpan(OutcomeSpan):
+    """The end of one finished game; the fields of every outcome are those of ``OutcomeSpan``.
+
+    result: "wolf", "good" or "draw". days: days played.
+    transcript: in Chinese, as someone who sees all cards would read it.
+    judgements: of trained turns, where a judge was asked and gave a usable answer in time.
+    judge_asked: turns that the judge was asked about.
+    """
+
+    prefix: ClassVar[str] = "werewolf."
+    json_fields: ClassVar[tuple[str, ...]] = ("seats", "judgements")
+
+    game_id: str
+    preset: str
+    seed: int
+    result: Literal["wolf", "good", "draw"]
+    days: int
+    seats: tuple[SeatResult, ...]
+    judgements: tuple[Judgement, ...] = ()
+    judge_asked: int = 0
+
+    @property
+    def task(self) -> str:
+        """The game."""
+        return self.game_id
+
+    @property
+    def told(self) -> str:
+        """The winner and the days."""
+        return f"{self.result} after {self.days} days"
+
+    def rewards(self) -> dict[str, float]:
+        """Named reward dimensions; the first is the primary one: the outcome of the good side.
+
+        Of each seat: its outcome, the means of its turns' facts, and of its turns' judgements if there are any.
+        """
+        outcome = {"good": 1.0, "wolf": -1.0, "draw": 0.0}[self.result]
+        dimensions = {"outcome.good": outcome, "outcome.wolf": -outcome}
+        for seat in self.seats:
+            scores = [judgement.score for judgement in self.judgements if judgement.seat == seat.seat]
+            of_seat = {"outcome": seat.outcome, **seat.facts} | ({"judgement": fmean(scores)} if scores else {})
+            dimensions |= {f"seat.{seat.seat}.{name}": value for name, value in of_seat.items()}
+        return dimensions
+
+
+GAME = TaskKind(WEREWOLF, TurnSpan, ResultSpan, runner="runners.werewolf")
+
+
+def is_turn(span: Span) -> bool:
+    """Whether the span is one of our turn spans."""
+    return TurnSpan.is_in(span)
+
+
+def is_result(span: Span) -> bool:
+    """Whether the span is one of our result spans (other reward annotations are not)."""
+    return ResultSpan.is_in(span)

@@ -1,0 +1,10 @@
+"""A run's configuration with a few settings of the game, or of its rollouts, in no section."""
+
+from configs.rollout import RolloutSettings
+from configs.werewolf import WerewolfConfig
+
+
+def werewolf_config(name="run", seed=1, **settings):
+    """settings: of the sections game and rollout, by their own names."""
+    rollout = {key: settings.pop(key) for key in list(settings) if key in RolloutSettings.model_fields}
+    return WerewolfConfig(run={"name": name, "seed": seed}, game=settings, rollout=rollout)
