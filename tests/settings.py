@@ -5,6 +5,7 @@ from configs.werewolf import WerewolfConfig
 
 
 def werewolf_config(name="run", seed=1, **settings):
-    """settings: of the sections game and rollout, by their own names."""
+    """settings: of the sections game and rollout, by their own names, or whole sections."""
     rollout = {key: settings.pop(key) for key in list(settings) if key in RolloutSettings.model_fields}
-    return WerewolfConfig(run={"name": name, "seed": seed}, game=settings, rollout=rollout)
+    sections = {key: settings.pop(key) for key in list(settings) if key in WerewolfConfig.model_fields}
+    return WerewolfConfig(**sections, run={"name": name, "seed": seed}, game=settings, rollout=rollout)

@@ -6,18 +6,18 @@ from pathlib import Path
 from aiohttp import web
 from conftest import free_port
 
-from configs.schema import Config
+from configs.werewolf import WerewolfConfig
 
 SERVE = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
 PUSH = ["/pause?mode=wait", "/collective_rpc", *SERVE]
 
 
 def serving_config(folder, model, training=None, **serving):
-    return Config.model_validate(
+    return WerewolfConfig.model_validate(
         {
             "run": {"name": "test", "dir": folder},
             "model": {"path": model},
-            "game": {"context_tokens": 2048},
+            "rollout": {"context_tokens": 2048},
             "training": training or {},
             "serving": {"port": free_port(), **serving},
         }

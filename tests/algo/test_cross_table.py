@@ -21,17 +21,17 @@ from algo.cross_table import (
 )
 from algo.loop.run_folder import open_run
 from algo.werewolf.matches import held_out_deals
-from configs.schema import Config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 from store.schema import PolicyResources
 
 PLAYERS = ("random", "scripted", "policy")
 
 
 def make_config(tmp_path, **settings):
-    return Config(
+    return WerewolfConfig(
         run={"dir": tmp_path, "name": "run"},
-        game={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
+        rollout={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
         **settings,
     )
 

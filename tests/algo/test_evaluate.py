@@ -3,6 +3,7 @@
 import ast
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import score_of_both_sides
 from algo.werewolf.matches import held_out_deals, match_tasks, record_games
+from algo.werewolf.rewards import game_rewards
 from configs.rewards import RewardConfig
-from configs.schema import Config
+from configs.werewolf import WerewolfConfig
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
@@ -57,9 +59,9 @@ async def policy(tiny_tokenizer, tiny_model):
 
 
 def make_config(tmp_path, players=(), **evaluation):
-    return Config(
+    return WerewolfConfig(
         run={"dir": tmp_path, "name": "run"},
-        game={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
+        rollout={"max_attempts": 1, "context_tokens": 3072, "reply_tokens": 20},
         evaluation={"deals": 2, **evaluation},
         players={name: {"model": "fake-model"} for name in players},
     )
@@ -123,7 +125,7 @@ async def test_turns_of_a_match_give_no_trajectory(client, policy, tmp_path):
         played = await RolloutQueue(client, GAME, config.rollout).play(
             tasks, policy, alive, lambda now: None, mode="val"
         )
-    found = build_trajectories(played.finished, RewardConfig(), 100_000)
+    found = build_trajectories(played.finished, partial(game_rewards, weights=RewardConfig()), 100_000)
     assert played.turns_stored > 0
     assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})
 

@@ -60,7 +60,7 @@ def played(config):
                 to_span(each, rollout_id=task.game_id, attempt_id="a", sequence_id=number, start_time=0.0, end_time=0.0)
                 for number, each in enumerate([*records, result])
             ]
-            finished.append(read_attempt(task.game_id, "a", spans))
+            finished.append(read_attempt(GAME, task.game_id, "a", spans))
         await games.close()
         return finished
 
@@ -98,7 +98,7 @@ def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
 
 def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tiny_model, games):
     found = demonstrations_of(games, make_config(tiny_model))
-    outcomes = {(game.result.game_id, seat.seat): seat.outcome for game in games for seat in game.result.seats}
+    outcomes = {(game.outcome.game_id, seat.seat): seat.outcome for game in games for seat in game.outcome.seats}
     assert {outcomes[each.game_id, each.seat] for each in found.trajectories} == {1.0}
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     imitated = Counter()
@@ -163,7 +163,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
     twice = [*games, *games]
     learn, measure = split_by_deal(twice, 3, seed=1)
     assert len(measure) == 4 and len(learn) + len(measure) == len(twice)
-    assert not {game.result.seed for game in learn} & {game.result.seed for game in measure}
+    assert not {game.outcome.seed for game in learn} & {game.outcome.seed for game in measure}
     assert split_by_deal(twice, 3, seed=1) == (learn, measure)
     with pytest.raises(NothingToImitate, match="held_out_games"):
         split_by_deal(games, len(games), seed=1)
@@ -255,8 +255,8 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     mine, _ = await with_runner(client, asyncio.gather(play("mine"), play("others")))
     found = await stored_games(client, "mine", newest=100)
     assert {game.rollout_id for game in found.finished} == {game.rollout_id for game in mine.finished}
-    by_id = {game.result.game_id: game for game in found.finished}
-    assert [by_id[game.result.game_id].triplets for game in mine.finished] == [game.triplets for game in mine.finished]
+    by_id = {game.outcome.game_id: game for game in found.finished}
+    assert [by_id[game.outcome.game_id].triplets for game in mine.finished] == [game.triplets for game in mine.finished]
     assert len((await stored_games(client, "mine", newest=3)).finished) == 3
     with pytest.raises(NothingToImitate, match="run 'nobodys'"):
         await stored_games(client, "nobodys", newest=3)

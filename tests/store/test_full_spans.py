@@ -85,5 +85,5 @@ def test_our_own_reading_sees_no_more_than_before(spans):
 
 def test_a_turn_that_does_not_continue_the_last_one_is_refused(spans):
     full = FullTokenSpans()
-    with pytest.raises(ValueError, match="seat 1: turn 1 does not continue"):
+    with pytest.raises(ValueError, match="seat 01: turn 1 does not continue"):
         full.of_turn(turns_of(1)[1], spans[0], 1)

@@ -110,7 +110,7 @@ def test_nothing_given_and_rows_that_do_not_fit():
     assert found.rows == () and found.metrics == {}
     with pytest.raises(ValueError, match="shorter"):
         correct_for_older_weights([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
-    with pytest.raises(ValueError, match=r"game a, seat 1, segment 0: log_probs of shape \(3,\) for 5 tokens"):
+    with pytest.raises(ValueError, match=r"a, seat 01, segment 0: log_probs of shape \(3,\) for 5 tokens"):
         correct_for_older_weights([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
 
 

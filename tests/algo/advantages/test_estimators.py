@@ -154,9 +154,9 @@ def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
 
 
 def test_segments_that_disagree_are_refused():
-    with pytest.raises(ValueError, match="game a, seat 1: its segments differ"):
+    with pytest.raises(ValueError, match="a, seat 01: its segments differ"):
         token_advantages([seat("a", 1.0), seat("a", 0.5, segment=1)], AdvantageConfig())
-    with pytest.raises(ValueError, match="game a, seat 1: a segment occurs twice"):
+    with pytest.raises(ValueError, match="a, seat 01: a segment occurs twice"):
         token_advantages([seat("a", 1.0), seat("a", 1.0)], AdvantageConfig())
 
 
@@ -168,7 +168,7 @@ def test_what_an_estimator_needs_and_does_not_get_is_named():
     assert [name for name in sorted(ADV_ESTIMATOR_REGISTRY) if needs_values(name)] == ["gae"]
     with pytest.raises(ValueError, match="2 rows of kl_penalties for 1 traj"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 4] * 2)
-    with pytest.raises(ValueError, match=r"game a, seat 1, segment 0: kl_penalties of shape \(3,\) for 4 tokens"):
+    with pytest.raises(ValueError, match=r"a, seat 01, segment 0: kl_penalties of shape \(3,\) for 4 tokens"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 3])
 
 

@@ -36,6 +36,6 @@ def test_mistake_14_training_with_one_game_per_group_is_refused(tiny_model):
     assert compared.informative == (True, True)
     assert compared.per_token[0][1] > 0 > compared.per_token[1][1]
     settings = [f"model.path={tiny_model}", "rollout.rollouts_per_group={}"]
-    with pytest.raises(ConfigError, match=r"rollouts_per_group must be at least 2 .*grpo.*the game itself"):
+    with pytest.raises(ConfigError, match=r"rollouts_per_group must be at least 2 .*grpo.*the rollout itself"):
         check_before_starting(load_config(None, [settings[0], settings[1].format(1)]))
     check_before_starting(load_config(None, [settings[0], settings[1].format(2)]))

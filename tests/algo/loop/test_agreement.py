@@ -15,7 +15,7 @@ from algo.loop.agreement import (
 )
 from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
-from configs.schema import Config
+from configs.werewolf import WerewolfConfig
 
 
 def trajectory(token_ids, loss_mask, logprobs):
@@ -57,7 +57,7 @@ def test_log_probs_out_of_line_by_one_token_end_the_run():
     shifted = torch.tensor([0.0, -1.0, -3.0, 0.0])
     difference = logprob_agreement([PLAYED], [shifted], 0)["logprobs/rollout_difference_max"]
     with pytest.raises(WeightsNotServed, match=r"serving\.logprob_tolerance"):
-        check_agreement(Config(), difference, "log-probs")
+        check_agreement(WerewolfConfig(), difference, "log-probs")
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,10 @@ async def test_one_server_with_other_weights_is_noticed():
             return [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0 + off]]
 
     probe, off = PLAYED.token_ids, 0.0005
-    served, difference = await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
+    served, difference = await score_probe(
+        WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0])
+    )
     assert served == [-1.0, -2.0, -3.0] and difference == pytest.approx(off, abs=1e-6)
     off = 0.1
     with pytest.raises(WeightsNotServed, match="probe"):
-        await score_probe(Config(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
+        await score_probe(WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))

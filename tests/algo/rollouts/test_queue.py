@@ -123,7 +123,12 @@ def test_two_trained_sides_learn_from_every_game_of_the_policy_against_itself():
 
 def test_seating_rules_come_before_the_sides():
     seating = [{"role": "seer", "players": {"strong": 1}}, {"side": "wolf", "players": {"policy": 4, "strong": 1}}]
-    task = step_tasks(werewolf_config(train_sides=("wolf",), opponent="random", seating=seating), 1)[0]
+    task = step_tasks(
+        werewolf_config(
+            train_sides=("wolf",), opponent="random", seating=seating, players={"strong": {"model": "big"}}
+        ),
+        1,
+    )[0]
     assert task.seating == (
         SeatingRule(role="seer", players={"strong": 1}),
         SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
@@ -142,7 +147,7 @@ def test_a_configured_endpoint_is_told_to_runners_as_it_is():
 async def test_games_come_back_in_the_order_of_their_tasks(client):
     seen = []
     played = await play_step(client, TwoTurnPlay(), progress=seen.append)
-    assert [game.result.game_id[-13:] for game in played.finished] == [
+    assert [game.outcome.game_id[-13:] for game in played.finished] == [
         f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
     ]
     assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
@@ -229,7 +234,7 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     for rollout_id in others:
         await client.update_rollout(rollout_id, status="cancelled")
     step = await play_step(client, TwoTurnPlay(), resumed=True)
-    assert [game.result.game_id for game in step.finished] == [task.game_id for task in tasks]
+    assert [game.outcome.game_id for game in step.finished] == [task.game_id for task in tasks]
     assert step.finished[0].rollout_id == queued and not step.failures
     assert (await client.query_rollouts()).total == 3 + 4 + 3
     again = await play_step(client, TwoTurnPlay(), resumed=True)
@@ -247,7 +252,7 @@ async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client
         assert await games.enqueue([*first, *second], RESOURCES) == 0
         for tasks in (second, first):
             played = await games.collect(tasks, alive, lambda now: None)
-            assert [game.result.game_id for game in played.finished] == [task.game_id for task in tasks]
+            assert [game.outcome.game_id for game in played.finished] == [task.game_id for task in tasks]
     finally:
         worker.hand_back()
         await working
@@ -390,9 +395,9 @@ async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
     failed, finished = await client.query_attempts(game.rollout_id)
     assert (failed.status, game.attempt_id) == ("failed", finished.attempt_id)
     assert {triplet.metadata["policy"] for triplet in game.triplets} == {"policy"}
-    assert len(game.triplets) == game.result.turns > 0
+    assert len(game.triplets) == game.outcome.turns > 0
     superseded = played.left_out[SUPERSEDED_ATTEMPT]
-    assert superseded > 0 and played.turns_stored == game.result.turns + superseded
+    assert superseded > 0 and played.turns_stored == game.outcome.turns + superseded
     assert played.failure_metrics() == {
         "games/failed": 0,
         "games/retried": 1,

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from fakes import make_result, make_turn
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from algo.rollouts.triplets import DUPLICATE_SPAN, CallTriplets, IncompleteRollout, read_attempt
 from algo.sequences.trajectories import build_trajectories
+from algo.werewolf.rewards import game_rewards
 from configs.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, Judgement, SeatResult
@@ -21,7 +23,7 @@ WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
 def seat_result(seat, side="good", outcome=-1.0, turns=2, invalid=0):
     return SeatResult(
         seat=seat,
-        role=side,
+        role="seer",
         side=side,
         policy="policy",
         trainable=True,
@@ -89,7 +91,7 @@ def test_a_seats_game_is_one_sequence_with_everything_aligned():
     assert trajectory.turn_ends == (5, 8)
     assert trajectory.reward == pytest.approx(-1.25) and trajectory.turn_rewards == pytest.approx((-0.25, 0))
     assert (trajectory.dimensions["outcome"], trajectory.dimensions["invalid"]) == (-1, 0.5)
-    assert (trajectory.seat, trajectory.role, trajectory.side) == (2, "seer", "good")
+    assert (trajectory.actor, trajectory.role, trajectory.side) == ("seat 02", "seer", "good")
 
 
 def test_each_turn_keeps_the_version_that_sampled_it():
@@ -100,7 +102,7 @@ def test_each_turn_keeps_the_version_that_sampled_it():
     (trajectory,) = build(turns, [seat_result(2, turns=3)]).trajectories
     assert trajectory.turn_versions == (4, 6, 5)
     assert (trajectory.oldest_version, trajectory.newest_version) == (4, 6)
-    with pytest.raises(ValueError, match="game g, seat 2, segment 0: 2 policy versions for 3 turns"):
+    with pytest.raises(ValueError, match="g, seat 02, segment 0: 2 policy versions for 3 turns"):
         replace(trajectory, turn_versions=(4, 6))
 
 
@@ -133,14 +135,14 @@ def test_seats_that_are_not_trained_and_long_sequences_are_counted():
     turns = seat_turns(1, TWO_TURNS, trainable=False) + seat_turns(2, TWO_TURNS) + seat_turns(3, [([1], [2])])
     found = build(turns, [seat_result(1), seat_result(2), seat_result(3, turns=1)], max_tokens=7)
     assert found.left_out == Counter(not_trainable=2, too_long=2)
-    assert [trajectory.seat for trajectory in found.trajectories] == [3]
+    assert [trajectory.actor for trajectory in found.trajectories] == ["seat 03"]
     assert found.turns + found.left_out.total() == len(turns)
 
 
 def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
     turns = seat_turns(2, TWO_TURNS)
     whole = as_spans(turns, [seat_result(2)])
-    assert read_attempt(GAME, "ro-1", "at-1", whole).result.turns == 2
+    assert read_attempt(GAME, "ro-1", "at-1", whole).outcome.turns == 2
     for spans, message in [
         (whole[1:], "1 of 2 turns"),
         (whole[:-1], "0 result spans"),
@@ -155,7 +157,7 @@ def test_a_span_stored_twice_counts_once():
     whole = as_spans(seat_turns(2, TWO_TURNS), [seat_result(2)])
     game = read_attempt(GAME, "ro-1", "at-1", [*whole, *whole])
     assert len(game.triplets) == 2 and game.left_out == {DUPLICATE_SPAN: 2}
-    found = build_trajectories([game], WEIGHTS, 1000)
+    found = build_trajectories([game], partial(game_rewards, weights=WEIGHTS), 1000)
     assert found.turns + found.left_out.total() == 4
 
 
@@ -192,7 +194,7 @@ def test_what_a_seat_earns_does_not_depend_on_which_turns_can_be_trained_on():
 
 def test_turn_rewards_that_do_not_match_are_refused():
     (trajectory,) = build(seat_turns(2, TWO_TURNS), [seat_result(2)]).trajectories
-    with pytest.raises(ValueError, match="game g, seat 2, segment 0: 1 turn rewards for 2 turns"):
+    with pytest.raises(ValueError, match="g, seat 02, segment 0: 1 turn rewards for 2 turns"):
         replace(trajectory, turn_rewards=(0.0,))
 
 

@@ -15,8 +15,8 @@ from verl.workers.utils.losses import ppo_loss, value_loss
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.trajectories import Trajectory
 from algo.training.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
-from configs.schema import Config
 from configs.training import ReferenceConfig, TrainingConfig
+from configs.werewolf import WerewolfConfig
 
 VOCABULARY = 20
 
@@ -79,7 +79,7 @@ def test_every_column_lies_over_the_response_and_is_cleared_at_given_tokens():
 
 
 def test_rows_that_do_not_match_are_refused():
-    with pytest.raises(ValueError, match=r"game g, seat 3, segment 0: advantages of shape \(2,\) for 3 tokens"):
+    with pytest.raises(ValueError, match=r"g, seat 03, segment 0: advantages of shape \(2,\) for 3 tokens"):
         build_batch([trajectory([0, 1, 1], seat=3)], [[1.0, 1.0]], temperature=1.0)
     with pytest.raises(ValueError, match="2 rows of old_log_probs for 1 traj"):
         build_batch([trajectory([0, 1])], temperature=1.0, old_log_probs=[[0, 0], [0, 0]])
@@ -223,7 +223,9 @@ def test_the_arrangement_changes_neither_loss_nor_gradient(mode, loss):
     theta = -0.5 * torch.rand(VOCABULARY)
     training = {"loss_agg_mode": mode, "entropy_coeff": 0.1, "max_sequence_tokens": 16}
     if loss == "value":
-        config = Config.model_validate({"training": training, "game": {"context_tokens": 16, "reply_tokens": 8}})
+        config = WerewolfConfig.model_validate(
+            {"training": training, "rollout": {"context_tokens": 16, "reply_tokens": 8}}
+        )
         loss_function = partial(value_loss, config=critic_config(config))
     else:
         training = TrainingConfig(policy_loss=loss, **training)

@@ -72,7 +72,7 @@ def test_segments_of_a_seat_stay_together(seed):
     trajectories = [trajectory("a", seat, segment) for seat in (1, 2, 3) for segment in range(seat)]
     found = select(trajectories, 4, seed)
     kept = Counter(trajectories[row].actor for row in found.rows)
-    assert all(count == seat for seat, count in kept.items()) and 3 <= len(found.rows) <= 4
+    assert all(actor == f"seat {count:02d}" for actor, count in kept.items()) and 3 <= len(found.rows) <= 4
 
 
 def test_a_seat_with_more_segments_than_the_limit_is_cut_only_if_it_comes_first():
@@ -175,5 +175,5 @@ def test_samples_differ_by_seed_and_step_but_not_by_the_name_of_the_run():
 def test_an_unknown_outcome_is_refused_where_it_matters():
     trajectories = [trajectory("a", 1)]
     assert select(trajectories).rows == (0,)
-    with pytest.raises(ValueError, match="game a, seat 1: its outcome is None"):
+    with pytest.raises(ValueError, match="a, seat 01: its outcome is None"):
         select(trajectories, winners=0.5)

@@ -18,8 +18,8 @@ from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from algo.training.ray_cluster import resource_pool
 from algo.training.verl_configs import actor_config, check_model_folder
-from configs.schema import Config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 
 LEARNING_RATE = 1e-2
 WEIGHT_DECAY = 0.05
@@ -32,8 +32,8 @@ def make_config(model, ranks, **training):
         weight_decay=WEIGHT_DECAY, clip_ratio_low=CLIP_LOW, clip_ratio_high=CLIP_HIGH, clip_ratio_c=DUAL_CLIP,
         max_sequence_tokens=64,
     )  # fmt: skip
-    game = {"context_tokens": 64, "reply_tokens": 16}
-    return Config.model_validate({"model": {"path": model}, "training": training, "game": game})
+    rollout = {"context_tokens": 64, "reply_tokens": 16}
+    return WerewolfConfig.model_validate({"model": {"path": model}, "training": training, "rollout": rollout})
 
 
 @pytest.fixture(scope="module", params=["one_rank", "two_nodes"])

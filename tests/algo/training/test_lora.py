@@ -12,15 +12,15 @@ from transformers import AutoModelForTokenClassification
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
-from configs.schema import Config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 
 RANK, ALPHA = 4, 10
 MODULES = ("q_proj", "o_proj", "down_proj")
 
 
 def make_config(folder, ranks, **model):
-    return Config.model_validate(
+    return WerewolfConfig.model_validate(
         {
             "model": {"path": folder, "lora_rank": RANK, "lora_alpha": ALPHA, "lora_modules": MODULES, **model},
             "run": {"seed": 7},

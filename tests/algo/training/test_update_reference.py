@@ -23,8 +23,8 @@ from algo.loop.update import update
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
-from configs.schema import Config
 from configs.training import AdvantageConfig, RolloutCorrectionConfig
+from configs.werewolf import WerewolfConfig
 
 AGREES = 2e-5
 DIFFERS = 1e-2
@@ -43,7 +43,7 @@ class Started:
     """An engine, its model before any step, and what the reference needs to know of its configuration."""
 
     engine: Engine
-    config: Config
+    config: WerewolfConfig
     settings: reference_update.Settings
     folder: Path
 
@@ -72,7 +72,7 @@ def started(request, tmp_path_factory):
     )
     training = dict(ENGINES[request.param])
     kl_coef = training.pop("kl_coef")
-    config = Config.model_validate(
+    config = WerewolfConfig.model_validate(
         {
             "model": {"path": folder / "model"},
             "game": {"temperature": TEMPERATURE},

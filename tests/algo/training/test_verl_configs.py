@@ -8,9 +8,9 @@ from verl.workers.config import FSDPOptimizerConfig
 from algo.advantages.kl import kl_in_reward
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
-from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import ReferenceConfig
+from configs.werewolf import WerewolfConfig
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def model(tmp_path_factory):
 
 def make_config(folder, **sections):
     sections["model"] = {"path": folder} | sections.get("model", {})
-    return Config.model_validate(sections)
+    return WerewolfConfig.model_validate(sections)
 
 
 def test_settings_for_gpus_reach_verl(model):

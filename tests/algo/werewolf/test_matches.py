@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from fakes import make_result
+from fakes import make_result, make_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from settings import werewolf_config
@@ -13,7 +13,6 @@ from algo.werewolf.matches import held_out_deals, match_tasks, record_games
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
 from runners.werewolf.game import PRESETS, new_game
 from runners.werewolf.seating import who_plays
-from store.werewolf import NEUTRAL_FACTS
 
 CONFIG = werewolf_config(preset="9p", rules={"win_rule": "parity"}, train_sides=("wolf",), opponent="random")
 numbers = st.integers(0, 2**63)
@@ -67,8 +66,9 @@ def finished(task, **changes):
     result = make_result("good").model_copy(
         update={"game_id": task.game_id, "seed": task.seed, "seats": seats, "days": 3, **changes}
     )
-    facts = {(1, turn): {**NEUTRAL_FACTS, "identity_leak": leak} for turn, leak in enumerate((1.0, 0.0, 1.0))}
-    return FinishedRollout("ro", "at", result, (), facts | {(2, 0): {**NEUTRAL_FACTS, "identity_leak": 1.0}}, Counter())
+    turns = [make_turn(seat=1, turn=turn, facts={"identity_leak": leak}) for turn, leak in enumerate((1.0, 0.0, 1.0))]
+    turns.append(make_turn(seat=2, turn=0, facts={"identity_leak": 1.0}))
+    return FinishedRollout("ro", "at", result, tuple(turns), (), Counter())
 
 
 def test_of_a_finished_game_the_facts_are_kept():

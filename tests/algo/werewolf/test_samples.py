@@ -10,7 +10,7 @@ from algo.werewolf.matches import match_tasks
 from algo.werewolf.samples import SampleTurn, sample_games
 from configs.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
-from store.werewolf import GAME, NEUTRAL_FACTS
+from store.werewolf import GAME
 
 WEIGHTS = RewardConfig(invalid=-0.5, wolf={"win": 2.0})
 
@@ -26,15 +26,24 @@ def finished(task):
     )
     fresh = dict(game_id=task.game_id, seat=1, context_tokens=0, context_digest=context_digest([]))
     turns = [
-        make_turn(turn=0, segment=0, valid=False, error="negated", reply="不", decision="wolf_kill", **fresh),
+        make_turn(
+            turn=0,
+            segment=0,
+            valid=False,
+            facts={"invalid": 1.0},
+            error="negated",
+            reply="不",
+            decision="wolf_kill",
+            **fresh,
+        ),
         make_turn(turn=1, segment=1, reply="决定：2号", thought="想", decision="wolf_kill", target=2, **fresh),
     ]
     spans = [
         to_span(turn, rollout_id="r", attempt_id="a", sequence_id=n, start_time=1.0, end_time=2.0)
         for n, turn in enumerate(turns)
     ]
-    facts = {(1, 0): {**NEUTRAL_FACTS, "invalid": 1.0}, (1, 1): NEUTRAL_FACTS}
-    return FinishedRollout("r", "a", result, tuple(CallTriplets(GAME).adapt(spans)), facts, Counter())
+    triplets = tuple(CallTriplets(GAME).adapt(spans))
+    return FinishedRollout("r", "a", result, tuple(turns), triplets, Counter())
 
 
 def test_of_each_opponent_and_side_the_first_two_deals_that_finished_are_kept():
