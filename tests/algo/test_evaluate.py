@@ -120,7 +120,7 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
 
 async def test_turns_of_a_match_give_no_trajectory(client, policy, tmp_path):
     config = make_config(tmp_path)
-    tasks = match_tasks("policy", "random", held_out_deals(1, 1), config.game, "match")
+    tasks = match_tasks("policy", "random", held_out_deals(1, 1), config, "match")
     async with runner_at(client):
         played = await RolloutQueue(client, GAME, config.rollout).play(
             tasks, policy, alive, lambda now: None, mode="val"
@@ -132,7 +132,7 @@ async def test_turns_of_a_match_give_no_trajectory(client, policy, tmp_path):
 
 async def test_any_two_players_can_be_matched(client, tmp_path):
     config = make_config(tmp_path)
-    tasks = match_tasks("scripted", "random", held_out_deals(4, 1), config.game, "match")
+    tasks = match_tasks("scripted", "random", held_out_deals(4, 1), config, "match")
     async with runner_at(client):
         played = await RolloutQueue(client, GAME, config.rollout).play(
             tasks, RESOURCES, alive, lambda now: None, mode="val"

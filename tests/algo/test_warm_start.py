@@ -34,7 +34,7 @@ from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER
 from store.token_spans import to_span
-from store.werewolf import GAME
+from store.werewolf import GAME, seat_name
 
 
 def make_config(tiny_model, **overrides):
@@ -98,8 +98,10 @@ def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
 
 def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tiny_model, games):
     found = demonstrations_of(games, make_config(tiny_model))
-    outcomes = {(game.outcome.game_id, seat.seat): seat.outcome for game in games for seat in game.outcome.seats}
-    assert {outcomes[each.game_id, each.seat] for each in found.trajectories} == {1.0}
+    outcomes = {
+        (game.outcome.task, seat_name(seat.seat)): seat.outcome for game in games for seat in game.outcome.seats
+    }
+    assert {outcomes[each.task_id, each.actor] for each in found.trajectories} == {1.0}
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     imitated = Counter()
     for trajectory in found.trajectories:
@@ -107,7 +109,7 @@ def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tin
         for start, end in zip(starts, trajectory.turn_ends, strict=False):
             ids = [trajectory.token_ids[at] for at in range(start, end) if trajectory.loss_mask[at]]
             assert ids[-1] == tokenizer.eos_token_id
-            imitated[trajectory.game_id, trajectory.seat, tokenizer.decode(ids[:-1])] += 1
+            imitated[trajectory.task_id, trajectory.actor, tokenizer.decode(ids[:-1])] += 1
     assert imitated == Counter(
         (turn.metadata["game_id"], turn.metadata["seat"], turn.metadata["reply"])
         for turn in turns_of(games)
@@ -154,7 +156,7 @@ def test_replies_that_are_cut_or_unusable_are_only_context(tiny_model):
         inside += sum(
             turn.metadata["reply"] in given
             for turn in cut
-            if (turn.metadata["game_id"], turn.metadata["seat"]) == (trajectory.game_id, trajectory.seat)
+            if (turn.metadata["task"], turn.metadata["actor"]) == (trajectory.task_id, trajectory.actor)
         )
     assert inside > 0  # later replies of the seat were given after them
 

@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bench import fleet, prefix_cache, through_hub, training_step, training_tokens, waiting_time, whole_games
 from rich.console import Console
 from rich.table import Table
 
 from algo.tiny_model import build_tiny_model
-from bench import fleet, prefix_cache, through_hub, training_step, training_tokens, waiting_time, whole_games
 
 PARTS: Mapping[str, Callable[[Path], Table]] = {
     "games": lambda model: whole_games.measure(),

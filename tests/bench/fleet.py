@@ -25,7 +25,6 @@ from store.werewolf import ResultSpan, TurnSpan
 # isort: split
 import hub_process
 from agentlightning import EnqueueRolloutRequest, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer
-
 from bench import held_games
 from bench.recorded import record_game, scripted_task
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 from agentlightning import AttemptedRollout, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer, Span
-
 from bench.recorded import play_scripted
+
 from runners.attempt_spans import AttemptSpans
 from runners.play import TurnSink
 from runners.werewolf.agent import read_task

@@ -21,9 +21,8 @@ from store.werewolf import TurnSpan
 
 # isort: split
 from agentlightning import EnqueueRolloutRequest, Span
-from conftest import free_port
-
 from bench.recorded import record_game
+from conftest import free_port
 
 GAMES = 5
 PRESET = "12p_sheriff"

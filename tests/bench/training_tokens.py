@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from rich.table import Table
-
 from bench.recorded import record_game
+from rich.table import Table
 
 GAMES = 3
 PRESETS = ("12p_sheriff", "9p", "7p", "5p_tiny")

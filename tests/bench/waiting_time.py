@@ -4,9 +4,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from rich.table import Table
-
 from bench.recorded import record_game
+from rich.table import Table
 
 CALL_SECONDS = 0.2
 PRESET, SEED = "12p_sheriff", 7

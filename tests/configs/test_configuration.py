@@ -8,9 +8,9 @@ import pytest
 from configs.game import GameConfig, PromptName, RulesConfig
 from configs.loading import CONFIG_DIR, load_config
 from configs.opponents import BUILT_IN_PLAYERS, DEALT, SIDES_OF_ROLES, EndpointConfig, SeatingRuleConfig
-from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import RoleName
+from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
@@ -25,7 +25,9 @@ def test_every_shipped_configuration_is_valid_and_says_what_it_needs(path):
 
 def test_every_setting_is_described_or_has_a_plain_name():
     sections = {
-        name: field.annotation for name, field in Config.model_fields.items() if isinstance(field.annotation, type)
+        name: field.annotation
+        for name, field in WerewolfConfig.model_fields.items()
+        if isinstance(field.annotation, type)
     }
     sections = {name: section for name, section in sections.items() if hasattr(section, "model_fields")}
     undescribed = [
@@ -226,7 +228,7 @@ def test_a_missing_file_is_named_with_what_there_is():
 
 def test_an_empty_file_is_all_defaults(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
-    assert load_config(tmp_path / "empty.yaml") == Config()
+    assert load_config(tmp_path / "empty.yaml") == WerewolfConfig()
 
 
 def test_roles_of_a_side_that_is_not_trained_cannot_be_selected():

@@ -74,7 +74,7 @@ def test_the_games_reward_goes_to_the_last_call(spans, policy):
     rewards = {t.metadata["response_id"]: t.reward for t in triplets if t.reward is not None}
     assert list(rewards.values()) == [-1.0] and find_final_reward(spans) == -1.0
     if policy is RewardMatchPolicy.FIRST_OCCURRENCE:
-        assert list(rewards) == ["r/a/2/2"]
+        assert list(rewards) == ["r/a/seat 02/2"]
 
 
 def test_our_own_reading_sees_no_more_than_before(spans):

@@ -247,7 +247,7 @@ async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client
     play.client = client
     worker = Worker(client, play, "w", heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
-    first, second = (step_tasks(CONFIG, "run", 1, step) for step in (1, 2))
+    first, second = (step_tasks(CONFIG, step) for step in (1, 2))
     try:
         assert await games.enqueue([*first, *second], RESOURCES) == 0
         for tasks in (second, first):
@@ -262,7 +262,7 @@ async def test_open_games_are_told_where_the_policy_is_served_now(client):
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     later = RESOURCES.model_copy(update={"version": 1})
     for step, resources in ((1, RESOURCES), (2, later)):
-        await games.enqueue(step_tasks(CONFIG, "run", 1, step), resources)
+        await games.enqueue(step_tasks(CONFIG, step), resources)
     await games.serve_at(("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"))
     for resources in (RESOURCES, later):
         (published,) = await client.query_resources(resources_id=resources.resources_id)
@@ -304,7 +304,7 @@ async def test_what_undone_weights_were_to_play_is_played_anew(client):
     assert {rollouts[rollout_id].status for rollout_id in kept} == {"queuing"}
     assert {rollouts[rollout_id].status for rollout_id in undone} == {"cancelled"}
     anew = [rollout for rollout_id, rollout in rollouts.items() if rollout_id not in (*kept, *undone)]
-    assert sorted(rollout.metadata["game_id"] for rollout in anew) == [task.game_id for task in tasks[2:]]
+    assert sorted(rollout.metadata["task_id"] for rollout in anew) == [task.game_id for task in tasks[2:]]
     assert all(rollout.metadata[IDEMPOTENCY_KEY].endswith("/1") for rollout in anew)
     (published,) = await client.query_resources(resources_id=at_checkpoint.resources_id)
     assert PolicyResources.decode(published).endpoints == moved.endpoints
@@ -312,7 +312,7 @@ async def test_what_undone_weights_were_to_play_is_played_anew(client):
 
 async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):
     """With ``max_policy_lag`` weights change in mid-game: a game from before the checkpoint may have later turns."""
-    config = CONFIG.model_copy(update={"max_policy_lag": 1})
+    config = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)
     tasks = step_tasks(config, 1)
     untouched, touched, playing, waiting = await enqueue_like_an_earlier_process(client, tasks)
     for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,))):
@@ -361,8 +361,9 @@ async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
         update={"endpoints": (await vllm.start(),), "players": {"strong": opponent.endpoint(tries=1)}}
     )
     config = werewolf_config(
-        groups_per_step=1, rollouts_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2
-    )
+        groups_per_step=1, rollouts_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2,
+        players={"strong": {"model": "big"}},
+    )  # fmt: skip
     werewolf = WerewolfPlay(client)
     worker = Worker(client, werewolf, "w")
     working = asyncio.create_task(worker.run())

@@ -67,7 +67,9 @@ def as_spans(turns, seats, attempt="at-1", **result_changes):
 
 
 def build(turns, seats, max_tokens=1000):
-    return build_trajectories([read_attempt(GAME, "ro-1", "at-1", as_spans(turns, seats))], WEIGHTS, max_tokens)
+    return build_trajectories(
+        [read_attempt(GAME, "ro-1", "at-1", as_spans(turns, seats))], partial(game_rewards, weights=WEIGHTS), max_tokens
+    )
 
 
 TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
@@ -147,7 +149,7 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
         (whole[1:], "1 of 2 turns"),
         (whole[:-1], "0 result spans"),
         ([*whole, *as_spans(turns, [], attempt="at-0")], "another attempt"),
-        (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other games"),
+        (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other tasks"),
     ]:
         with pytest.raises(IncompleteRollout, match=message):
             read_attempt(GAME, "ro-1", "at-1", spans)
@@ -178,7 +180,9 @@ def test_turn_rewards_belong_to_their_turns_in_every_segment():
     judgements = (Judgement(seat=2, turn=2, score=1.0), Judgement(seat=3, turn=0, score=0.0))
     weights = RewardConfig(identity_leak=-3.0, cut=-0.6, judge_score=0.5)
     spans = as_spans(turns, [seat_result(2, turns=3)], judgements=judgements)
-    found = build_trajectories([read_attempt(GAME, "ro-1", "at-1", spans)], weights, 1000).trajectories
+    found = build_trajectories(
+        [read_attempt(GAME, "ro-1", "at-1", spans)], partial(game_rewards, weights=weights), 1000
+    ).trajectories
     assert [one.turn_rewards for one in found] == [pytest.approx((0, -1)), pytest.approx((0.5 - 0.2,))]
     assert [one.reward for one in found] == [pytest.approx(-1 - 1 + 0.3)] * 2
 

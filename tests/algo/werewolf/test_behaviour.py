@@ -11,7 +11,7 @@ from algo.werewolf.behaviour import Behaviour, behaviour_of
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources
 from store.token_spans import context_digest, to_span
-from store.werewolf import GameTask, SeatResult
+from store.werewolf import GAME, GameTask, SeatResult
 
 ROLES = {1: "wolf", 2: "wolf", 3: "seer", 4: "villager", 5: "hunter"}
 
@@ -49,7 +49,7 @@ def as_game(records, result):
 
 
 INVALID = dict(valid=False, error="negated", target=None)
-GAME = (
+TURNS = (
     # Night 1: no agreement in the talk, so the wolves are asked; night 2: they agree, and are not.
     (1, "wolf_talk", dict(target=3)), (2, "wolf_talk", dict(target=4)),
     (1, "wolf_kill", dict(target=3)), (2, "wolf_kill", dict(target=None)),
@@ -84,7 +84,7 @@ GOOD = Behaviour(
 
 
 def test_what_each_side_did_is_counted():
-    game = make_game(GAME)
+    game = make_game(TURNS)
     assert behaviour_of([game], "wolf") == WOLVES
     assert behaviour_of([game], "good") == GOOD
     twice = behaviour_of(iter([game, game]), "wolf")
@@ -95,10 +95,10 @@ def test_what_each_side_did_is_counted():
 
 
 def test_only_the_players_own_seats_count():
-    others = make_game(GAME, dict.fromkeys((3, 4, 5), "scripted"))
+    others = make_game(TURNS, dict.fromkeys((3, 4, 5), "scripted"))
     assert behaviour_of([others], "wolf") == WOLVES and behaviour_of([others], "good") == Behaviour()
     assert behaviour_of([others], "good", "scripted") == GOOD
-    one_wolf = behaviour_of([make_game(GAME, {2: "scripted"})], "wolf")
+    one_wolf = behaviour_of([make_game(TURNS, {2: "scripted"})], "wolf")
     assert one_wolf.kills == {"hunter": 1, "seer": 1} and one_wolf.votes == {"nobody": 1, "wolf": 1}
 
 

@@ -27,7 +27,7 @@ def test_no_deal_of_training_is_ever_one_of_evaluation(run_seed, step, group, se
 
 def test_what_is_enqueued_keeps_to_its_kind_of_deals():
     config = werewolf_config(groups_per_step=50)
-    trained = {task.seed for step in range(20) for task in step_tasks(config, "run", 1, step)}
+    trained = {task.seed for step in range(20) for task in step_tasks(config, step)}
     evaluated = {task.seed for task in match_tasks("policy", "random", held_out_deals(300, 1), config, "e")}
     assert len(trained) == 1000 and len(evaluated) == 300
     assert {seed % 2 for seed in trained} == {0} and {seed % 2 for seed in evaluated} == {1}
