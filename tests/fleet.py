@@ -17,7 +17,7 @@ from fakes import FakeVllm
 
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
-from configs.schema import GameConfig
+from configs.werewolf import WerewolfConfig
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
 from store.schema import PolicyResources
@@ -132,10 +132,9 @@ def _algorithm(
     journal: Path,
     url: str,
     endpoint: str,
-    config: GameConfig,
+    config: WerewolfConfig,
     batches: int,
     suicidal: float,
-    seed: int,
     start: int,
 ) -> None:
     """Have the batches played, five at a time, and write each down durably before it counts as done.
@@ -149,7 +148,7 @@ def _algorithm(
     journal.touch()
     file = os.open(journal, os.O_WRONLY | os.O_APPEND)
     done = {entry["batch"] for entry in read_journal(journal)}
-    chance = random.Random(f"{seed}/{start}")
+    chance = random.Random(f"{config.run.seed}/{start}")
     at_once = asyncio.Semaphore(5)
 
     def perhaps_die(moment: str) -> None:
@@ -159,7 +158,7 @@ def _algorithm(
 
     async def play(client, batch: int) -> None:
         async with at_once:
-            tasks = step_tasks(config, RUN, seed, batch)
+            tasks = step_tasks(config, batch)
             enqueued = asyncio.Event()
 
             def on_progress(progress) -> None:
@@ -172,7 +171,7 @@ def _algorithm(
                 tasks, resources, alive, on_progress, resumed=resumed
             )
             perhaps_die("read")
-            games = [(game.result.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
+            games = [(game.outcome.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
             entry = {"batch": batch, "games": games, "failures": played.failures}
             os.write(file, (json.dumps(entry) + "\n").encode())
             os.fsync(file)

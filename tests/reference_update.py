@@ -24,7 +24,7 @@ def advantages(trajectories, by_turn):
     """GRPO per deal and side, each seat of each game once; by_turn: turn rewards count for their own turn alone."""
     seats = defaultdict(list)
     for number, one in enumerate(trajectories):
-        seats[one.group_id, one.side, one.game_id, one.seat].append(number)
+        seats[one.group_id, one.side, one.task_id, one.actor].append(number)
     groups = defaultdict(list)
     for key, numbers in seats.items():
         turns = [reward for number in numbers for reward in trajectories[number].turn_rewards] if by_turn else []

@@ -239,7 +239,7 @@ def test_vllm_serves_the_new_weights_after_each_update(run):
 def test_spans_carry_the_version_that_played_them(run, stored):
     versions = Counter()
     for rollout, spans in stored:
-        step = int(re.search(r"-step(\d+)-", rollout.metadata["game_id"])[1])
+        step = int(re.search(r"-step(\d+)-", rollout.metadata["task_id"])[1])
         for span in filter(is_turn, spans):
             assert TurnSpan.decode(span).policy_version == step - 1
             versions[step - 1] += 1

@@ -20,17 +20,8 @@ from store.werewolf import is_result
 pytestmark = pytest.mark.timeout(900)
 
 BATCHES, SEED = 10, 5
-# The policy plays the wolf of five, whose calls take a moment each; the others are scripted and answer at once.
-GAME = werewolf_config(
-    groups_per_step=5,
-    rollouts_per_group=4,
-    train_sides=("wolf",),
-    opponent="scripted",
-    timeout_seconds=60,
-    unresponsive_seconds=3,
-    max_attempts=30,
-)
-GAMES = BATCHES * GAME.groups_per_step * GAME.rollouts_per_group
+DEALS, GAMES_PER_DEAL = 5, 4
+GAMES = BATCHES * DEALS * GAMES_PER_DEAL
 RUNNERS, GAMES_AT_ONCE = 3, 6
 LONGEST_CALL_SECONDS = 0.3
 KILLS = 32
@@ -39,6 +30,21 @@ ALL_BUT_THE_HUB = ["runner"] * 7 + ["algorithm"] * 3
 CALLS_BETWEEN_KILLS = (8, 48)
 OWN_DEATHS = 0.1
 STALLED_SECONDS = 100.0
+
+
+def config_of(seed):
+    """The policy plays the wolf of five, whose calls take a moment each; the others are scripted and answer at once."""
+    return werewolf_config(
+        RUN,
+        seed,
+        groups_per_step=DEALS,
+        rollouts_per_group=GAMES_PER_DEAL,
+        train_sides=("wolf",),
+        opponent="scripted",
+        timeout_seconds=60,
+        unresponsive_seconds=3,
+        max_attempts=30,
+    )
 
 
 class Fleet:
@@ -69,10 +75,9 @@ class Fleet:
                 self.journal,
                 self.hub.url,
                 endpoint,
-                GAME,
+                config_of(self.seed),
                 BATCHES,
                 OWN_DEATHS,
-                self.seed,
                 next(starts),
             ),
             has_an_end=True,
@@ -135,10 +140,10 @@ class Fleet:
 
 async def check(fleet):
     """Every game has ended once, and the algorithm has read it once, as it ended."""
-    tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(GAME, RUN, fleet.seed, batch)}
+    tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(config_of(fleet.seed), batch)}
     client = connect(fleet.hub.url)
     rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
-    games = {rollout.metadata["game_id"]: rollout for rollout in rollouts.values() if rollout.status != "cancelled"}
+    games = {rollout.metadata["task_id"]: rollout for rollout in rollouts.values() if rollout.status != "cancelled"}
     assert len(tasks) == GAMES and games.keys() == tasks
     assert Counter(rollout.status for rollout in rollouts.values())["succeeded"] == GAMES
     assert {rollout.status for rollout in rollouts.values()} <= {"succeeded", "cancelled"}

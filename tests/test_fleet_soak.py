@@ -27,7 +27,7 @@ from store.werewolf import GAME, GameTask
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 
 GAMES = 20_000
-RUN_CONFIG = werewolf_config(groups_per_step=50, rollouts_per_group=4)
+RUN_CONFIG = werewolf_config(RUN, groups_per_step=50, rollouts_per_group=4)
 STEPS = GAMES // (RUN_CONFIG.rollout.groups_per_step * RUN_CONFIG.rollout.rollouts_per_group)
 STEPS_AT_ONCE, RUNNERS, GAMES_AT_ONCE = 3, 2, 8
 RULE = RetentionRule(keep_games=1000, youngest_seconds=60)
@@ -173,7 +173,7 @@ async def check_all_are_there_once(hub: ArchivingHub, folder: Path) -> None:
     kept = list(await client.query_rollouts())
     await client.close()
     assert {rollout.status for rollout in kept} == {"succeeded"}
-    games = Counter(rollout.metadata["game_id"] for rollout in kept)
+    games = Counter(rollout.metadata["task_id"] for rollout in kept)
     # Looked at after the hub, so that a game that is being archived meanwhile is in one place at least.
     archived = set()
     for file in (folder / "hub.archive").glob("*.jsonl.gz"):

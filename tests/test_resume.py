@@ -189,7 +189,7 @@ async def check_games_of(machine, name):
     ]
     await client.close()
     assert len({rollout.metadata["run"] for rollout in rollouts}) == 1
-    succeeded = Counter(rollout.metadata["game_id"] for rollout in rollouts if rollout.status == "succeeded")
+    succeeded = Counter(rollout.metadata["task_id"] for rollout in rollouts if rollout.status == "succeeded")
     assert len(succeeded) == STEPS * GAMES
     # The first step's were enqueued for the weights that every process began with, so all of them shared these games.
     assert {count for game_id, count in succeeded.items() if "step0001" in game_id} == {1}

@@ -111,9 +111,9 @@ def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tin
             assert ids[-1] == tokenizer.eos_token_id
             imitated[trajectory.task_id, trajectory.actor, tokenizer.decode(ids[:-1])] += 1
     assert imitated == Counter(
-        (turn.metadata["game_id"], turn.metadata["seat"], turn.metadata["reply"])
+        (turn.metadata["task"], turn.metadata["actor"], turn.metadata["reply"])
         for turn in turns_of(games)
-        if outcomes[turn.metadata["game_id"], turn.metadata["seat"]] == 1.0
+        if outcomes[turn.metadata["task"], turn.metadata["actor"]] == 1.0
     )
     assert found.turns + found.left_out.total() == len(turns_of(games)) and found.left_out[NOT_SAMPLED[-1.0]]
     assert found.reply_tokens == sum(sum(each.loss_mask) for each in found.trajectories)

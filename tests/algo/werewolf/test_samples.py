@@ -24,9 +24,7 @@ def finished(task):
     result = make_result("wolf").model_copy(
         update={"game_id": task.game_id, "seed": task.seed, "seats": seats, "transcript": f"of {task.game_id}"}
     )
-    fresh = dict(
-        decision="wolf_kill", game_id=task.game_id, seat=1, context_tokens=0, context_digest=context_digest([])
-    )
+    fresh = dict(game_id=task.game_id, seat=1, context_tokens=0, context_digest=context_digest([]))
     turns = [
         make_turn(
             turn=0,
