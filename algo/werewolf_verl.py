@@ -18,11 +18,10 @@ from algo.evaluation.play import evaluate
 from algo.loop.agreement import WeightsNotServed
 from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
 from algo.loop.dry_run import dry_run
-from algo.loop.running import Running
 from algo.loop.startup import check_before_starting
 from algo.loop.summary import show_summary
 from algo.loop.train import train
-from algo.loop.workload import EvaluationResult
+from algo.loop.workload import EvaluationResult, ServedPolicy
 from algo.machine.progress import game_progress
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
@@ -70,15 +69,15 @@ class Werewolf:
         """Numbers about the games."""
         return game_metrics(played)
 
-    async def evaluate(self, run: Running, label: str, resumed: bool) -> EvaluationResult:
+    async def evaluate(self, policy: ServedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Play held-out deals against the panel; the score is the win rate against all of it."""
-        config = self.config
+        config, label = self.config, f"step {step}"
         games = 2 * config.evaluation.deals * len(config.evaluation.opponents)
         with game_progress(f"evaluation after {label}", games) as on_progress:
             evaluation = await evaluate(
-                config, run.queue, run.resources(), run.keep_serving, on_progress, label, resumed=resumed
+                config, policy.queue, policy.resources(), policy.keep_serving, on_progress, label, resumed=resumed
             )
-        evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{run.state.step:06d}.json")
+        evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
         write_page(config.run_dir)
         metrics = evaluation.metrics()
         return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))

@@ -46,6 +46,17 @@ class Task(Protocol):
         """As a rollout's input, JSON only."""
 
 
+class WrongKind(ValueError):
+    """A task of another workload than the one that was to read it."""
+
+
+def check_kind(rollout_input: Any, kind: str) -> None:
+    """Raise WrongKind, naming both, for a task that says it is of another kind; one that says nothing may be read."""
+    found = rollout_input.get("kind", kind) if isinstance(rollout_input, dict) else kind
+    if found != kind:
+        raise WrongKind(f"its task is of kind {found!r}, and this runner plays {kind!r}")
+
+
 class TokenLimits(BaseModel):
     """Bounds on one actor's tokens.
 

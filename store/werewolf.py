@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from agentlightning import Span
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from store.schema import TRAINED_POLICY, TokenLimits
+from store.schema import TRAINED_POLICY, TokenLimits, check_kind
 from store.token_spans import CallSpan, OutcomeSpan, TaskKind
 
 WEREWOLF = "werewolf"
@@ -128,7 +128,8 @@ class GameTask(BaseModel):
 
     @classmethod
     def decode(cls, rollout_input: Any) -> Self:
-        """Read a rollout input back. Raises pydantic's ValidationError, naming every wrong field."""
+        """Read a rollout input back. Raises WrongKind, or pydantic's ValidationError, naming every wrong field."""
+        check_kind(rollout_input, WEREWOLF)
         return cls.model_validate(rollout_input)
 
 

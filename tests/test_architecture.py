@@ -9,13 +9,25 @@ import pytest
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "verl", "vllm", "ray", "tensordict"}
 
+# What only a workload, and what stands above all workloads, may know of the game and of other agents.
+OF_A_WORKLOAD = {
+    *("algo.werewolf", "algo.agents", "algo.evaluation", "algo.learning"),
+    *("runners.werewolf", "runners.agents", "store.werewolf", "store.agents"),
+    *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.agents"),
+}
+GENERIC_ROOMS = ("machine", "rollouts", "sequences", "advantages", "training", "serving", "loop")
+
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
 FORBIDDEN = {
     "configs": {"algo", "runners", "store", "agentlightning", *HEAVY},
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
     "runners": {"algo", "configs", *HEAVY},
     "algo": {"runners", "agentscope"},
-    "runners/werewolf": {"runners.worker", "runners.uploads"},
+    "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
+    "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
+    "algo/werewolf": {"algo.agents", "algo.learning"},
+    "algo/evaluation": {"algo.agents", "algo.learning"},
+    **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
 }
 
 
@@ -48,6 +60,51 @@ def test_rooms_import_only_what_their_walls_allow(room):
         if is_within(module, FORBIDDEN[room]) and not (room == "runners/werewolf" and path == entry_point)
     ]
     assert wrong == []
+
+
+def test_nothing_below_the_workloads_knows_them():
+    below = [*(ROOT / "runners").glob("*.py"), ROOT / "store/token_spans.py", ROOT / "store/schema.py"]
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in below
+        for module in imports_of(path)
+        if is_within(module, OF_A_WORKLOAD)
+    ]
+    assert wrong == []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for room in ("algo", "configs", "runners", "store")
+        for path in modules_in(room)
+    }
+    graph = {name: sorted(_named_by(path) & files.keys()) for name, path in files.items()}
+    assert sum(map(len, graph.values())) > 300  # it saw the imports
+    done: set[str] = set()
+
+    def walk(name, way):
+        assert name not in way, f"circle: {' -> '.join([*way[way.index(name) :], name])}"
+        if name not in done:
+            for module in graph[name]:
+                walk(module, [*way, name])
+            done.add(name)
+
+    for name in graph:
+        walk(name, [])
+
+
+def _named_by(path):
+    """Modules that a file imports; what is taken out of a package is the module, where there is one of that name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            folder = ROOT / node.module.replace(".", "/")
+            inside = {alias.name for alias in node.names if (folder / f"{alias.name}.py").exists()}
+            found |= {f"{node.module}.{name}" for name in inside} or {node.module}
+    return found
 
 
 def test_the_rules_need_nothing_but_the_standard_library():

@@ -95,7 +95,7 @@ class Running:
         """Play what is held out and write what it shows; returns numbers for the log."""
         step = self.state.step
         # Later evaluations are of weights that were made by this process.
-        found = await self.workload.evaluate(self, f"step {step}", resumed=self.began_before and step == 0)
+        found = await self.workload.evaluate(self, step, resumed=self.began_before and step == 0)
         self.state.score = found.score
         return found.metrics
 

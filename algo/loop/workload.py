@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.trajectories import ActorReward
 from configs.schema import Config
-from store.schema import Task
+from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
-
-if TYPE_CHECKING:
-    from algo.loop.running import Running  # brings verl along
 
 
 @dataclass(frozen=True)
@@ -24,6 +21,18 @@ class EvaluationResult:
 
     metrics: dict[str, float]
     score: float | None
+
+
+class ServedPolicy(Protocol):
+    """The run as an evaluation needs it (``algo.loop.running.Running``)."""
+
+    queue: RolloutQueue
+
+    def resources(self) -> PolicyResources:
+        """What runners are told about the policy as it stands."""
+
+    async def keep_serving(self) -> None:
+        """To be called while one waits: restarts servers that have died."""
 
 
 class Workload(Protocol):
@@ -47,8 +56,8 @@ class Workload(Protocol):
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""
 
-    async def evaluate(self, run: "Running", label: str, resumed: bool) -> EvaluationResult:
-        """Play what is held out with the policy as it stands, and write what it shows into the run's folder.
+    async def evaluate(self, policy: ServedPolicy, step: int, resumed: bool) -> EvaluationResult:
+        """Play what is held out with the policy after ``step``, and write what it shows into the run's folder.
 
         resumed: an earlier process of the run may have begun this evaluation.
         """

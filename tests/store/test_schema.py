@@ -2,7 +2,7 @@ import pytest
 from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
-from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
+from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling, WrongKind
 from store.werewolf import GameTask, SeatingRule
 
 
@@ -25,6 +25,13 @@ def test_task_survives_json():
 
     task = make_task()
     assert GameTask.decode(json.loads(json.dumps(task.encode()))) == task
+
+
+def test_a_task_of_another_kind_is_refused_by_name_and_one_from_before_kinds_is_a_game():
+    encoded = make_task().encode()
+    assert encoded.pop("kind") == "werewolf" and GameTask.decode(encoded) == make_task()
+    with pytest.raises(WrongKind, match="of kind 'agent', and this runner plays 'werewolf'"):
+        GameTask.decode({"kind": "agent", "task_id": "t"})
 
 
 @pytest.mark.parametrize(
