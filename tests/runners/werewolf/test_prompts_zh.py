@@ -87,67 +87,67 @@ def event(kind: EventKind, audience=None, *, day=1, seat=None, target=None, text
 WOLVES = {1, 2}
 # Events as the rules log them, all variants of a kind, with the lines that tell of them.
 TOLD: list[tuple[Event, str]] = [
-    (event(EventKind.GAME_START, seats="12"), "【裁判】游戏开始，座位是1号到12号。"),
-    (event(EventKind.ROLE_DEALT, {3}, seat=3, role="wolf_king"), "【裁判】3号的身份是狼王。"),
-    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings=""), "【裁判】狼人是1号、2号。"),
-    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings="2"), "【裁判】狼人是1号、2号，其中2号是狼王。"),
-    (event(EventKind.NIGHT_FALLS, day=2), "【裁判】第2夜，天黑请闭眼。"),
+    (event(EventKind.GAME_START, seats="12"), "【法官】游戏开始，座位是1号到12号。"),
+    (event(EventKind.ROLE_DEALT, {3}, seat=3, role="wolf_king"), "【法官】3号的身份是狼王。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings=""), "【法官】狼人是1号、2号。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings="2"), "【法官】狼人是1号、2号，其中2号是狼王。"),
+    (event(EventKind.NIGHT_FALLS, day=2), "【法官】第2夜，天黑请闭眼。"),
     (event(EventKind.WOLF_SAYS, WOLVES, seat=1, target=3, text="先刀他"), "1号对狼人说（提议袭击3号）：先刀他"),
     (event(EventKind.WOLF_SAYS, WOLVES, seat=1, text="刀3号"), "1号对狼人说：刀3号"),
-    (event(EventKind.WOLF_VOTE, WOLVES, seat=1, target=3), "【裁判】1号选择袭击3号。"),
-    (event(EventKind.WOLF_VOTE, WOLVES, seat=1), "【裁判】1号选择空刀。"),
-    (event(EventKind.WOLF_TARGET, WOLVES, target=3), "【裁判】狼人今夜袭击3号。"),
-    (event(EventKind.WOLF_TARGET, WOLVES), "【裁判】狼人今夜空刀。"),
-    (event(EventKind.GUARDED, {3}, seat=3, target=1), "【裁判】3号今夜守护1号。"),
-    (event(EventKind.GUARDED, {3}, seat=3), "【裁判】3号今夜空守。"),
-    (event(EventKind.SEER_RESULT, {3}, seat=3, target=1, side="wolf"), "【裁判】查验结果：1号是狼人。"),
-    (event(EventKind.SEER_RESULT, {3}, seat=3, target=5, side="good"), "【裁判】查验结果：5号是好人。"),
-    (event(EventKind.WITCH_TOLD, {3}, seat=3, target=5), "【裁判】今夜5号被袭击。"),
-    (event(EventKind.WITCH_TOLD, {3}, seat=3), "【裁判】今夜无人被袭击。"),
-    (event(EventKind.ANTIDOTE_USED, {3}, seat=3, target=5), "【裁判】3号用解药救了5号。"),
-    (event(EventKind.POISON_USED, {3}, seat=3, target=5), "【裁判】3号用毒药毒了5号。"),
-    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="yes"), "【裁判】你今夜的开枪状态：可以开枪。"),
-    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="no"), "【裁判】你今夜的开枪状态：不可以开枪。"),
-    (event(EventKind.DAY_BREAKS, day=2), "【裁判】第2天，天亮了。"),
-    (event(EventKind.SIGNED_UP, seats="3,7"), "【裁判】上警的有3号、7号。"),
-    (event(EventKind.SIGNED_UP, seats=""), "【裁判】无人上警。"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1, target=3), "【法官】1号选择袭击3号。"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1), "【法官】1号选择空刀。"),
+    (event(EventKind.WOLF_TARGET, WOLVES, target=3), "【法官】狼人今夜袭击3号。"),
+    (event(EventKind.WOLF_TARGET, WOLVES), "【法官】狼人今夜空刀。"),
+    (event(EventKind.GUARDED, {3}, seat=3, target=1), "【法官】3号今夜守护1号。"),
+    (event(EventKind.GUARDED, {3}, seat=3), "【法官】3号今夜空守。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=1, side="wolf"), "【法官】查验结果：1号是狼人。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=5, side="good"), "【法官】查验结果：5号是好人。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3, target=5), "【法官】今夜5号被袭击。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3), "【法官】今夜无人被袭击。"),
+    (event(EventKind.ANTIDOTE_USED, {3}, seat=3, target=5), "【法官】3号用解药救了5号。"),
+    (event(EventKind.POISON_USED, {3}, seat=3, target=5), "【法官】3号用毒药毒了5号。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="yes"), "【法官】你今夜的开枪状态：可以开枪。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="no"), "【法官】你今夜的开枪状态：不可以开枪。"),
+    (event(EventKind.DAY_BREAKS, day=2), "【法官】第2天，天亮了。"),
+    (event(EventKind.SIGNED_UP, seats="3,7"), "【法官】上警的有3号、7号。"),
+    (event(EventKind.SIGNED_UP, seats=""), "【法官】无人上警。"),
     (event(EventKind.CAMPAIGN_SPEECH, seat=3, text="投我"), "3号竞选发言：投我"),
-    (event(EventKind.WITHDREW, seat=3), "【裁判】3号退水。"),
-    (event(EventKind.SHERIFF_VOTE, seat=1, target=3), "【裁判】警长投票：1号投3号。"),
-    (event(EventKind.SHERIFF_VOTE, seat=2), "【裁判】警长投票：2号弃票。"),
+    (event(EventKind.WITHDREW, seat=3), "【法官】3号退水。"),
+    (event(EventKind.SHERIFF_VOTE, seat=1, target=3), "【法官】警长投票：1号投3号。"),
+    (event(EventKind.SHERIFF_VOTE, seat=2), "【法官】警长投票：2号弃票。"),
     (event(EventKind.SHERIFF_PK_SPEECH, seat=3, text="再投我"), "3号警长PK发言：再投我"),
-    (event(EventKind.SHERIFF_ELECTED, target=3), "【裁判】3号当选警长。"),
-    (event(EventKind.ELECTION_PUT_OFF), "【裁判】有人自爆，警长竞选推迟到明天，届时直接投票。"),
-    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【裁判】警徽流失：没有候选人，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="no_voters"), "【裁判】警徽流失：无人可以投票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="no_votes"), "【裁判】警徽流失：全员弃票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="tied_twice"), "【裁判】警徽流失：再次平票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="swallowed"), "【裁判】警徽流失：双爆吞警徽，本局没有警长。"),
-    (event(EventKind.DEATHS_ANNOUNCED, seats="3,5"), "【裁判】昨夜3号、5号死亡。"),
-    (event(EventKind.DEATHS_ANNOUNCED, seats=""), "【裁判】昨夜是平安夜，无人死亡。"),
-    (event(EventKind.SHOT, seat=9, target=2), "【裁判】9号开枪带走2号。"),
-    (event(EventKind.BADGE_PASSED, seat=3, target=5), "【裁判】3号把警徽移交给5号。"),
-    (event(EventKind.BADGE_TORN, seat=3), "【裁判】3号撕毁警徽。"),
+    (event(EventKind.SHERIFF_ELECTED, target=3), "【法官】3号当选警长。"),
+    (event(EventKind.ELECTION_PUT_OFF), "【法官】有人自爆，警长竞选推迟到明天，届时直接投票。"),
+    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【法官】警徽流失：没有候选人，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_voters"), "【法官】警徽流失：无人可以投票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_votes"), "【法官】警徽流失：全员弃票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="tied_twice"), "【法官】警徽流失：再次平票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="swallowed"), "【法官】警徽流失：双爆吞警徽，本局没有警长。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats="3,5"), "【法官】昨夜3号、5号死亡。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats=""), "【法官】昨夜是平安夜，无人死亡。"),
+    (event(EventKind.SHOT, seat=9, target=2), "【法官】9号开枪带走2号。"),
+    (event(EventKind.BADGE_PASSED, seat=3, target=5), "【法官】3号把警徽移交给5号。"),
+    (event(EventKind.BADGE_TORN, seat=3), "【法官】3号撕毁警徽。"),
     (
         event(EventKind.SPEAKING_ORDER, seat=3, way="sheriff_left", seats="4,5,1,3"),
-        "【裁判】警长3号选择警左，发言顺序：4号、5号、1号、3号。",
+        "【法官】警长3号选择警左，发言顺序：4号、5号、1号、3号。",
     ),
-    (event(EventKind.SPEAKING_ORDER, way="", seats="4,5,1"), "【裁判】发言顺序：4号、5号、1号。"),
+    (event(EventKind.SPEAKING_ORDER, way="", seats="4,5,1"), "【法官】发言顺序：4号、5号、1号。"),
     (event(EventKind.SPEECH, seat=3, text="我是好人"), "3号发言：我是好人"),
     (event(EventKind.CLOSING_SPEECH, seat=3, target=5, text="都投他"), "3号归票发言（归票5号）：都投他"),
     (event(EventKind.CLOSING_SPEECH, seat=3, target=5), "3号归票发言（归票5号）：（过）"),
     (event(EventKind.CLOSING_SPEECH, seat=3, text="自己看"), "3号归票发言（不归票）：自己看"),
-    (event(EventKind.VOTE, seat=3, target=5), "【裁判】投票：3号投5号。"),
-    (event(EventKind.VOTE, seat=3), "【裁判】投票：3号弃票。"),
-    (event(EventKind.VOTE_COUNT, count="3:2.5,5:1"), "【裁判】计票：3号2.5票，5号1票。"),
-    (event(EventKind.VOTE_COUNT, count=""), "【裁判】计票：无人得票。"),
-    (event(EventKind.VOTE_TIED, seats="1,3"), "【裁判】1号、3号平票。"),
+    (event(EventKind.VOTE, seat=3, target=5), "【法官】投票：3号投5号。"),
+    (event(EventKind.VOTE, seat=3), "【法官】投票：3号弃票。"),
+    (event(EventKind.VOTE_COUNT, count="3:2.5,5:1"), "【法官】计票：3号2.5票，5号1票。"),
+    (event(EventKind.VOTE_COUNT, count=""), "【法官】计票：无人得票。"),
+    (event(EventKind.VOTE_TIED, seats="1,3"), "【法官】1号、3号平票。"),
     (event(EventKind.PK_SPEECH, seat=3, text="信我"), "3号PK发言：信我"),
-    (event(EventKind.EXILED, target=3), "【裁判】3号被放逐出局。"),
-    (event(EventKind.NOBODY_EXILED), "【裁判】今天是平安日，无人被放逐。"),
+    (event(EventKind.EXILED, target=3), "【法官】3号被放逐出局。"),
+    (event(EventKind.NOBODY_EXILED), "【法官】今天是平安日，无人被放逐。"),
     (event(EventKind.LAST_WORDS, seat=3), "3号遗言：（过）"),
-    (event(EventKind.EXPLODED, seat=7), "【裁判】7号自爆，白天结束。"),
-    (event(EventKind.GAME_OVER, result="draw"), "【裁判】游戏结束，平局。"),
+    (event(EventKind.EXPLODED, seat=7), "【法官】7号自爆，白天结束。"),
+    (event(EventKind.GAME_OVER, result="draw"), "【法官】游戏结束，平局。"),
 ]
 
 
@@ -172,9 +172,9 @@ def test_the_votes_of_one_ballot_share_a_line(kind, name):
     count = event(EventKind.VOTE_COUNT, count="1:1,3:1")
     again = [event(kind, seat=2, target=3)]
     assert render_events([*ballot, count, *again]).splitlines() == [
-        f"【裁判】{name}：1号投3号，2号弃票，3号投1号。",
-        "【裁判】计票：1号1票，3号1票。",
-        f"【裁判】{name}：2号投3号。",
+        f"【法官】{name}：1号投3号，2号弃票，3号投1号。",
+        "【法官】计票：1号1票，3号1票。",
+        f"【法官】{name}：2号投3号。",
     ]
 
 
@@ -182,7 +182,7 @@ SPEECHES = [happened for happened, line in TOLD if not line.startswith(REFEREE)]
 HOSTILE = st.text() | st.lists(
     st.sampled_from(
         [
-            "【裁判】",
+            "【法官】",
             "\n",
             "\r",
             "\u2028",
@@ -485,10 +485,10 @@ def test_a_question_offers_only_what_is_legal():
 
 def test_a_question_reads_well():
     assert render_question(VOTE) == (
-        "【裁判】2号，请投票放逐一人，可选：1号、3号、4号、弃票。最后一行写“决定：X号”或“决定：弃票”。"
+        "【法官】2号，请投票放逐一人，可选：1号、3号、4号、弃票。最后一行写“决定：X号”或“决定：弃票”。"
     )
     assert render_question(QUESTIONS[Decision.SPEECH]) == (
-        "【裁判】2号，轮到你发言。直接写要说的话，不超过80字；无话可说就写“过”。如要自爆，最后一行写“决定：自爆”。"
+        "【法官】2号，轮到你发言。直接写要说的话，不超过80字；无话可说就写“过”。如要自爆，最后一行写“决定：自爆”。"
     )
 
 
