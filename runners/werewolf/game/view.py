@@ -15,12 +15,11 @@ def observe(state: GameState, seat: int) -> Observation:
     _check_seat(state, seat)
     role = state.role_of(seat)
     request = question_to(state, seat)
-    public = state.public
-    day, phase, living, sheriff = (
-        (public.day, public.phase, public.living, public.sheriff)
-        if request is None
-        else (state.day, state.phase, state.living, state.sheriff)
-    )
+    if request is None:
+        shown = state.public
+        day, phase, living, sheriff, until = shown.day, shown.phase, shown.living, shown.sheriff, shown.events
+    else:
+        day, phase, living, sheriff, until = state.day, state.phase, state.living, state.sheriff, len(state.events)
     return Observation(
         seat=seat,
         role=role,
@@ -29,7 +28,7 @@ def observe(state: GameState, seat: int) -> Observation:
         phase=phase,
         living=tuple(sorted(living)),
         sheriff=sheriff,
-        events=_visible(state, seat, since=state.told[seat - 1]),
+        events=tuple(event for event in state.events[state.told[seat - 1] : until] if event.visible_to(seat)),
         request=request,
         deck=state.preset.deck,
     )
@@ -38,12 +37,8 @@ def observe(state: GameState, seat: int) -> Observation:
 def known_events(state: GameState, seat: int) -> tuple[Event, ...]:
     """All that ``seat`` may know of what happened, from the start of the game on. ValueError for no such seat."""
     _check_seat(state, seat)
-    return _visible(state, seat, since=0)
-
-
-def _visible(state: GameState, seat: int, since: int) -> tuple[Event, ...]:
-    until = len(state.events) if question_to(state, seat) is not None else state.public.events
-    return tuple(event for event in state.events[since:until] if event.visible_to(seat))
+    until = state.public.events if question_to(state, seat) is None else len(state.events)
+    return tuple(event for event in state.events[:until] if event.visible_to(seat))
 
 
 def _check_seat(state: GameState, seat: int) -> None:

@@ -140,7 +140,7 @@ _EVENT_TEXTS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.SIGNED_UP: lambda e: f"上警的玩家：{seat_names(e.seats)}。" if e.seats else "无人上警。",
     EventKind.WITHDREW: lambda e: f"{seat_name(e.seat)}{choice_name(Option.WITHDRAW, Decision.CAMPAIGN_SPEECH)}。",
     EventKind.SHERIFF_ELECTED: lambda e: f"{seat_name(e.target)}当选警长。",
-    EventKind.ELECTION_PUT_OFF: lambda e: "有人自爆，警长竞选推迟到明天，届时直接投票。",
+    EventKind.ELECTION_PUT_OFF: lambda e: "警长竞选推迟到明天，届时直接投票。",
     EventKind.BADGE_LOST: lambda e: f"警徽流失：{BADGE_LOST_REASONS[BadgeLost(e.data['reason'])]}，本局没有警长。",
     EventKind.DEATHS_ANNOUNCED: lambda e: f"昨夜{seat_names(e.seats)}死亡。" if e.seats else "昨夜是平安夜，无人死亡。",
     EventKind.SHOT: lambda e: f"{seat_name(e.seat)}开枪带走{seat_name(e.target)}。",

@@ -118,7 +118,7 @@ TOLD: list[tuple[Event, str]] = [
     (event(EventKind.SHERIFF_VOTE, seat=2), "【法官】警长投票：2号弃票。"),
     (event(EventKind.SHERIFF_PK_SPEECH, seat=3, text="再投我"), "3号警长PK发言：再投我"),
     (event(EventKind.SHERIFF_ELECTED, target=3), "【法官】3号当选警长。"),
-    (event(EventKind.ELECTION_PUT_OFF), "【法官】有人自爆，警长竞选推迟到明天，届时直接投票。"),
+    (event(EventKind.ELECTION_PUT_OFF), "【法官】警长竞选推迟到明天，届时直接投票。"),
     (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【法官】警徽流失：没有候选人，本局没有警长。"),
     (event(EventKind.BADGE_LOST, reason="no_voters"), "【法官】警徽流失：警下无人，无法投票，本局没有警长。"),
     (event(EventKind.BADGE_LOST, reason="no_votes"), "【法官】警徽流失：全员弃票，本局没有警长。"),
