@@ -7,7 +7,7 @@ from runners.werewolf.game.day import order_options
 from runners.werewolf.game.election import candidates
 from runners.werewolf.game.night import may_save
 from runners.werewolf.game.presets import Preset
-from runners.werewolf.game.state import GameState
+from runners.werewolf.game.state import GameState, generator
 from runners.werewolf.game.types import Action, Choice, Decision, IllegalAction, Option, Phase, Request
 
 Targets = Callable[[GameState, int], tuple[int, ...]]
@@ -135,9 +135,14 @@ def make_request(state: GameState, seat: int, phase: Phase, decision: Decision) 
         options=options,
         may_pass=may_pass,
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
-        default=Action() if may_pass else Action((*targets, *options)[0]),
+        default=Action() if may_pass else Action(_drawn(state, seat, phase, targets or options)),
         subject=_subject(state, phase, options),
     )
+
+
+def _drawn(state: GameState, seat: int, phase: Phase, legal_choices: tuple[Choice, ...]) -> Choice:
+    """One of them by chance: the lowest seat would be hit for no reason but its number."""
+    return generator(state, f"default {phase} {seat}").choice(legal_choices)
 
 
 def _subject(state: GameState, phase: Phase, options: tuple[Option, ...]) -> int | None:

@@ -143,7 +143,7 @@ class Request:
     options: what else may be chosen.
     may_pass: whether choosing nobody is legal; always true where the seat speaks.
     speech_chars: the longest speech that is heard, in characters; 0 where nothing is said.
-    default: the declared action for a seat whose answer cannot be used; always legal.
+    default: the declared action for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed.
     subject: the seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about
         to be elected without a vote); else None.
     """

@@ -184,9 +184,10 @@ def test_all_votes_weigh_the_same_in_the_election():
     assert last(state, EventKind.VOTE_COUNT).data == {"count": "1:3,5:2"} and state.sheriff == 1
 
 
-def test_where_nobody_may_abstain_a_seat_votes_for_the_first_candidate_by_default():
+def test_where_nobody_may_abstain_a_seat_votes_for_a_drawn_candidate_by_default():
     state = twelve("sign_up: 5,1=run\nwithdrawal:", may_abstain=False)
-    assert not question(state, 2).may_pass and question(state, 2).default.choice == 1
+    assert not any(question(state, seat).may_pass for seat in asked(state))
+    assert {question(state, seat).default.choice for seat in asked(state)} == {1, 5}
 
 
 # --- last night's dead take part exactly as if they were alive --------------------------------------------------------
