@@ -243,7 +243,7 @@ async def test_unusable_replies_are_counted_as_defaults(api, models):
 async def test_a_long_history_becomes_a_recap_and_goes_on(api, models):
     api.answer = lambda messages, answer=api.answer: answer(messages).replace("请相信我。", "请相信我。" * 30)
     _, whole = await play_witnessed(api, models, history_chars=1_000_000)
-    assert max(len(user) for *_, user in whole) > 4000
+    assert max(len(user) for *_, user in whole) > 3000
     api.requests.clear()
     limit = 2500
     _, turns = await play_witnessed(api, models, history_chars=limit)
