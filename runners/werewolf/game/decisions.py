@@ -135,14 +135,14 @@ def make_request(state: GameState, seat: int, phase: Phase, decision: Decision) 
         options=options,
         may_pass=may_pass,
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
-        default=Action() if may_pass else Action(_drawn(state, seat, phase, targets or options)),
+        default=Action() if may_pass else _drawn(state, seat, decision, targets or options),
         subject=_subject(state, phase, options),
     )
 
 
-def _drawn(state: GameState, seat: int, phase: Phase, legal_choices: tuple[Choice, ...]) -> Choice:
-    """One of them by chance: the lowest seat would be hit for no reason but its number."""
-    return generator(state, f"default {phase} {seat}").choice(legal_choices)
+def _drawn(state: GameState, seat: int, decision: Decision, among: tuple[Choice, ...]) -> Action:
+    """The default where somebody must be chosen: drawn, since a fixed one would fall on the same seats every time."""
+    return Action(generator(state, f"default {decision} {seat}").choice(among))
 
 
 def _subject(state: GameState, phase: Phase, options: tuple[Option, ...]) -> int | None:
