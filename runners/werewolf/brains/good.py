@@ -62,11 +62,20 @@ def _sign_up(turn: Turn) -> Action:
 def _campaign(turn: Turn) -> Action:
     if turn.observation.role is Role.SEER:
         return _speak(turn)
-    if turn.memory.claims and turn.resolves("withdraw", WITHDRAWAL_RATE):
+    if _withdraws(turn):
         words = [talk.CLAIM_GOOD, turn.say(talk.WITHDRAWALS)]
         return Action(Option.WITHDRAW, talk.fit_together(words, turn.request.speech_chars))
     words = [talk.CLAIM_GOOD, turn.say(talk.CAMPAIGN_LINES)]
     return Action(None, talk.fit_together(words, turn.request.speech_chars))
+
+
+def _withdraws(turn: Turn) -> bool:
+    is_seer = turn.observation.role is Role.SEER
+    return not is_seer and bool(turn.memory.claims) and turn.resolves("withdraw", WITHDRAWAL_RATE)
+
+
+def _withdraw(turn: Turn) -> Action:
+    return Action(Option.WITHDRAW if _withdraws(turn) else None)
 
 
 def _elect(turn: Turn) -> Action:
@@ -175,6 +184,7 @@ GOOD_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {
     Decision.GUARD: _guard,
     Decision.SIGN_UP: _sign_up,
     Decision.CAMPAIGN_SPEECH: _campaign,
+    Decision.WITHDRAWAL: _withdraw,
     Decision.SHERIFF_VOTE: _elect,
     Decision.SHERIFF_PK_SPEECH: _speak,
     Decision.SHERIFF_PK_VOTE: _elect,

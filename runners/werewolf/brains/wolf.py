@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from runners.werewolf.brains.turn import Turn
-from runners.werewolf.game import Action, Decision, Option, Role, Side
+from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.prompts_zh import talk
 
 POSE_RATE, LONE_POSE_RATE = 0.45, 0.1
@@ -60,6 +60,10 @@ def _campaign(turn: Turn) -> Action:
         words = [talk.CLAIM_GOOD, turn.say(talk.WITHDRAWALS)]
         return Action(Option.WITHDRAW, talk.fit_together(words, turn.request.speech_chars))
     return _speak(turn)
+
+
+def _explode_or_wait(turn: Turn) -> Action:
+    return Action(Option.EXPLODE if _explodes(turn) else None)
 
 
 def _elect(turn: Turn) -> Action:
@@ -180,8 +184,10 @@ def _explodes(turn: Turn) -> bool:
     if turn.me in _named_by_seers(turn) and turn.resolves_today("explode", EXPLOSION_RATE):
         return True
     # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
-    put_off = turn.request.decision is Decision.SHERIFF_VOTE and turn.request.day > 1
-    seer_runs = any(seat in turn.request.targets for seat in _seers(turn))
+    votes = turn.request.decision is Decision.SHERIFF_VOTE
+    # Asked on its own, it is not told who runs.
+    put_off = turn.request.day > 1 and (votes or turn.request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
+    seer_runs = any(seat in (turn.request.targets if votes else turn.others) for seat in _seers(turn))
     return put_off and seer_runs and turn.resolves_today("swallow", SWALLOW_RATE)
 
 
@@ -226,6 +232,8 @@ WOLF_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {
     Decision.WOLF_KILL: _hunt,
     Decision.SIGN_UP: _sign_up,
     Decision.CAMPAIGN_SPEECH: _campaign,
+    Decision.WITHDRAWAL: _explode_or_wait,
+    Decision.EXPLOSION: _explode_or_wait,
     Decision.SHERIFF_VOTE: _elect,
     Decision.SHERIFF_PK_SPEECH: _speak,
     Decision.SHERIFF_PK_VOTE: _elect,

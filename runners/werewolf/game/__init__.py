@@ -2,7 +2,7 @@
 
 A game is ``state = new_game(preset, seed)``; then, until ``winner(state)`` is a result, answer every
 request of ``pending(state)`` and go on with ``apply(state, actions)``. Players see only
-``observe(state, seat)``.
+``observe(state, seat)``: what is new to them, and what they are asked; ``known_events(state, seat)`` is all they know.
 """
 
 from runners.werewolf.game.decisions import check, choices, legal
@@ -25,7 +25,7 @@ from runners.werewolf.game.types import (
     Role,
     Side,
 )
-from runners.werewolf.game.view import observe
+from runners.werewolf.game.view import known_events, observe
 
 __all__ = [
     "OPTIONS",
@@ -52,6 +52,7 @@ __all__ = [
     "choices",
     "deal",
     "get_preset",
+    "known_events",
     "legal",
     "new_game",
     "observe",

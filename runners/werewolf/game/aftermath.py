@@ -6,7 +6,7 @@ shots, each of which may kill another shooter; the badge of a dead sheriff. A de
 its dead get no last words and pass no badge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from runners.werewolf.game.presets import WinRule
@@ -126,13 +126,16 @@ def outcome(win_rule: WinRule, roles: tuple[Role, ...], living: frozenset[int]) 
     if win_rule is WinRule.PARITY:
         wolves_won = wolves > 0 and wolves >= len(alive) - wolves
     else:
-        wolves_won = any(
-            any(map(of_kind, roles)) and not any(map(of_kind, alive))
-            for of_kind in (lambda role: role.is_god, lambda role: role is Role.VILLAGER)
-        )
+        gods_wiped_out = _has_god(roles) and not _has_god(alive)
+        villagers_wiped_out = Role.VILLAGER in roles and Role.VILLAGER not in alive
+        wolves_won = gods_wiped_out or villagers_wiped_out
     if wolves_won:
         return Result.WOLF
     return Result.GOOD if wolves == 0 else None
+
+
+def _has_god(roles: Iterable[Role]) -> bool:
+    return any(role.is_god for role in roles)
 
 
 def _announce_deaths(state: GameState) -> None:

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 
 from runners.werewolf.game.aftermath import exile
-from runners.werewolf.game.state import GameState, count_ballot, drawn_order, join, log, log_speeches
+from runners.werewolf.game.state import (
+    GameState,
+    count_ballot,
+    drawn_order,
+    join,
+    log,
+    log_speeches,
+    pk_ballot,
+    pk_votes,
+)
 from runners.werewolf.game.types import Action, EventKind, Option, Phase
 
 
@@ -76,12 +85,12 @@ def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | N
 
 def start_pk_vote(state: GameState) -> None:
     """The living seats that are not tied vote."""
-    state.waiting = tuple(sorted(state.living.difference(state.tied)))
+    state.waiting = pk_ballot(state)
 
 
 def take_pk_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Exile the seat with the most votes; a second tie exiles nobody."""
-    most = _count(state, actions)
+    most = _count(state, pk_votes(state, actions))
     return exile(state, most[0] if len(most) == 1 else None)
 
 

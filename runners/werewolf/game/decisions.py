@@ -7,7 +7,7 @@ from runners.werewolf.game.day import order_options
 from runners.werewolf.game.election import candidates
 from runners.werewolf.game.night import may_save
 from runners.werewolf.game.presets import Preset
-from runners.werewolf.game.state import GameState
+from runners.werewolf.game.state import GameState, generator
 from runners.werewolf.game.types import Action, Choice, Decision, IllegalAction, Option, Phase, Request
 
 Targets = Callable[[GameState, int], tuple[int, ...]]
@@ -64,7 +64,6 @@ def _orders(state: GameState, seat: int) -> tuple[Option, ...]:
 
 
 def _explosion(state: GameState, seat: int) -> tuple[Option, ...]:
-    # Also offered to a wolf that died last night: it cannot know before the deaths are announced.
     return (Option.EXPLODE,) if state.preset.may_explode(state.role_of(seat)) else ()
 
 
@@ -106,6 +105,7 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
     Decision.WITCH: DecisionRule(targets=_poisonable, options=_antidote),
     Decision.SIGN_UP: DecisionRule(options=_run),
     Decision.CAMPAIGN_SPEECH: DecisionRule(options=_withdrawal, speaks=True),
+    Decision.WITHDRAWAL: DecisionRule(options=_withdrawal),
     Decision.SHERIFF_VOTE: DecisionRule(targets=_candidates, options=_explosion, may_pass=_where_votes_are_free),
     Decision.SHERIFF_PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.SHERIFF_PK_VOTE: DecisionRule(targets=_on_pk_stage, options=_explosion, may_pass=_where_votes_are_free),
@@ -118,6 +118,7 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
     Decision.EXILE_VOTE: DecisionRule(targets=_other_living, options=_explosion, may_pass=_where_votes_are_free),
     Decision.PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.PK_VOTE: DecisionRule(targets=_on_pk_stage, options=_explosion, may_pass=_where_votes_are_free),
+    Decision.EXPLOSION: DecisionRule(options=_explosion),
 }
 
 
@@ -134,9 +135,21 @@ def make_request(state: GameState, seat: int, phase: Phase, decision: Decision) 
         options=options,
         may_pass=may_pass,
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
-        default=Action() if may_pass else Action((*targets, *options)[0]),
-        subject=state.night.victim if Option.SAVE in options else None,
+        default=Action() if may_pass else _drawn(state, seat, decision, targets or options),
+        subject=_subject(state, phase, options),
     )
+
+
+def _drawn(state: GameState, seat: int, decision: Decision, among: tuple[Choice, ...]) -> Action:
+    """The default where somebody must be chosen: drawn, since a fixed one would fall on the same seats every time."""
+    return Action(generator(state, f"default {decision} {seat}").choice(among))
+
+
+def _subject(state: GameState, phase: Phase, options: tuple[Option, ...]) -> int | None:
+    if phase is Phase.UNOPPOSED:
+        (candidate,) = candidates(state)
+        return candidate
+    return state.night.victim if Option.SAVE in options else None
 
 
 def choices(request: Request) -> tuple[Choice, ...]:

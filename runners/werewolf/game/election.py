@@ -1,9 +1,13 @@
 """The sheriff's election (警长竞选). It comes before the night's deaths are announced, so the dead take part.
 
-Sign-up of all at once, speeches in a drawn order, each with the offer to withdraw, then the first ballot
-of the seats that never signed up; a tie leads to PK speeches and a second ballot of all living seats not
-on the PK stage; a second tie loses the badge. Put off by an explosion, it is held the next day as a plain
-vote without speeches; a second explosion before it is over swallows the badge (``aftermath.explode``).
+Sign-up of all at once, speeches in a drawn order, each with the offer to withdraw, which is made to all candidates
+at once after the last of them, then the first ballot of the seats that never signed up; a tie leads to PK speeches
+and a second ballot of all living seats not on the PK stage; a second tie loses the badge. Put off by an explosion,
+it is held the next day as a plain vote without speeches; a second explosion before it is over swallows the badge
+(``aftermath.explode``).
+
+Whoever may explode is asked once more before a ballot or before a lone candidate is elected: with its vote or the
+offer to withdraw, and where it has neither, with a question of its own in the same round.
 """
 
 from collections.abc import Mapping
@@ -17,8 +21,11 @@ from runners.werewolf.game.state import (
     log,
     log_speeches,
     lose_badge,
+    pk_ballot,
+    pk_votes,
+    with_explosive,
 )
-from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase
+from runners.werewolf.game.types import Action, BadgeLost, Decision, EventKind, Option, Phase
 
 
 def candidates(state: GameState) -> tuple[int, ...]:
@@ -54,11 +61,29 @@ def start_campaign(state: GameState) -> Phase | None:
 def hear_candidate(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
     """A speech, and whether the candidate withdraws (退水)."""
     log_speeches(state, EventKind.CAMPAIGN_SPEECH, actions)
-    for seat, action in actions.items():
-        if action.choice is Option.WITHDRAW:
-            state.election = replace(state.election, withdrawn=state.election.withdrawn | {seat})
-            log(state, EventKind.WITHDREW, seat=seat)
-    return None if state.waiting else Phase.SHERIFF_VOTE
+    _withdraw(state, actions)
+    return None if state.waiting else Phase.WITHDRAWAL
+
+
+def start_withdrawal(state: GameState) -> Phase | None:
+    """All candidates are asked at once whether they withdraw, having heard each other."""
+    running = candidates(state)
+    if not running:
+        return Phase.SHERIFF_VOTE
+    # A wolf that withdrew with its speech has no vote, either.
+    state.waiting = with_explosive(state, running, among=state.election.signed_up)
+    return None
+
+
+def withdrawal_decision(state: GameState, seat: int) -> Decision:
+    """What is asked of a seat: candidates whether they withdraw, other wolves whether they explode."""
+    return Decision.WITHDRAWAL if seat in candidates(state) else Decision.EXPLOSION
+
+
+def take_withdrawals(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Reveal together who withdraws."""
+    _withdraw(state, actions)
+    return Phase.SHERIFF_VOTE
 
 
 def start_first_ballot(state: GameState) -> Phase | None:
@@ -68,17 +93,35 @@ def start_first_ballot(state: GameState) -> Phase | None:
         lose_badge(state, BadgeLost.NOBODY_RUNS)
         return Phase.ANNOUNCEMENT
     if len(running) == 1:
-        return _elect(state, running[0])
-    state.waiting = tuple(sorted(state.living.difference(state.election.signed_up)))
-    if not state.waiting:
+        return Phase.UNOPPOSED
+    voters = _first_voters(state)
+    if not voters:
         lose_badge(state, BadgeLost.NO_VOTERS)
         return Phase.ANNOUNCEMENT
+    state.waiting = with_explosive(state, voters, among=_not_asked_to_withdraw(state))
     return None
+
+
+def first_ballot_decision(state: GameState, seat: int) -> Decision:
+    """What is asked of a seat: to vote, or, of a wolf that has no vote, whether it explodes."""
+    return Decision.SHERIFF_VOTE if seat in _first_voters(state) else Decision.EXPLOSION
+
+
+def start_unopposed(state: GameState) -> Phase | None:
+    """A lone candidate is elected, once those that may explode had their last chance to prevent it."""
+    state.waiting = with_explosive(state, (), among=_not_asked_to_withdraw(state))
+    return None if state.waiting else _elect(state, *candidates(state))
+
+
+def take_unopposed(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """Nobody exploded."""
+    return _elect(state, *candidates(state))
 
 
 def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect the seat with the most votes, or put the tied on the PK stage."""
-    most = count_ballot(state, EventKind.SHERIFF_VOTE, actions, halves={})
+    votes = {seat: action for seat, action in actions.items() if seat in _first_voters(state)}
+    most = count_ballot(state, EventKind.SHERIFF_VOTE, votes, halves={})
     if len(most) < 2:
         return _conclude(state, most)
     state.tied = most
@@ -99,12 +142,28 @@ def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | N
 
 def start_second_ballot(state: GameState) -> None:
     """All living seats vote that are not on the PK stage; there are some, since the first ballot had voters."""
-    state.waiting = tuple(sorted(state.living.difference(state.tied)))
+    state.waiting = pk_ballot(state)
 
 
 def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect, or lose the badge."""
-    return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, actions, halves={}))
+    return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, pk_votes(state, actions), halves={}))
+
+
+def _first_voters(state: GameState) -> frozenset[int]:
+    return state.living.difference(state.election.signed_up)
+
+
+def _not_asked_to_withdraw(state: GameState) -> frozenset[int]:
+    """Seats that were not in this day's round of withdrawals: before a put-off vote there is none."""
+    return state.living if state.election.put_off else _first_voters(state)
+
+
+def _withdraw(state: GameState, actions: Mapping[int, Action]) -> None:
+    for seat, action in actions.items():
+        if action.choice is Option.WITHDRAW:
+            state.election = replace(state.election, withdrawn=state.election.withdrawn | {seat})
+            log(state, EventKind.WITHDREW, seat=seat)
 
 
 def _conclude(state: GameState, most: tuple[int, ...]) -> Phase:

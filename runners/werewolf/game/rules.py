@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
 from runners.werewolf.game.presets import Preset
-from runners.werewolf.game.state import Election, GameState, join, keyed_generator, log
+from runners.werewolf.game.state import Election, GameState, PublicView, join, keyed_generator, log
 from runners.werewolf.game.types import (
     Action,
     Decision,
@@ -41,18 +41,25 @@ class PhaseRule:
         go on to, or None to ask the next of ``waiting``. None for phases that ask nobody.
     decision: what a waiting seat is asked: one for all, or a function of (state, seat).
     together: whether all waiting seats are asked at once; otherwise one after the other.
-    secret: whether it is secret who is asked.
+    by_night: whether others see of it that it is night, and no more.
+    hidden: whether others see nothing of it: that anybody is asked would tell of a role. To them the table stands
+        where it stood before.
     """
 
     enter: Callable[[GameState], Phase | None]
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
     decision: Decision | Callable[[GameState, int], Decision] | None = None
     together: bool = False
-    secret: bool = False
+    by_night: bool = False
+    hidden: bool = False
 
 
 def _night_decision(state: GameState, seat: int) -> Decision:
     return night.NIGHT_DECISIONS[state.role_of(seat)]
+
+
+def _pk_decision(ballot: Decision) -> Callable[[GameState, int], Decision]:
+    return lambda state, seat: Decision.EXPLOSION if seat in state.tied else ballot
 
 
 def _discussion_decision(state: GameState, seat: int) -> Decision:
@@ -61,31 +68,40 @@ def _discussion_decision(state: GameState, seat: int) -> Decision:
 
 PHASES: Mapping[Phase, PhaseRule] = {
     Phase.NIGHTFALL: PhaseRule(night.fall),
-    Phase.WOLF_TALK: PhaseRule(night.start_wolf_talk, night.hear_wolf, Decision.WOLF_TALK, secret=True),
+    Phase.WOLF_TALK: PhaseRule(night.start_wolf_talk, night.hear_wolf, Decision.WOLF_TALK, by_night=True),
     Phase.NIGHT_ACTIONS: PhaseRule(
-        night.start_night_actions, night.take_night_actions, _night_decision, together=True, secret=True
+        night.start_night_actions, night.take_night_actions, _night_decision, together=True, by_night=True
     ),
-    Phase.WITCH_ACTION: PhaseRule(night.start_witch_action, night.take_witch_action, Decision.WITCH, secret=True),
+    Phase.WITCH_ACTION: PhaseRule(night.start_witch_action, night.take_witch_action, Decision.WITCH, by_night=True),
     Phase.DAWN: PhaseRule(night.break_day),
     Phase.SIGN_UP: PhaseRule(election.start_sign_up, election.take_sign_up, Decision.SIGN_UP, together=True),
     Phase.CAMPAIGN: PhaseRule(election.start_campaign, election.hear_candidate, Decision.CAMPAIGN_SPEECH),
+    Phase.WITHDRAWAL: PhaseRule(
+        election.start_withdrawal, election.take_withdrawals, election.withdrawal_decision, together=True
+    ),
     Phase.SHERIFF_VOTE: PhaseRule(
-        election.start_first_ballot, election.take_first_ballot, Decision.SHERIFF_VOTE, together=True
+        election.start_first_ballot, election.take_first_ballot, election.first_ballot_decision, together=True
+    ),
+    Phase.UNOPPOSED: PhaseRule(
+        election.start_unopposed, election.take_unopposed, Decision.EXPLOSION, together=True, hidden=True
     ),
     Phase.SHERIFF_PK_SPEECH: PhaseRule(election.start_pk_speeches, election.hear_pk_speech, Decision.SHERIFF_PK_SPEECH),
     Phase.SHERIFF_PK_VOTE: PhaseRule(
-        election.start_second_ballot, election.take_second_ballot, Decision.SHERIFF_PK_VOTE, together=True
+        election.start_second_ballot,
+        election.take_second_ballot,
+        _pk_decision(Decision.SHERIFF_PK_VOTE),
+        together=True,
     ),
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
     Phase.LAST_WORDS: PhaseRule(aftermath.start_last_words, aftermath.hear_last_words, Decision.LAST_WORDS),
-    Phase.SHOT: PhaseRule(aftermath.start_shot, aftermath.take_shot, Decision.SHOT, secret=True),
+    Phase.SHOT: PhaseRule(aftermath.start_shot, aftermath.take_shot, Decision.SHOT, hidden=True),
     Phase.BADGE: PhaseRule(aftermath.start_badge, aftermath.take_badge, Decision.BADGE),
     Phase.SPEAKING_ORDER: PhaseRule(day.start_speaking_order, day.take_speaking_order, Decision.SPEAKING_ORDER),
     Phase.DISCUSSION: PhaseRule(day.start_discussion, day.hear_speech, _discussion_decision),
     Phase.EXILE_VOTE: PhaseRule(day.start_exile_vote, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
     Phase.PK_SPEECH: PhaseRule(day.start_pk_speeches, day.hear_pk_speech, Decision.PK_SPEECH),
-    Phase.PK_VOTE: PhaseRule(day.start_pk_vote, day.take_pk_vote, Decision.PK_VOTE, together=True),
+    Phase.PK_VOTE: PhaseRule(day.start_pk_vote, day.take_pk_vote, _pk_decision(Decision.PK_VOTE), together=True),
     Phase.GAME_OVER: PhaseRule(lambda state: None),
 }
 
@@ -185,3 +201,7 @@ def _enter(state: GameState, phase: Phase | None) -> None:
     while phase is not None:
         state.phase = phase
         phase = PHASES[phase].enter(state)
+    rule = PHASES[state.phase]
+    if not rule.hidden:
+        shown = Phase.NIGHTFALL if rule.by_night else state.phase
+        state.public = PublicView(state.day, shown, state.living, state.sheriff, len(state.events))

@@ -6,7 +6,7 @@ hands them a copy, so a state that a caller holds never changes.
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runners.werewolf.game.presets import Preset
@@ -32,10 +32,9 @@ class Night:
     @property
     def deaths(self) -> tuple[int, ...]:
         """Who dies of this night, ascending. Guarded and saved at once is death (同守同救)."""
-        protected = (self.guarded is not None and self.guarded == self.victim) is not self.saved
-        hit = () if self.victim is None or protected else (self.victim,)
-        poisoned = () if self.poisoned is None else (self.poisoned,)
-        return tuple(sorted({*hit, *poisoned}))
+        guarded = self.guarded == self.victim
+        dies = guarded if self.saved else not guarded
+        return tuple(sorted({self.victim if dies else None, self.poisoned} - {None}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,20 @@ class Election:
     signed_up: tuple[int, ...] = ()
     withdrawn: frozenset[int] = frozenset()
     put_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublicView:
+    """What every seat can see of the table, whatever its role.
+
+    events: how many of the state's events lie before it.
+    """
+
+    day: int
+    phase: Phase
+    living: frozenset[int]
+    sheriff: int | None
+    events: int
 
 
 @dataclass(slots=True)
@@ -70,6 +83,7 @@ class GameState:
     last_words: seats still to speak their last words. shooters: dead seats that may still shoot.
     resume: what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or NIGHTFALL.
     events: everything that happened, oldest first.
+    public: what everybody sees; while somebody is asked in secret, what everybody saw before. None before the start.
     told: for each seat, how many of ``events`` lay before it when it last answered (0 before its first turn).
     result: None while the game goes on.
     """
@@ -95,6 +109,7 @@ class GameState:
     shooters: tuple[int, ...] = ()
     resume: Phase = Phase.NIGHTFALL
     events: tuple[Event, ...] = field(default=(), repr=False)
+    public: PublicView | None = None
     result: Result | None = None
 
     def role_of(self, seat: int) -> Role:
@@ -105,6 +120,12 @@ class GameState:
     def living_wolves(self) -> tuple[int, ...]:
         """Living seats of the wolves' side, ascending."""
         return tuple(seat for seat in sorted(self.living) if self.roles[seat - 1].side is Side.WOLF)
+
+    @property
+    def living_explosive(self) -> tuple[int, ...]:
+        """Living seats that may explode (自爆), ascending. Last night's dead are among them until they are announced:
+        that one of them may no longer explode would tell it of its death."""
+        return tuple(seat for seat in sorted(self.living) if self.preset.may_explode(self.role_of(seat)))
 
     def living_with(self, role: Role) -> tuple[int, ...]:
         """Living seats with ``role``, ascending."""
@@ -178,6 +199,21 @@ def count_ballot(
     if len(most) > 1:
         log(state, EventKind.VOTE_TIED, seats=join(most))
     return most
+
+
+def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int]) -> tuple[int, ...]:
+    """``seats``, and the living seats ``among`` others that may explode (自爆), ascending."""
+    return tuple(sorted({*seats, *(seat for seat in state.living_explosive if seat in among)}))
+
+
+def pk_ballot(state: GameState) -> tuple[int, ...]:
+    """Who is asked in a PK's ballot: all living seats but the tied vote, and the wolves among the tied may explode."""
+    return with_explosive(state, state.living.difference(state.tied), among=state.tied)
+
+
+def pk_votes(state: GameState, actions: Mapping[int, Action]) -> dict[int, Action]:
+    """The votes among the answers to the questions of a PK's ballot."""
+    return {seat: action for seat, action in actions.items() if seat not in state.tied}
 
 
 def log_speeches(state: GameState, kind: EventKind, actions: Mapping[int, Action]) -> None:

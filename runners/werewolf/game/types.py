@@ -62,6 +62,8 @@ class Phase(StrEnum):
     DAWN = "dawn"  # * 天亮
     SIGN_UP = "sign_up"  # 上警
     CAMPAIGN = "campaign"  # 警上发言
+    WITHDRAWAL = "withdrawal"  # 退水
+    UNOPPOSED = "unopposed"  # 只剩一名候选人, 当选之前
     SHERIFF_VOTE = "sheriff_vote"  # 警长投票
     SHERIFF_PK_SPEECH = "sheriff_pk_speech"  # 警长PK发言
     SHERIFF_PK_VOTE = "sheriff_pk_vote"  # 警长PK投票
@@ -88,6 +90,7 @@ class Decision(StrEnum):
     WITCH = "witch"  # a target is whom to poison; Option.SAVE is the antidote
     SIGN_UP = "sign_up"
     CAMPAIGN_SPEECH = "campaign_speech"
+    WITHDRAWAL = "withdrawal"
     SHERIFF_VOTE = "sheriff_vote"
     SHERIFF_PK_SPEECH = "sheriff_pk_speech"
     SHERIFF_PK_VOTE = "sheriff_pk_vote"
@@ -100,6 +103,7 @@ class Decision(StrEnum):
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
+    EXPLOSION = "explosion"  # asked on its own where no other question offers a wolf to explode
 
 
 class Option(StrEnum):
@@ -107,8 +111,8 @@ class Option(StrEnum):
 
     SAVE = "save"  # 救: the antidote for tonight's victim
     RUN = "run"  # 上警
-    WITHDRAW = "withdraw"  # 退水, rides with the campaign speech
-    EXPLODE = "explode"  # 自爆, rides with a wolf's speech or vote by day
+    WITHDRAW = "withdraw"  # 退水, rides with the campaign speech, too
+    EXPLODE = "explode"  # 自爆, rides with whatever a wolf is asked by day that leads to a sheriff or an exile
     SHERIFF_LEFT = "sheriff_left"  # 警左: from the seat after the sheriff's, numbers rising
     SHERIFF_RIGHT = "sheriff_right"  # 警右: from the seat before the sheriff's, numbers falling
     DEAD_LEFT = "dead_left"  # 死左: from the seat after last night's dead, numbers rising
@@ -139,8 +143,9 @@ class Request:
     options: what else may be chosen.
     may_pass: whether choosing nobody is legal; always true where the seat speaks.
     speech_chars: the longest speech that is heard, in characters; 0 where nothing is said.
-    default: the declared action for a seat whose answer cannot be used; always legal.
-    subject: the seat that the question is about (WITCH: tonight's victim, if she may save it); else None.
+    default: the declared action for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed.
+    subject: the seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about
+        to be elected without a vote); else None.
     """
 
     seat: int
@@ -246,10 +251,11 @@ class Event:
 class Observation:
     """What one seat may know now: a function of (state, seat), never the state itself.
 
-    phase: the phase of the request; without one, NIGHTFALL by night and AFTERMATH while it is secret who is asked.
+    phase: the phase of the request; without one, the phase as everybody sees it: NIGHTFALL all night long.
     living: seats publicly alive, ascending; last night's dead are among them until they are announced.
     sheriff: the seat that holds the badge; None without a sheriff.
-    events: what this seat may know and has not yet been told at one of its own turns, oldest first.
+    events: what this seat may know and has not yet been told at one of its own turns, oldest first. All that it may
+        know: ``view.known_events``.
     request: the question now put to the seat; None when the seat is not asked anything.
     deck: the roles that were dealt to all seats, which everybody knows; the order means nothing.
     """

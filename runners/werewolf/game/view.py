@@ -1,33 +1,48 @@
-"""What one seat may know: a pure function of (state, seat)."""
+"""What one seat may know: pure functions of (state, seat).
 
-from runners.werewolf.game.rules import PHASES, GameState, question_to
-from runners.werewolf.game.types import Observation, Phase
+A seat that is asked sees the table as it stands. Whoever is not asked sees what is public: while somebody is asked in
+secret by day (to shoot, say), that is the table as it stood before, so that not even a caller who looks all the time
+learns that there is somebody to ask.
+"""
+
+from runners.werewolf.game.rules import question_to
+from runners.werewolf.game.state import GameState
+from runners.werewolf.game.types import Event, Observation
 
 
 def observe(state: GameState, seat: int) -> Observation:
     """What ``seat`` may know now; its events are those since it last answered. ValueError for no such seat."""
-    if seat not in state.preset.seats:
-        raise ValueError(
-            f"no seat {seat!r} in preset {state.preset.name!r}, which has seats {list(state.preset.seats)}"
-        )
+    _check_seat(state, seat)
     role = state.role_of(seat)
     request = question_to(state, seat)
+    if request is None:
+        shown = state.public
+        day, phase, living, sheriff, until = shown.day, shown.phase, shown.living, shown.sheriff, shown.events
+    else:
+        day, phase, living, sheriff, until = state.day, state.phase, state.living, state.sheriff, len(state.events)
     return Observation(
         seat=seat,
         role=role,
         side=role.side,
-        day=state.day,
-        phase=state.phase if request is not None else _public_phase(state),
-        living=tuple(sorted(state.living)),
-        sheriff=state.sheriff,
-        events=tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat)),
+        day=day,
+        phase=phase,
+        living=tuple(sorted(living)),
+        sheriff=sheriff,
+        events=tuple(event for event in state.events[state.told[seat - 1] : until] if event.visible_to(seat)),
         request=request,
         deck=state.preset.deck,
     )
 
 
-def _public_phase(state: GameState) -> Phase:
-    """The phase as a seat sees it that is not asked: by night, and when somebody may shoot, it only sees that much."""
-    if not PHASES[state.phase].secret:
-        return state.phase
-    return Phase.AFTERMATH if state.phase is Phase.SHOT else Phase.NIGHTFALL
+def known_events(state: GameState, seat: int) -> tuple[Event, ...]:
+    """All that ``seat`` may know of what happened, from the start of the game on. ValueError for no such seat."""
+    _check_seat(state, seat)
+    until = state.public.events if question_to(state, seat) is None else len(state.events)
+    return tuple(event for event in state.events[:until] if event.visible_to(seat))
+
+
+def _check_seat(state: GameState, seat: int) -> None:
+    if seat not in state.preset.seats:
+        raise ValueError(
+            f"no seat {seat!r} in preset {state.preset.name!r}, which has seats {list(state.preset.seats)}"
+        )

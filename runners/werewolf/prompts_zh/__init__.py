@@ -1,8 +1,9 @@
-"""All Chinese text of the game: what the referee says, asks and accepts, and what scripted players say.
+"""All Chinese text of the game: what the referee (法官) says, asks and accepts, and what scripted players say.
 
 - ``names``: what roles, sides, results and choices are called, and the words of a decision line.
 - ``quoting``: how values and players' words get into a text without changing what it means.
-- ``system``: the rules, the guidance of each role, and the system prompt made of them.
+- ``guidance``: how to play each role.
+- ``system``: the rules, and the system prompt made of them and the guidance.
 - ``record``: what happened, one line for each event or ballot, and the recap of a game.
 - ``history``: the game so far as a conversation of many, for models that are called by messages.
 - ``questions``: what a seat is asked, and what it is told about a reply that could not be used.

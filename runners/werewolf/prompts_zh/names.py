@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from runners.werewolf.game import Choice, Decision, Option, Result, Role, Side
 
-REFEREE = "【裁判】"
+REFEREE = "【法官】"
 """How every line of the referee begins, and no other."""
 
 SIDE_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人阵营", Side.GOOD: "好人阵营"}
@@ -56,6 +56,7 @@ PASS_WORDS: Mapping[Decision, str] = {
     Decision.WITCH: "不用药",
     Decision.SIGN_UP: "不上警",
     Decision.CAMPAIGN_SPEECH: SILENCE,
+    Decision.WITHDRAWAL: "不退水",
     Decision.SHERIFF_VOTE: "弃票",
     Decision.SHERIFF_PK_SPEECH: SILENCE,
     Decision.SHERIFF_PK_VOTE: "弃票",
@@ -67,6 +68,7 @@ PASS_WORDS: Mapping[Decision, str] = {
     Decision.EXILE_VOTE: "弃票",
     Decision.PK_SPEECH: SILENCE,
     Decision.PK_VOTE: "弃票",
+    Decision.EXPLOSION: "不自爆",
 }
 """The word for choosing nobody; SPEAKING_ORDER may not be passed."""
 

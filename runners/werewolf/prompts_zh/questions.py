@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from runners.werewolf.game import Decision, Observation, Option, Request, choices
+from runners.werewolf.game import Decision, Observation, Option, Phase, Request, choices
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
     PASS_WORDS,
@@ -19,33 +19,44 @@ if TYPE_CHECKING:
     from runners.werewolf.replies import ReplyError
 
 _QUESTIONS: Mapping[Decision, str] = {
-    Decision.WOLF_TALK: "请对同伴说一句今夜的打算，并可提议袭击谁",
+    Decision.WOLF_TALK: "请对同伴说一句今夜的打算，可以提议袭击谁",
     Decision.GUARD: "请选择今夜守护谁",
     Decision.WOLF_KILL: "请选择今夜袭击谁",
     Decision.SEER_CHECK: "请选择今夜查验谁",
     Decision.WITCH: "请选择今夜如何用药",
     Decision.SIGN_UP: "请决定是否上警竞选警长",
-    Decision.CAMPAIGN_SPEECH: "请发表竞选警长的发言",
-    Decision.SHERIFF_VOTE: "请投票选警长",
-    Decision.SHERIFF_PK_SPEECH: "你与人平票，请为竞选警长再次发言",
-    Decision.SHERIFF_PK_VOTE: "请在PK台上的人中投票选警长",
+    Decision.CAMPAIGN_SPEECH: "轮到你警上发言",
+    Decision.WITHDRAWAL: "警上发言结束，请决定是否退水",
+    Decision.SHERIFF_VOTE: "请投票选出警长",
+    Decision.SHERIFF_PK_SPEECH: "你与他人平票，请在PK台上再次发言，竞选警长",
+    Decision.SHERIFF_PK_VOTE: "请在PK台上的人中投票选出警长",
     Decision.LAST_WORDS: "请留遗言",
     Decision.SHOT: "你已出局，请选择是否开枪带走一人",
-    Decision.BADGE: "你已出局，请把警徽移交给一人或撕毁",
+    Decision.BADGE: "你已出局，请选择把警徽移交给谁，或者撕毁警徽",
     Decision.SPEAKING_ORDER: "你是警长，请选择今天的发言顺序，你最后发言",
     Decision.SPEECH: "轮到你发言",
-    Decision.CLOSING_SPEECH: "你是警长，请最后发言，并可归票",
+    Decision.CLOSING_SPEECH: "你是警长，请最后发言，可以归票",
     Decision.EXILE_VOTE: "请投票放逐一人",
     Decision.PK_SPEECH: "你在PK台上，请为自己发言",
     Decision.PK_VOTE: "请在PK台上的人中投票放逐一人",
+    Decision.EXPLOSION: "请决定是否自爆",
 }
 _MEANINGS: Mapping[Option, str] = {
-    Option.SHERIFF_LEFT: "从警长的后一位起，号码递增",
-    Option.SHERIFF_RIGHT: "从警长的前一位起，号码递减",
-    Option.DEAD_LEFT: "从昨夜死者的后一位起，号码递增",
-    Option.DEAD_RIGHT: "从昨夜死者的前一位起，号码递减",
+    Option.SHERIFF_LEFT: "从警长的下一号起递增",
+    Option.SHERIFF_RIGHT: "从警长的上一号起递减",
+    Option.DEAD_LEFT: "从昨夜死者的下一号起递增",
+    Option.DEAD_RIGHT: "从昨夜死者的上一号起递减",
 }
 """What an option means, where its word does not say."""
+
+_BEFORE: Mapping[Phase, str] = {
+    Phase.WITHDRAWAL: "警上发言结束，",
+    Phase.UNOPPOSED: "{subject}号即将直接当选警长，",
+    Phase.SHERIFF_VOTE: "警长投票即将开始，",
+    Phase.SHERIFF_PK_VOTE: "警长PK投票即将开始，",
+    Phase.PK_VOTE: "PK投票即将开始，",
+}
+"""Before what a wolf is asked whether it explodes."""
 
 _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSING_SPEECH: "归票"}
 """What it is called to name a seat at the end of a speech."""
@@ -53,8 +64,7 @@ _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSIN
 
 def render_question(request: Request) -> str:
     """The question on one line, with everything that is legal and the exact form of the answer."""
-    about = "" if request.subject is None else f"今夜{seat_name(request.subject)}被袭击，"
-    question = f"{REFEREE}{seat_name(request.seat)}，{about}{_QUESTIONS[request.decision]}"
+    question = f"{REFEREE}{seat_name(request.seat)}，{_occasion(request)}{_QUESTIONS[request.decision]}"
     # The options that ride on a speech are offered with their own form, after the speech's.
     offered = request.targets if request.speaks else choices(request)
     if offered:
@@ -75,6 +85,13 @@ def render_observation(observation: Observation) -> str:
 def render_reply_error(error: "ReplyError", request: Request) -> str:
     """The one re-ask after a reply that could not be used: what was wrong, and the question again."""
     return f"{REFEREE}刚才的回答无效：{error.message}。\n{render_question(request)}"
+
+
+def _occasion(request: Request) -> str:
+    """What the question comes of, where the events before it do not say."""
+    if request.decision is Decision.EXPLOSION:
+        return _BEFORE.get(request.phase, "").format(subject=request.subject)
+    return "" if request.subject is None else f"今夜{seat_name(request.subject)}被袭击，"
 
 
 def _choice_form(request: Request) -> str:

@@ -28,7 +28,7 @@ RECAP_SPEECH_CHARS = 40
 
 BADGE_LOST_REASONS: Mapping[BadgeLost, str] = {
     BadgeLost.NOBODY_RUNS: "没有候选人",
-    BadgeLost.NO_VOTERS: "无人可以投票",
+    BadgeLost.NO_VOTERS: "警下无人，无法投票",
     BadgeLost.NO_VOTES: "全员弃票",
     BadgeLost.TIED_TWICE: "再次平票",
     BadgeLost.SWALLOWED: "双爆吞警徽",
@@ -76,7 +76,7 @@ def _vote(event: Event) -> str:
 
 def _proposal(event: Event) -> str:
     proposed = "" if event.target is None else f"（提议袭击{seat_name(event.target)}）"
-    return f"对狼人说{proposed}"
+    return f"对狼队友说{proposed}"
 
 
 def _closing(event: Event) -> str:
@@ -116,7 +116,7 @@ def _speaking_order(event: Event) -> str:
 
 _SPEECH_HEADS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.WOLF_SAYS: _proposal,
-    EventKind.CAMPAIGN_SPEECH: lambda e: f"竞选{SPEECH_MARKER}",
+    EventKind.CAMPAIGN_SPEECH: lambda e: f"警上{SPEECH_MARKER}",
     EventKind.SHERIFF_PK_SPEECH: lambda e: f"警长PK{SPEECH_MARKER}",
     EventKind.SPEECH: lambda e: SPEECH_MARKER,
     EventKind.CLOSING_SPEECH: _closing,
@@ -137,10 +137,10 @@ _EVENT_TEXTS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.POISON_USED: lambda e: f"{seat_name(e.seat)}用毒药毒了{seat_name(e.target)}。",
     EventKind.SHOT_STATUS: lambda e: f"你今夜的开枪状态：{_MAY_SHOOT[e.data['may_shoot']]}。",
     EventKind.DAY_BREAKS: lambda e: f"第{e.day}天，天亮了。",
-    EventKind.SIGNED_UP: lambda e: f"上警的有{seat_names(e.seats)}。" if e.seats else "无人上警。",
+    EventKind.SIGNED_UP: lambda e: f"上警的玩家：{seat_names(e.seats)}。" if e.seats else "无人上警。",
     EventKind.WITHDREW: lambda e: f"{seat_name(e.seat)}{choice_name(Option.WITHDRAW, Decision.CAMPAIGN_SPEECH)}。",
     EventKind.SHERIFF_ELECTED: lambda e: f"{seat_name(e.target)}当选警长。",
-    EventKind.ELECTION_PUT_OFF: lambda e: "有人自爆，警长竞选推迟到明天，届时直接投票。",
+    EventKind.ELECTION_PUT_OFF: lambda e: "警长竞选推迟到明天，届时直接投票。",
     EventKind.BADGE_LOST: lambda e: f"警徽流失：{BADGE_LOST_REASONS[BadgeLost(e.data['reason'])]}，本局没有警长。",
     EventKind.DEATHS_ANNOUNCED: lambda e: f"昨夜{seat_names(e.seats)}死亡。" if e.seats else "昨夜是平安夜，无人死亡。",
     EventKind.SHOT: lambda e: f"{seat_name(e.seat)}开枪带走{seat_name(e.target)}。",
@@ -151,6 +151,6 @@ _EVENT_TEXTS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.VOTE_TIED: lambda e: f"{seat_names(e.seats)}平票。",
     EventKind.EXILED: lambda e: f"{seat_name(e.target)}被放逐出局。",
     EventKind.NOBODY_EXILED: lambda e: "今天是平安日，无人被放逐。",
-    EventKind.EXPLODED: lambda e: f"{seat_name(e.seat)}自爆，白天结束。",
+    EventKind.EXPLODED: lambda e: f"{seat_name(e.seat)}自爆出局，白天结束。",
     EventKind.GAME_OVER: lambda e: f"游戏结束，{RESULT_NAMES[Result(e.data['result'])]}。",
 }

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from runners.werewolf.game import Preset, Role, Side, WinRule
+from runners.werewolf.prompts_zh.guidance import GUIDANCE, guidance
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
 
@@ -16,38 +17,11 @@ REPLY_FORMAT = (
 SYSTEM_TEMPLATES: Mapping[str, str] = MappingProxyType(
     {
         "system": "你在玩狼人杀。\n{rules}\n你是{seat}，身份是{role}，属{side}。{guidance}\n{reply_format}",
-        Role.WOLF.value: (
-            "白天隐藏身份，像没有夜间信息的好人那样分析，也可冒充预言家等身份。"
-            "夜里优先除掉能找出狼人的人，如预言家。让好人互相怀疑，投票时不要露出破绽。"
-        ),
-        Role.WOLF_KING.value: (
-            "你夜里与狼人一同行动，白天隐藏身份，可大胆冒充好人。"
-            "出局时若能开枪，带走对好人最重要的人，如预言家。不要浪费这一枪，也不要打中同伴。"
-        ),
-        Role.VILLAGER.value: (
-            "你没有夜间能力，发言和投票就是你的武器。找出前后矛盾的发言、与说法不符的投票。"
-            "有多人自称预言家时，用已知事实比较他们的查验，跟随更可信的一位，把票投给最像狼人的人。"
-        ),
-        Role.SEER.value: (
-            "夜里查验最可疑或最有影响的人，不要重复查验。白天选好时机公布身份，"
-            "说清每夜查验了谁、结果如何，带领好人投出狼人。公开后你会成为狼人的目标，别把消息留到死后。"
-        ),
-        Role.WITCH.value: (
-            "解药留给对好人重要的人，毒药只在很有把握时用：毒错好人等于帮狼人。"
-            "记住每夜得知的被袭击者，这是别人没有的线索。不必急着公开身份，局势需要时再说出用药情况。"
-        ),
-        Role.HUNTER.value: (
-            "平时像村民一样发言，不必急着公开身份；要被误投时可以亮出身份。"
-            "随时想好最像狼人的人，出局时若能开枪就带走他；没有把握就不开枪，以免误伤好人。"
-        ),
-        Role.GUARD.value: (
-            "守护狼人最想除掉的人，如可信的预言家。不能连续两夜守同一人，要预先想好下一夜。"
-            "尽量隐藏身份，用发言和投票帮助好人。"
-        ),
+        **{role.value: text for role, text in GUIDANCE.items()},
     }
 )
-"""The parts of the system prompt that a run may replace by name: the whole, and the guidance of each role.
-Rules and reply format are not among them: they must agree with the referee and the parser."""
+"""The parts of the system prompt that a run may replace by name: the whole, and the guidance of each role, what the
+preset adds to it included. Rules and reply format are not: they must agree with the referee and the parser."""
 
 # Rules and guidance may be left out: a small model learns them by playing, and reads every token at its cost.
 _SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
@@ -73,12 +47,11 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
     templates: replacements for ``SYSTEM_TEMPLATES`` by name; ValueError as ``check_templates`` has it.
     """
     check_templates(templates)
-    texts = {**SYSTEM_TEMPLATES, **templates}
     seated = {"seat": seat_name(seat), "role": ROLE_NAMES[role], "side": SIDE_NAMES[role.side]}
     return fill(
-        texts["system"],
+        templates.get("system", SYSTEM_TEMPLATES["system"]),
         rules=rules_prompt(preset),
-        guidance=fill(texts[role.value], **seated),
+        guidance=fill(templates.get(role.value, guidance(preset, role)), **seated),
         reply_format=REPLY_FORMAT,
         **seated,
     )
@@ -144,7 +117,8 @@ def _night(preset: Preset) -> str:
         rules.append("守卫守护一人免受袭击，可守自己，可空守，不可连续两夜守同一人。")
     rules.append(_attack(preset))
     if Role.SEER in preset.deck:
-        rules.append("预言家查验另一名存活者是好人还是狼人，可不查验。")
+        shown = "（狼王也显示为狼人）" if Role.WOLF_KING in preset.deck else ""
+        rules.append(f"预言家查验另一名存活者是好人还是狼人{shown}，可不查验。")
     return "".join(rules)
 
 
@@ -154,17 +128,17 @@ def _attack(preset: Preset) -> str:
     if sum(role.side is Side.WOLF for role in preset.deck) == 1:
         return f"{wolves}袭击一人，{limits}。"
     rounds = preset.wolf_talk_rounds
-    talk = f"先商议至多{rounds}轮，各说一次并可提议，一轮中提议全同即定，否则" if rounds else ""
-    return f"{wolves}彼此知晓身份，{talk}各投一票，票多者被袭击，平票随机；{limits}。"
+    talk = f"先商议至多{rounds}轮，每轮各说一句，可提议目标；某一轮所有人提议一致就直接定下目标，否则" if rounds else ""
+    return f"{wolves}互相知道身份，{talk}各投一票，票多者被袭击，平票随机；{limits}。"
 
 
 def _potions(preset: Preset) -> str:
     if Role.WITCH not in preset.deck:
         return ""
-    guarded = "守护挡不住毒药；被袭击者同夜被守护又被救，仍死亡（同守同救）。" if Role.GUARD in preset.deck else ""
+    guarded = "守护挡不住毒药；同一夜既被守护又被解药救的人仍会死亡（同守同救）。" if Role.GUARD in preset.deck else ""
     return (
-        "女巫有解药、毒药各一瓶，每夜至多用一瓶，可不用药。解药未用时得知当夜被袭击者，可救之，"
-        f"{_may(preset.witch_self_save, '救自己')}；毒药毒死另一名存活者。{guarded}"
+        "女巫有解药、毒药各一瓶，每夜至多用一瓶，可不用药。解药没用时，每夜会知道谁被袭击，可以救他，"
+        f"{_may(preset.witch_self_save, '救自己')}；毒药可毒死另一名存活者。{guarded}"
     )
 
 
@@ -175,7 +149,7 @@ def _shots(preset: Preset) -> str:
     barred = ["被毒死"] if Role.WITCH in preset.deck else []
     barred += ["自爆"] if any(preset.may_explode(role) for role in shooters) else []
     unless = f"，{'或'.join(barred)}则不能" if barred else ""
-    return f"{_named(shooters)}出局时可开枪带走一名存活者{unless}；每夜得知自己能否开枪。"
+    return f"{_named(shooters)}出局时可开枪带走一名存活者{unless}；每夜会得知自己能否开枪。"
 
 
 def _sheriff(preset: Preset) -> str:
@@ -183,21 +157,22 @@ def _sheriff(preset: Preset) -> str:
         return ""
     all_abstain = "、全员弃票" if preset.may_abstain else ""
     return (
-        "警长：首日公布死讯前竞选，昨夜死者照常参加。全员同时决定是否上警；上警者依次发言，可退水；"
-        f"从未上警者投票，每人1票，{_may(preset.may_abstain, '弃票')}，票多者当选，只剩一人则直接当选。"
-        "平票者再发言，不在PK台上的存活者重投。"
-        f"没有候选人、全员上警{all_abstain}或再平票则无警长（警徽流失）。\n"
-        "警长的放逐票（含PK）计1.5票，并由警长定发言顺序：昨夜恰死一人选死左或死右，否则选警左或警右"
-        "（从死者或警长的下一位起，左为号码递增，右为递减），自己最后发言并可归票；死后移交或撕毁警徽。"
+        "警长：首日公布死讯前竞选，昨夜死者照常参加。所有人同时决定是否上警；上警者依次发言，"
+        "发言时或全部发言后可以退水；没有上过警的人投票，每人1票，"
+        f"{_may(preset.may_abstain, '弃票')}，票多者当选，只剩一名候选人则直接当选。"
+        "平票者上PK台再次发言，由台下的存活者重新投票。"
+        f"没有候选人、全员上警{all_abstain}或再次平票则没有警长（警徽流失）。\n"
+        "警长的放逐票（含PK）算1.5票。警长决定发言顺序：昨夜恰好死一人时选死左或死右，否则选警左或警右"
+        "（左是从死者或警长的下一号起递增，右是从上一号起递减），自己最后发言，可以归票；死后移交或撕毁警徽。"
     )
 
 
 def _day(preset: Preset) -> str:
-    nobody = "再平票、全员平票" + ("或全员弃票" if preset.may_abstain else "")
-    order = "依次发言（无警长时顺序随机）" if preset.sheriff else "按随机顺序依次发言"
+    nobody = "再次平票、全员平票或全员弃票" if preset.may_abstain else "再次平票或全员平票"
+    order = "依次发言（没有警长时顺序随机）" if preset.sheriff else "按随机顺序依次发言"
     return (
         f"白天：公布昨夜死者；存活者{order}；然后同时投票放逐一人，{_may(preset.may_abstain, '弃票')}，票多者出局；"
-        f"平票者再发言，其余人在其中重投（PK），{nobody}则无人出局。"
+        f"平票者PK发言，其余人从中重新投票，{nobody}则无人出局。"
         f"首夜死者和被放逐者有遗言，游戏结束则没有。每次发言不超过{preset.speech_chars}字。"
     )
 
@@ -209,17 +184,17 @@ def _explosion(preset: Preset) -> str:
     unable = [role for role in _wolves(preset) if role not in able]
     except_for = f"（{_named(unable)}不可）" if unable else ""
     put_off = (
-        "竞选未完时自爆，竞选推迟到次日，从未上警者直接对剩余候选人投票，不再发言；"
-        "投完前又有人自爆则警徽流失（双爆吞警徽）。"
+        "警长选出前自爆，竞选推迟到次日，不再发言，由没有上过警的人直接投票；"
+        "次日选出警长前又有人自爆，则警徽流失（双爆吞警徽）。"
         if preset.sheriff
         else ""
     )
-    return f"自爆：{_named(able)}{except_for}白天发言或投票时可改为自爆：立即出局，无遗言，当天结束。{put_off}"
+    return f"自爆：{_named(able)}{except_for}白天轮到发言时或投票前可以自爆：立即出局，没有遗言，当天结束。{put_off}"
 
 
 def _ending(preset: Preset) -> str:
     wolves = _named(_wolves(preset), "和")
-    shots_first = "待开的枪先结算；" if any(role.shoots for role in preset.deck) else ""
+    shots_first = "有人还能开枪时，等开枪结束再判胜负；" if any(role.shoots for role in preset.deck) else ""
     return (
         f"胜负：{wolves}全部出局则好人阵营胜；{_wolves_win_when(preset)}则狼人阵营胜{_both_hold(preset)}。{shots_first}"
         f"第{preset.round_limit}天结束仍未分胜负为平局。"
@@ -237,4 +212,4 @@ def _wolves_win_when(preset: Preset) -> str:
 
 def _both_hold(preset: Preset) -> str:
     # Parity needs a living wolf, so under it the two conditions never hold together.
-    return "，两者同时成立也是狼人阵营胜（狼刀在先）" if preset.win_rule is WinRule.WIPE_A_KIND else ""
+    return "，双方条件同时成立也是狼人阵营胜（狼刀在先）" if preset.win_rule is WinRule.WIPE_A_KIND else ""

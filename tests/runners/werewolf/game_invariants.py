@@ -21,6 +21,7 @@ from runners.werewolf.game import (
     Role,
     Side,
     choices,
+    known_events,
     legal,
     observe,
     pending,
@@ -113,9 +114,12 @@ def _witch(request: Request, action: Action) -> list[Logged]:
     return _chosen_if_any(EventKind.POISON_USED)(request, action)
 
 
+def _withdrawal(request: Request, action: Action) -> list[Logged]:
+    return [(EventKind.WITHDREW, request.seat, None, "")] if action.choice is Option.WITHDRAW else []
+
+
 def _campaign(request: Request, action: Action) -> list[Logged]:
-    withdrawal = [(EventKind.WITHDREW, request.seat, None, "")] if action.choice is Option.WITHDRAW else []
-    return [*_said(EventKind.CAMPAIGN_SPEECH)(request, action), *withdrawal]
+    return [*_said(EventKind.CAMPAIGN_SPEECH)(request, action), *_withdrawal(request, action)]
 
 
 def _badge(request: Request, action: Action) -> list[Logged]:
@@ -135,6 +139,7 @@ CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
     Decision.WITCH: _witch,
     Decision.SIGN_UP: _nothing,  # revealed together: see _check_revealed_together
     Decision.CAMPAIGN_SPEECH: _campaign,
+    Decision.WITHDRAWAL: _withdrawal,
     Decision.SHERIFF_VOTE: _chosen(EventKind.SHERIFF_VOTE),
     Decision.SHERIFF_PK_SPEECH: _said(EventKind.SHERIFF_PK_SPEECH),
     Decision.SHERIFF_PK_VOTE: _chosen(EventKind.SHERIFF_VOTE),
@@ -147,6 +152,7 @@ CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
     Decision.EXILE_VOTE: _chosen(EventKind.VOTE),
     Decision.PK_SPEECH: _said(EventKind.PK_SPEECH),
     Decision.PK_VOTE: _chosen(EventKind.VOTE),
+    Decision.EXPLOSION: _nothing,
 }
 """The events that an answer, unless it explodes, must bring about, and nobody else's."""
 
@@ -172,11 +178,14 @@ PRIVATE = {
 
 PK_PHASES = {Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE, Phase.PK_SPEECH, Phase.PK_VOTE}
 
-SEEN_BY_OTHERS = {
-    **dict.fromkeys((Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION), Phase.NIGHTFALL),
-    Phase.SHOT: Phase.AFTERMATH,
-}
-"""What a seat that is not asked sees of phases in which it is secret who is."""
+NIGHT = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION)
+"""Phases of which a seat that is not asked sees that it is night."""
+
+HIDDEN = (Phase.SHOT, Phase.UNOPPOSED)
+"""Phases of which a seat that is not asked sees nothing: to it the table stands where it stood before."""
+
+BEFORE_A_SHERIFF = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED)
+BALLOTS_OF_A_PK = (Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE)
 
 WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
 """Events that all living wolves learn of and nobody else. What is in neither set is public."""
@@ -190,6 +199,7 @@ def check_start(state: GameState) -> None:
     ]
     for event in state.events:
         _check_audience(event, state.roles, state.living)
+    assert _public(state) == _seen(state)
 
 
 def check_invariants(before: GameState, actions: Mapping[int, Action], after: GameState) -> None:
@@ -202,6 +212,8 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     new = after.events[len(before.events) :]
     for request in requests:
         _check_question(request, before)
+    _check_who_is_asked({request.seat: request.decision for request in requests}, before)
+    _check_last_chance(before, after, new)
     _check_consequences(requests, actions, new, before)
     _check_deaths(before, after, new)
     _check_badge(before, after, new)
@@ -210,6 +222,8 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     _check_told(actions, before, after)
     for event in new:
         _check_audience(event, before.roles, before.living)
+    # Whoever looks on while somebody is asked in secret sees what it saw before.
+    assert _public(after) == (_public(before) if after.phase in HIDDEN else _seen(after))
     _check_views(before, {request.seat: request for request in requests})
     decided = who_has_won(after.preset, after.roles, after.living)
     if winner(after) is None:
@@ -236,9 +250,63 @@ def _check_question(request: Request, state: GameState) -> None:
     assert request.default.choice is None or not request.may_pass, request
     may_explode = decision in BY_DAY and state.preset.may_explode(state.role_of(seat))
     assert (Option.EXPLODE in request.options) is may_explode, request
-    assert (Option.WITHDRAW in request.options) is (decision is Decision.CAMPAIGN_SPEECH), request
-    assert (Option.SAVE in request.options) is (request.subject is not None), request
+    withdrawable = decision in (Decision.CAMPAIGN_SPEECH, Decision.WITHDRAWAL)
+    assert (Option.WITHDRAW in request.options) is withdrawable, request
+    assert (Option.SAVE in request.options) is (request.subject is not None and decision is Decision.WITCH), request
+    if request.subject is not None and decision is not Decision.WITCH:
+        assert state.phase is Phase.UNOPPOSED and {request.subject} == _running(state, seat), request
     assert request.may_pass or not request.speaks, request
+
+
+def _explosive(state: GameState) -> set[int]:
+    """Living seats that may explode."""
+    able = {Role.WOLF, *([Role.WOLF_KING] if state.preset.wolf_king_may_explode else [])}
+    return {seat for seat in state.living if state.preset.wolves_may_explode and state.role_of(seat) in able}
+
+
+def _is_put_off(state: GameState) -> bool:
+    return _last(state, EventKind.ELECTION_PUT_OFF) is not None
+
+
+def _check_who_is_asked(asked: Mapping[int, Decision], state: GameState) -> None:
+    """Before a sheriff or an exile everybody that may explode is asked, with one question a round."""
+    explosive, phase = _explosive(state), state.phase
+    if phase in BEFORE_A_SHERIFF:
+        ran, put_off = set(_last(state, EventKind.SIGNED_UP).seats), _is_put_off(state)
+        voters = set(state.living) - ran
+        # On the first day those that ran were asked while candidates could withdraw.
+        alone = explosive if put_off else explosive - ran
+        ordinary, apart = {
+            Phase.WITHDRAWAL: (dict.fromkeys(_running(state, 0), Decision.WITHDRAWAL), explosive & ran),
+            Phase.SHERIFF_VOTE: (dict.fromkeys(voters, Decision.SHERIFF_VOTE), alone),
+            Phase.UNOPPOSED: ({}, alone),
+        }[phase]
+        assert asked == {**dict.fromkeys(apart, Decision.EXPLOSION), **ordinary}, asked
+        assert phase is Phase.UNOPPOSED or ordinary, asked
+    elif phase in BALLOTS_OF_A_PK:
+        stage = _tied(state, 0)
+        voters = dict.fromkeys(state.living - stage, Decision(phase.value))
+        assert asked == {**dict.fromkeys(explosive & stage, Decision.EXPLOSION), **voters}, asked
+    else:
+        assert Decision.EXPLOSION not in asked.values(), asked
+
+
+def _check_last_chance(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    """No sheriff is elected before candidates could withdraw, nor before everybody that may explode was asked."""
+    if not before.preset.sheriff or before.election is None:
+        return
+    put_off = _is_put_off(before)
+    if after.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED) and after.day == before.day and not put_off:
+        assert before.phase is Phase.WITHDRAWAL
+    kinds = {event.kind for event in new}
+    if (
+        EventKind.SHERIFF_ELECTED in kinds
+        and EventKind.SHERIFF_VOTE not in kinds
+        and before.phase is not Phase.UNOPPOSED
+    ):
+        ran = set(_last(after, EventKind.SIGNED_UP).seats)
+        assert not (_explosive(before) if put_off else _explosive(before) - ran)
+        assert put_off or before.phase is Phase.WITHDRAWAL
 
 
 def _check_consequences(
@@ -321,6 +389,21 @@ def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int
         assert event.audience is None, event
 
 
+View = tuple[int, Phase, frozenset[int], int | None, int]
+"""Day, phase, living seats, sheriff, and how many events happened before."""
+
+
+def _public(state: GameState) -> View:
+    public = state.public
+    return (public.day, public.phase, public.living, public.sheriff, public.events)
+
+
+def _seen(state: GameState) -> View:
+    """What a seat that is not asked sees of ``state`` where nobody is asked in secret by day."""
+    phase = Phase.NIGHTFALL if state.phase in NIGHT else state.phase
+    return (state.day, phase, state.living, state.sheriff, len(state.events))
+
+
 def _check_views(state: GameState, questions: Mapping[int, Request]) -> None:
     """Two seats' views in each step, one of them asked; another pair the next time, to stay cheap."""
     turn = len(state.events)
@@ -328,7 +411,10 @@ def _check_views(state: GameState, questions: Mapping[int, Request]) -> None:
     for seat in {asked[turn % len(asked)], state.preset.seats[turn % len(state.preset.seats)]}:
         view = observe(state, seat)
         assert view.request == questions.get(seat)
-        assert view.phase is (state.phase if seat in questions else SEEN_BY_OTHERS.get(state.phase, state.phase))
-        assert view.living == tuple(sorted(state.living)) and view.sheriff == state.sheriff and view.day == state.day
+        now: View = (state.day, state.phase, state.living, state.sheriff, len(state.events))
+        day, phase, living, sheriff, events = now if seat in questions else _public(state)
+        assert (view.day, view.phase, view.living, view.sheriff) == (day, phase, tuple(sorted(living)), sheriff)
         assert view.role is state.role_of(seat) and view.side is view.role.side
-        assert view.events == tuple(event for event in state.events[state.told[seat - 1] :] if event.visible_to(seat))
+        known = [event for event in state.events[:events] if event.visible_to(seat)]
+        news = [event for event in state.events[state.told[seat - 1] : events] if event.visible_to(seat)]
+        assert [*known_events(state, seat)] == known and [*view.events] == news

@@ -255,7 +255,11 @@ class _Replay:
         self.spoke.append(event.seat)
 
     def on_withdrew(self, event: Event) -> None:
-        assert self.last.kind is EventKind.CAMPAIGN_SPEECH and self.last.seat == event.seat
+        assert self.election_open and not self.put_off and event.seat in self.candidates
+        with_its_speech = self.last.kind is EventKind.CAMPAIGN_SPEECH and self.last.seat == event.seat
+        # Or with others, once all have spoken, and before anybody votes.
+        after_all = set(self.spoke) == self.ran and self.leaders is None and not self.ballot
+        assert with_its_speech or after_all
         self.withdrawn.add(event.seat)
 
     def on_sheriff_vote(self, event: Event) -> None:
@@ -409,6 +413,8 @@ class _Replay:
         allowed = role is Role.WOLF or (role is Role.WOLF_KING and self.preset.wolf_king_may_explode)
         assert self.preset.wolves_may_explode and allowed and event.seat in self.alive
         assert self.by_day and not self.day_over and not self.ballot and not self.owed_words
+        # From the first campaign speech until the badge is given away or lost, and from the discussion on.
+        assert bool(self.order) if self.announced else self.election_open and bool(self.ran)
         self.exploded.add(event.seat)
         self.bury(event.seat, may_shoot=False)
         self.day_over = True

@@ -53,6 +53,32 @@ RARE_RULES: Mapping[str, Scripted] = {
         seed=1,
         views=(8, 6),
     ),
+    "badge_swallowed_by_a_candidate": Scripted(
+        "警上的狼人也能双爆：首日7号在发言结束后自爆；次日候选人8号没有投票权，投票前单独问他，他自爆，警徽流失。",
+        """
+        sign_up:       1,3,7,8=run
+        campaign:      1=「我是预言家，8号是狼人。」 3,7=「选我。」 8=「我才是预言家，1号悍跳。」
+        withdrawal:    3=withdraw 7=explode
+        night_actions: 8,9=5
+        witch_action:  2=save
+        sheriff_vote:  2,4,5,6=1 8=explode
+        """,
+        preset=TWO_DAYS,
+        views=(6,),
+    ),
+    "withdrawals_at_once": Scripted(
+        "退水：全部发言后同时问所有候选人，3号和7号退水；只剩1号，当选前问没有上警的狼人8号是否自爆，他不自爆。",
+        """
+        sign_up:        1,3,7=run
+        campaign:       1=「我是预言家。」 3=「听预言家的。」 7=「我来带队。」
+        withdrawal:     3,7=withdraw
+        unopposed:      8=pass
+        speaking_order: 1=sheriff_left
+        exile_vote:     1,2=7 8,9=3
+        last_words:     7=「再见。」
+        """,
+        views=(6,),
+    ),
     "exile_tied_twice": Scripted(
         "放逐投票两次平票：PK台上的人不投票，第二次仍平，平安日。",
         """

@@ -7,6 +7,7 @@ from game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
 from game_scripts import TWELVE_DEAL, all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.werewolf.game import (
+    Action,
     Decision,
     EventKind,
     GameState,
@@ -14,6 +15,8 @@ from runners.werewolf.game import (
     Phase,
     Result,
     WinRule,
+    apply,
+    known_events,
     new_game,
     observe,
     pending,
@@ -119,10 +122,27 @@ def test_not_to_shoot_is_not_announced():
     assert [event.kind for event in state.events[known:]] == [EventKind.SPEAKING_ORDER]
 
 
-def test_while_somebody_may_shoot_the_others_do_not_see_who():
-    state = until(night(HUNTED), Phase.SHOT)
-    assert {observe(state, seat).phase for seat in range(1, 13) if seat != 3} == {Phase.AFTERMATH}
-    assert observe(state, 3).phase is Phase.SHOT
+@pytest.mark.parametrize(
+    ("script", "phase", "newest", "living"),
+    [
+        (HUNTED, Phase.LAST_WORDS, EventKind.DEATHS_ANNOUNCED, 11),
+        ("exile_vote:\nnight_actions: 9,10,11,12=3\nwitch_action:", Phase.NIGHTFALL, EventKind.NIGHT_FALLS, 12),
+        ("exile_vote: 1,2=3", Phase.LAST_WORDS, EventKind.EXILED, 11),
+    ],
+    ids=["first night", "later night", "exile"],
+)
+def test_while_somebody_may_shoot_the_others_see_what_they_saw_before(script, phase, newest, living):
+    """A caller that polls must not learn that there is a hunter to wait for, nor that it hit a wolf king."""
+    hunter = until(night(script), Phase.SHOT)
+    wolf_king = apply(hunter, {3: Action(12)})
+    for state, shooter in ((hunter, 3), (wolf_king, 12)):
+        assert asked(state) == [shooter] and observe(state, shooter).phase is Phase.SHOT
+        for seat in (5, 6, 7, 8):
+            view = observe(state, seat)
+            assert (view.phase, view.request, len(view.living)) == (phase, None, living)
+            assert known_events(state, seat)[-1].kind is newest
+    settled = apply(wolf_king, {12: Action()})
+    assert [event.kind for event in known_events(settled, 5)].count(EventKind.SHOT) == 1
 
 
 @pytest.mark.parametrize("hit", [3, 5])

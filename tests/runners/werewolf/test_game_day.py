@@ -95,7 +95,7 @@ def test_the_sheriff_picks_the_order_and_speaks_last(night, way, expected):
 )
 def test_one_death_of_the_night_is_gone_round_from_else_the_sheriff(script, offered):
     state = until(twelve(f"{script}\n{SHERIFF_6}"), Phase.SPEAKING_ORDER)
-    assert question(state, 6).options == offered and question(state, 6).default == Action(offered[0])
+    assert question(state, 6).options == offered and question(state, 6).default.choice in offered
 
 
 def test_the_first_and_the_last_seat_are_neighbours():

@@ -66,8 +66,38 @@ def test_a_withdrawal_comes_after_the_speech_which_is_heard():
     assert state.events.index(withdrawal) == state.events.index(speech) + 1
 
 
-def test_seats_that_never_signed_up_vote_for_those_that_still_run():
+def test_after_the_last_speech_all_candidates_are_asked_at_once_whether_they_withdraw():
     state = twelve("sign_up: 1,5,6,9=run\ncampaign: 6=withdraw")
+    assert state.phase is Phase.WITHDRAWAL and asked(state) == [1, 5, 9]
+    request = question(state, 5)
+    assert (request.decision, request.options, request.targets) == (Decision.WITHDRAWAL, (Option.WITHDRAW,), ())
+    assert request.may_pass and not request.speaks
+    with pytest.raises(ValueError, match=r"seats \[6\] were not asked"):
+        play(state, "withdrawal: 6=withdraw")
+    state = play(state, "withdrawal: 9,5=withdraw")
+    assert kinds(state)[-2:] == [EventKind.WITHDREW] * 2 and state.phase is Phase.UNOPPOSED
+    assert [event.seat for event in all_of(state, EventKind.WITHDREW)] == [6, 5, 9]
+    assert {event.audience for event in all_of(state, EventKind.WITHDREW)} == {None}
+
+
+def test_who_withdraws_after_the_speeches_has_no_vote_in_the_first_ballot_and_one_in_the_second():
+    state = twelve("sign_up: 1,5,6=run\nwithdrawal: 6=withdraw\nsheriff_vote: 2=1 3=5\nsheriff_pk_speech:")
+    assert {event.seat for event in all_of(state, EventKind.SHERIFF_VOTE)} == {2, 3, 4, 7, 8, 9, 10, 11, 12}
+    assert 6 in asked(state) and question(state, 6).targets == (1, 5)
+
+
+def test_a_lone_candidate_may_withdraw_too():
+    state = twelve("sign_up: 5=run\nwithdrawal: 5=withdraw")
+    assert last(state, EventKind.BADGE_LOST).data == {"reason": BadgeLost.NOBODY_RUNS} and state.sheriff is None
+
+
+def test_where_all_withdrew_with_their_speeches_nobody_is_asked_again():
+    state = twelve("sign_up: 1,9=run\ncampaign: 1,9=withdraw")
+    assert state.phase is Phase.DISCUSSION and EventKind.BADGE_LOST in kinds(state)
+
+
+def test_seats_that_never_signed_up_vote_for_those_that_still_run():
+    state = twelve("sign_up: 1,5,6,9=run\ncampaign: 6=withdraw\nwithdrawal:")
     assert asked(state) == [2, 3, 4, 7, 8, 10, 11, 12]
     request = question(state, 2)
     assert (request.decision, request.targets, request.may_pass) == (Decision.SHERIFF_VOTE, (1, 5, 9), True)
@@ -91,7 +121,14 @@ def test_one_vote_is_enough():
     assert twelve("sign_up: 1,5=run\nsheriff_vote: 9=5").sheriff == 5
 
 
-@pytest.mark.parametrize("script", ["sign_up: 5=run\ncampaign:", "sign_up: 1,5,9=run\ncampaign: 1,9=withdraw"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sign_up: 5=run\nunopposed:",
+        "sign_up: 1,5,9=run\ncampaign: 1,9=withdraw\nunopposed:",
+        "sign_up: 1,5,9=run\ncampaign: 1=withdraw\nwithdrawal: 9=withdraw\nunopposed:",
+    ],
+)
 def test_a_candidate_without_rivals_is_elected_without_a_vote(script):
     state = twelve(script)
     assert state.sheriff == 5 and votes(state) == {}
@@ -103,8 +140,9 @@ def test_a_candidate_without_rivals_is_elected_without_a_vote(script):
     [
         ("sign_up:", BadgeLost.NOBODY_RUNS),
         ("sign_up: 1,5=run\ncampaign: 1,5=withdraw", BadgeLost.NOBODY_RUNS),
-        (f"sign_up: {EVERY_SEAT}=run\ncampaign:", BadgeLost.NO_VOTERS),
-        (f"sign_up: {EVERY_SEAT}=run\ncampaign: 1,2,3=withdraw", BadgeLost.NO_VOTERS),
+        ("sign_up: 1,5=run\nwithdrawal: 1,5=withdraw", BadgeLost.NOBODY_RUNS),
+        (f"sign_up: {EVERY_SEAT}=run\nwithdrawal:", BadgeLost.NO_VOTERS),
+        (f"sign_up: {EVERY_SEAT}=run\ncampaign: 1,2,3=withdraw\nwithdrawal:", BadgeLost.NO_VOTERS),
         ("sign_up: 1,5=run\nsheriff_vote:", BadgeLost.NO_VOTES),
         ("sign_up: 1,5=run\nsheriff_vote: 2=1 3=5\nsheriff_pk_vote:", BadgeLost.NO_VOTES),
         ("sign_up: 1,5=run\nsheriff_vote: 2=1 3=5\nsheriff_pk_vote: 9=1 10=5", BadgeLost.TIED_TWICE),
@@ -120,7 +158,7 @@ def test_the_badge_is_lost(script, reason):
 
 
 def test_where_every_seat_signed_up_and_one_is_left_it_is_elected():
-    state = twelve(f"sign_up: {EVERY_SEAT}=run\ncampaign: 1,2,3,4,5,6,7,8,9,10,11=withdraw")
+    state = twelve(f"sign_up: {EVERY_SEAT}=run\nwithdrawal: 1,2,3,4,5,6,7,8,9,10,11=withdraw")
     assert state.sheriff == 12
 
 
@@ -146,9 +184,10 @@ def test_all_votes_weigh_the_same_in_the_election():
     assert last(state, EventKind.VOTE_COUNT).data == {"count": "1:3,5:2"} and state.sheriff == 1
 
 
-def test_where_nobody_may_abstain_a_seat_votes_for_the_first_candidate_by_default():
-    state = twelve("sign_up: 5,1=run\ncampaign:", may_abstain=False)
-    assert not question(state, 2).may_pass and question(state, 2).default.choice == 1
+def test_where_nobody_may_abstain_a_seat_votes_for_a_drawn_candidate_by_default():
+    state = twelve("sign_up: 5,1=run\nwithdrawal:", may_abstain=False)
+    assert not any(question(state, seat).may_pass for seat in asked(state))
+    assert {question(state, seat).default.choice for seat in asked(state)} == {1, 5}
 
 
 # --- last night's dead take part exactly as if they were alive --------------------------------------------------------
@@ -166,7 +205,7 @@ def test_last_nights_dead_sign_up_speak_and_win():
 
 
 def test_last_nights_dead_vote_in_both_ballots():
-    state = twelve("night_actions: 9,10,11,12=5\nwitch_action: 2=6\nsign_up: 1,7=run\ncampaign:")
+    state = twelve("night_actions: 9,10,11,12=5\nwitch_action: 2=6\nsign_up: 1,7=run\nwithdrawal:")
     assert asked(state) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
     state = play(state, "sheriff_vote: 5=1 6=7\nsheriff_pk_speech:")
     assert asked(state) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]

@@ -5,6 +5,7 @@ from game_playing import NINE
 from game_scripts import all_of, asked, kinds, last, play, question, step, twelve, until
 
 from runners.werewolf.game import (
+    Action,
     BadgeLost,
     Decision,
     EventKind,
@@ -12,7 +13,9 @@ from runners.werewolf.game import (
     Option,
     Phase,
     Result,
+    known_events,
     new_game,
+    observe,
     pending,
     winner,
 )
@@ -25,14 +28,19 @@ TO_VOTE = "sign_up: 1,5=run\nsheriff_vote: 2,3=1\nspeaking_order: 1=sheriff_left
 
 EXPLOSIONS = {
     "campaign speech": CAMPAIGN,
+    "withdrawal": "sign_up: 1,9=run\nwithdrawal: 1=withdraw 9=explode",
+    "after withdrawing": "sign_up: 1,5,9=run\ncampaign: 9=withdraw\nwithdrawal: 9=explode",
+    "lone candidate": "sign_up: 1=run\nunopposed: 9=explode",
     "sheriff vote": "sign_up: 1,5=run\nsheriff_vote: 2,3=1 9=explode",
     "sheriff PK speech": "sign_up: 1,9=run\nsheriff_vote: 2=1 3=9\nsheriff_pk_speech: 9=explode",
     "sheriff PK vote": "sign_up: 1,5=run\nsheriff_vote: 2=1 3=5\nsheriff_pk_vote: 2,3,4=1 9=explode",
+    "sheriff PK vote, on the stage": "sign_up: 1,9=run\nsheriff_vote: 2=1 3=9\nsheriff_pk_vote: 2,3,4=1 9=explode",
     "discussion": "discussion: 9=explode",
     "归票": "sign_up: 9=run\ndiscussion: 9=explode",
     "exile vote": "exile_vote: 1,2,3=4 9=explode",
     "exile PK speech": "exile_vote: 1,2=9 3,4=5\npk_speech: 9=explode",
     "exile PK vote": "exile_vote: 1,2=6 3,4=5\npk_vote: 1,2,3=5 9=explode",
+    "exile PK vote, on the stage": "exile_vote: 1,2=9 3,4=5\npk_vote: 1,2,3=5 9=explode",
 }
 
 
@@ -44,7 +52,7 @@ def test_an_explosion_ends_the_day_and_night_follows(script):
     assert (exploded.seat, exploded.audience, exploded.day) == (9, None, 1)
     after = set(kinds(state, since=EventKind.EXPLODED))
     assert not after & {EventKind.LAST_WORDS, EventKind.VOTE, EventKind.SHERIFF_VOTE, EventKind.EXILED, EventKind.SHOT}
-    assert not after & {EventKind.NOBODY_EXILED, EventKind.SPEECH, EventKind.SHERIFF_ELECTED}
+    assert not after & {EventKind.NOBODY_EXILED, EventKind.SPEECH, EventKind.SHERIFF_ELECTED, EventKind.WITHDREW}
     assert state.tied == () and state.waiting
 
 
@@ -54,7 +62,7 @@ def test_every_day_has_one_announcement_also_when_it_is_broken_off(script):
     assert [event.seats for event in all_of(state, EventKind.DEATHS_ANNOUNCED)] == [(8,)]
     assert [event.seat for event in all_of(state, EventKind.LAST_WORDS)] == [8]
     shown = kinds(state)
-    in_election = script in [EXPLOSIONS[name] for name in EXPLOSIONS if "sheriff" in name or "campaign" in name]
+    in_election = state.election is not None and state.election.put_off
     assert (shown.index(EventKind.EXPLODED) < shown.index(EventKind.DEATHS_ANNOUNCED)) is in_election
 
 
@@ -70,7 +78,8 @@ def test_votes_that_an_explosion_broke_off_are_not_revealed():
 
 OFFERS = {
     Decision.CAMPAIGN_SPEECH: "sign_up: 9,12=run",
-    Decision.SHERIFF_VOTE: "sign_up: 1,5=run\ncampaign:",
+    Decision.WITHDRAWAL: "sign_up: 9,12=run\ncampaign:",
+    Decision.SHERIFF_VOTE: "sign_up: 1,5=run\nwithdrawal:",
     Decision.SHERIFF_PK_SPEECH: "sign_up: 9,12=run\nsheriff_vote: 1=9 2=12",
     Decision.SHERIFF_PK_VOTE: "sign_up: 1,5=run\nsheriff_vote: 2=1 3=5\nsheriff_pk_speech:",
     Decision.SPEECH: "sign_up:",
@@ -78,6 +87,49 @@ OFFERS = {
     Decision.PK_SPEECH: "exile_vote: 1=9 2=12",
     Decision.PK_VOTE: "exile_vote: 1,2=6 3,4=5\npk_speech:",
 }
+
+
+ALONE = {
+    "sign_up: 1,9,12=run\ncampaign: 9,12=withdraw": {9, 12},
+    "sign_up: 1,9=run\nwithdrawal: 9=withdraw": {10, 11, 12},  # 9 was asked just now
+    "sign_up: 9,12=run\nsheriff_vote: 1=9 2=12\nsheriff_pk_speech:": {9, 12},
+    "exile_vote: 1=9 2=12\npk_speech:": {9, 12},
+    "sign_up: 1,5,9,12=run\nsheriff_vote: 11=explode\nnight_actions:\nwitch_action:": {9, 12},
+    "sign_up: 1,9,12=run\ncampaign: 9,12=withdraw\nunopposed: 11=explode\nnight_actions:\nwitch_action:": {9, 10, 12},
+}
+
+
+@pytest.mark.parametrize(("script", "wolves"), ALONE.items())
+@pytest.mark.parametrize("king", [False, True])
+def test_wolves_that_have_no_other_question_are_asked_on_their_own_before_a_sheriff_or_a_vote(script, wolves, king):
+    state = twelve(script, wolf_king_may_explode=king)
+    alone = {r.seat: r for r in pending(state) if r.decision is Decision.EXPLOSION}
+    assert alone.keys() == wolves - (set() if king else {12})
+    for request in alone.values():
+        assert (request.options, request.targets, request.may_pass) == ((Option.EXPLODE,), (), True)
+        assert not request.speaks and request.default == Action()
+        assert request.subject == (1 if state.phase is Phase.UNOPPOSED else None)
+    # In the round that is asked anyway, so that nobody can tell that they were.
+    assert state.phase is Phase.UNOPPOSED or len(pending(state)) > len(alone)
+    assert EventKind.EXPLODED not in kinds(step(state), since=EventKind.DAY_BREAKS)
+
+
+def test_without_an_explosion_the_round_goes_on_as_if_none_had_been_offered():
+    state = twelve("sign_up: 1,9=run\ncampaign: 9=withdraw\nwithdrawal: 9=pass")
+    assert (state.phase, asked(state)) == (Phase.UNOPPOSED, [10, 11])
+    assert play(state, "unopposed:").sheriff == 1
+    state = twelve("exile_vote: 1,2=9 3,4=5\npk_vote: 1,2=9 9=pass")
+    assert last(state, EventKind.VOTE_COUNT).data == {"count": "9:2"}
+    assert 9 not in {event.seat for event in all_of(state, EventKind.VOTE)[-10:]}
+
+
+@pytest.mark.parametrize("script", ["sign_up: 1=run\nwithdrawal:", f"{CAMPAIGN}\nnight_actions:\nwitch_action:"])
+def test_that_wolves_are_asked_before_a_lone_candidate_is_elected_shows_to_nobody_else(script):
+    state = twelve(script)
+    assert state.phase is Phase.UNOPPOSED
+    seen = {(view.phase, view.request) for seat in (1, 5, 12) if (view := observe(state, seat))}
+    assert seen == {(Phase.NIGHTFALL if state.day == 2 else Phase.WITHDRAWAL, None)}
+    assert {known_events(state, 5)[-1].kind} <= {EventKind.CAMPAIGN_SPEECH, EventKind.NIGHT_FALLS}
 
 
 @pytest.mark.parametrize(("decision", "script"), OFFERS.items())
@@ -173,6 +225,7 @@ def test_the_put_off_election_is_a_plain_vote_at_the_next_days_start():
     assert state.day == 2 and state.phase is Phase.SHERIFF_VOTE
     assert kinds(state)[-1] is EventKind.DAY_BREAKS
     assert asked(state) == [2, 3, 4, 7, 8, 10, 11, 12]  # never signed up; 8 died in the night
+    assert {question(state, seat).decision for seat in asked(state)} == {Decision.SHERIFF_VOTE}
     assert question(state, 2).targets == (1, 5, 6)
     state = play(state, "sheriff_vote: 8,2=5 3=6")
     assert state.sheriff == 5
@@ -219,7 +272,7 @@ def test_a_candidate_that_was_announced_dead_meanwhile_no_longer_runs():
 
 
 def test_a_candidate_that_is_left_alone_is_elected_without_a_vote_the_next_day():
-    state = twelve(f"{CAMPAIGN}\nnight_actions:\nwitch_action:")
+    state = twelve(f"{CAMPAIGN}\nnight_actions:\nwitch_action:\nunopposed:")
     assert state.day == 2 and state.sheriff == 1 and all_of(state, EventKind.SHERIFF_VOTE) == []
 
 
@@ -230,10 +283,19 @@ def test_without_a_candidate_left_the_badge_is_lost_and_the_day_goes_on():
 
 
 @pytest.mark.parametrize(
-    "second", ["sheriff_vote: 2,3=1 10=explode", "sheriff_vote: 2=1 3=5\nsheriff_pk_vote: 10=explode"]
+    ("ran", "second"),
+    [
+        ("1,5,9", "sheriff_vote: 2,3=1 10=explode"),
+        ("1,5,9", "sheriff_vote: 2=1 3=5\nsheriff_pk_vote: 10=explode"),
+        ("1,5,9,10", "sheriff_vote: 2,3=1 10=explode"),  # it stands itself
+        ("1,9,10", "sheriff_vote: 2=1 3=10\nsheriff_pk_vote: 10=explode"),  # it is on the PK stage
+        ("1,9", "unopposed: 10=explode"),
+        ("9,10", "unopposed: 10=explode"),  # it would have been elected
+        ("1,2,3,4,5,6,7,8,9,10,11", "sheriff_vote: 10=explode"),  # only the wolf king has a vote
+    ],
 )
-def test_a_second_explosion_swallows_the_badge(second):
-    state = twelve(f"sign_up: 1,5,9=run\ncampaign: 9=explode\nnight_actions: 10,11,12=8\n{second}")
+def test_a_second_explosion_swallows_the_badge(ran, second):
+    state = twelve(f"sign_up: {ran}=run\ncampaign: 9=explode\nnight_actions: 10,11,12=8\n{second}")
     assert kinds(state, since=EventKind.EXPLODED)[:3] == [
         EventKind.EXPLODED,
         EventKind.BADGE_LOST,

@@ -140,7 +140,7 @@ def test_mistake_08_orders_can_be_reversed_and_replayed():
 
 def test_mistake_09_each_seat_has_its_part_in_the_election_once_and_the_dead_theirs():
     """Withdrawn candidates voted, PK candidates spoke twice, the night's dead voted in the first ballot only."""
-    state = twelve("night_actions: 9,10,11,12=5\nsign_up: 1,7,8=run\ncampaign: 8=withdraw")
+    state = twelve("night_actions: 9,10,11,12=5\nsign_up: 1,7,8=run\ncampaign: 8=withdraw\nwithdrawal:")
     assert asked(state) == [2, 3, 4, 5, 6, 9, 10, 11, 12]
     state = play(state, "sheriff_vote: 2=1 3=7\nsheriff_pk_speech:")
     assert sorted(event.seat for event in all_of(state, EventKind.SHERIFF_PK_SPEECH)) == [1, 7]

@@ -161,12 +161,30 @@ def test_wrong_missing_and_illegal_actions_are_refused(preset, seed, play_seed, 
 BY_ROLE = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION, Phase.SHOT)
 """Phases in which it depends on the roles who is asked."""
 
+ALSO_WOLVES = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED, Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE)
+"""Phases in which wolves are asked whether they explode besides those that are asked anyway."""
+
+
+def without_a_question_else(state: GameState) -> Iterable[int]:
+    """Seats that a phase of ALSO_WOLVES asks only whether they explode, if they may."""
+    if state.phase in (Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE):
+        return state.tied
+    if state.phase is Phase.WITHDRAWAL:
+        return state.election.signed_up
+    return state.living if state.election.put_off else state.living.difference(state.election.signed_up)
+
 
 def with_roles_swapped(state: GameState, one: int, other: int) -> GameState:
     """``state`` as it would be if two seats had been dealt each other's role."""
     swap = {one: other, other: one}
     roles = tuple(state.role_of(swap.get(seat, seat)) for seat in state.preset.seats)
-    waiting = tuple(swap.get(seat, seat) for seat in state.waiting) if state.phase in BY_ROLE else state.waiting
+    waiting = state.waiting
+    if state.phase in BY_ROLE:
+        waiting = tuple(swap.get(seat, seat) for seat in state.waiting)
+    elif state.phase in ALSO_WOLVES:
+        asked_anyway = {r.seat for r in pending(state) if r.decision is not Decision.EXPLOSION}
+        explosive = {seat for seat in without_a_question_else(state) if state.preset.may_explode(roles[seat - 1])}
+        waiting = tuple(sorted(asked_anyway | (explosive & state.living)))
     return replace(state, roles=roles, waiting=waiting)
 
 
@@ -226,17 +244,29 @@ def blind_chooser(play: int, pair: frozenset[int], prey: frozenset[int], idle: f
     return choose
 
 
-def seen_by(observer: int, state: GameState, choose) -> tuple[list[Observation], list]:
-    """The observer's view at each of its turns, and all that it learned but for the game's end."""
-    views = []
+def what_is_public(state: GameState) -> tuple:
+    """What any seat sees that looks at the table without being asked, whatever its role."""
+    public = state.public
+    told = tuple(event for event in state.events[: public.events] if event.audience is None)
+    return (public.day, public.phase, public.living, public.sheriff, told)
+
+
+def seen_by(observer: int, state: GameState, choose) -> tuple[list[Observation], list, list]:
+    """The observer's view at each of its turns; all that it learned; what it saw that looked at every step.
+
+    But for the game's end, and nothing twice on end.
+    """
+    views, watched = [], []
     try:
         for before, actions, after in steps(state, choose):
+            if what_is_public(before) not in watched[-1:]:
+                watched.append(what_is_public(before))
             if observer in actions:
                 views.append(observe(before, observer))
             state = after
     except _Undecidable:
         pass
-    return views, [e for e in state.events if e.visible_to(observer) and e.kind is not EventKind.GAME_OVER]
+    return views, [e for e in state.events if e.visible_to(observer) and e.kind is not EventKind.GAME_OVER], watched
 
 
 @given(presets, seeds, seeds, st.data())
@@ -254,15 +284,20 @@ def test_whole_games_in_which_two_unknown_roles_are_swapped_look_the_same(preset
     night_work = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
     idle = frozenset(night_work[role] for role in (roles[one - 1], roles[other - 1]) if role in night_work)
     choose = blind_chooser(play, frozenset((one, other)), prey, idle)
-    views, known = seen_by(observer, new_game(preset, seed, roles), choose)
-    swapped_views, swapped_known = seen_by(observer, new_game(preset, seed, tuple(swapped)), choose)
+    views, known, watched = seen_by(observer, new_game(preset, seed, roles), choose)
+    swapped_views, swapped_known, swapped_watched = seen_by(observer, new_game(preset, seed, tuple(swapped)), choose)
     # Who has won depends on the roles, so one game may end sooner; up to there nothing differs.
     assert known and swapped_known
     assert all(a == b for a, b in zip(views, swapped_views, strict=False))
     assert all(a == b for a, b in zip(known, swapped_known, strict=False))
+    # Not even whoever looks all the time learns that somebody is asked in secret.
+    assert all(a == b for a, b in zip(watched, swapped_watched, strict=False))
 
 
-ELECTION = (Phase.SIGN_UP, Phase.CAMPAIGN, Phase.SHERIFF_VOTE, Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE)
+ELECTION = (
+    *(Phase.SIGN_UP, Phase.CAMPAIGN, Phase.WITHDRAWAL, Phase.UNOPPOSED),
+    *(Phase.SHERIFF_VOTE, Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE),
+)
 ELECTED = st.sampled_from([preset for preset in TEST_PRESETS if preset.sheriff])
 
 

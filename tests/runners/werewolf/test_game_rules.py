@@ -140,11 +140,18 @@ def test_choices_are_the_targets_the_options_and_nobody_where_that_is_legal():
     assert choices(strict) == (3, 4, 5, 6)
 
 
-def test_the_default_is_nobody_or_else_the_first_choice():
-    state = new_game(STRICT, 0, deck(wolf=2, seer=1, villager=3))
-    assert [question(state, seat).default for seat in (1, 2, 3)] == [Action(3), Action(3), Action()]
+def test_the_default_is_nobody_or_else_a_drawn_choice():
+    drawn = set()
+    for seed in range(60):
+        state = new_game(STRICT, seed, deck(wolf=2, seer=1, villager=3))
+        assert question(state, 3).default == Action() and pending(state) == pending(state)
+        drawn.add((question(state, 1).default.choice, question(state, 2).default.choice))
+    # Each seat on its own; the lowest seat no more often than another.
+    assert drawn == {(one, other) for one in (3, 4, 5, 6) for other in (3, 4, 5, 6)}
+    wolf_may_explode = twelve("sign_up: 1,5=run\nwithdrawal:", may_abstain=False)
+    assert question(wolf_may_explode, 9).default.choice in (1, 5)
     state = until(state, Phase.EXILE_VOTE)
-    assert question(state, 1).default == Action(2) and question(state, 2).default == Action(1)
+    assert question(state, 1).default.choice in {2, 3, 4, 5, 6} & state.living
     with pytest.raises(IllegalAction, match=r"seat 1 may not answer exile_vote with Action\(choice=None"):
         apply(state, {**answer_all(state, lambda request: request.default), 1: Action()})
 

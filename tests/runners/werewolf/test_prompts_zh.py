@@ -25,6 +25,7 @@ from runners.werewolf.game import (
     WinRule,
     choices,
 )
+from runners.werewolf.prompts_zh.guidance import GUIDANCE, guidance
 from runners.werewolf.prompts_zh.names import (
     OPTION_WORDS,
     REFEREE,
@@ -87,67 +88,67 @@ def event(kind: EventKind, audience=None, *, day=1, seat=None, target=None, text
 WOLVES = {1, 2}
 # Events as the rules log them, all variants of a kind, with the lines that tell of them.
 TOLD: list[tuple[Event, str]] = [
-    (event(EventKind.GAME_START, seats="12"), "【裁判】游戏开始，座位是1号到12号。"),
-    (event(EventKind.ROLE_DEALT, {3}, seat=3, role="wolf_king"), "【裁判】3号的身份是狼王。"),
-    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings=""), "【裁判】狼人是1号、2号。"),
-    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings="2"), "【裁判】狼人是1号、2号，其中2号是狼王。"),
-    (event(EventKind.NIGHT_FALLS, day=2), "【裁判】第2夜，天黑请闭眼。"),
-    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, target=3, text="先刀他"), "1号对狼人说（提议袭击3号）：先刀他"),
-    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, text="刀3号"), "1号对狼人说：刀3号"),
-    (event(EventKind.WOLF_VOTE, WOLVES, seat=1, target=3), "【裁判】1号选择袭击3号。"),
-    (event(EventKind.WOLF_VOTE, WOLVES, seat=1), "【裁判】1号选择空刀。"),
-    (event(EventKind.WOLF_TARGET, WOLVES, target=3), "【裁判】狼人今夜袭击3号。"),
-    (event(EventKind.WOLF_TARGET, WOLVES), "【裁判】狼人今夜空刀。"),
-    (event(EventKind.GUARDED, {3}, seat=3, target=1), "【裁判】3号今夜守护1号。"),
-    (event(EventKind.GUARDED, {3}, seat=3), "【裁判】3号今夜空守。"),
-    (event(EventKind.SEER_RESULT, {3}, seat=3, target=1, side="wolf"), "【裁判】查验结果：1号是狼人。"),
-    (event(EventKind.SEER_RESULT, {3}, seat=3, target=5, side="good"), "【裁判】查验结果：5号是好人。"),
-    (event(EventKind.WITCH_TOLD, {3}, seat=3, target=5), "【裁判】今夜5号被袭击。"),
-    (event(EventKind.WITCH_TOLD, {3}, seat=3), "【裁判】今夜无人被袭击。"),
-    (event(EventKind.ANTIDOTE_USED, {3}, seat=3, target=5), "【裁判】3号用解药救了5号。"),
-    (event(EventKind.POISON_USED, {3}, seat=3, target=5), "【裁判】3号用毒药毒了5号。"),
-    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="yes"), "【裁判】你今夜的开枪状态：可以开枪。"),
-    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="no"), "【裁判】你今夜的开枪状态：不可以开枪。"),
-    (event(EventKind.DAY_BREAKS, day=2), "【裁判】第2天，天亮了。"),
-    (event(EventKind.SIGNED_UP, seats="3,7"), "【裁判】上警的有3号、7号。"),
-    (event(EventKind.SIGNED_UP, seats=""), "【裁判】无人上警。"),
-    (event(EventKind.CAMPAIGN_SPEECH, seat=3, text="投我"), "3号竞选发言：投我"),
-    (event(EventKind.WITHDREW, seat=3), "【裁判】3号退水。"),
-    (event(EventKind.SHERIFF_VOTE, seat=1, target=3), "【裁判】警长投票：1号投3号。"),
-    (event(EventKind.SHERIFF_VOTE, seat=2), "【裁判】警长投票：2号弃票。"),
+    (event(EventKind.GAME_START, seats="12"), "【法官】游戏开始，座位是1号到12号。"),
+    (event(EventKind.ROLE_DEALT, {3}, seat=3, role="wolf_king"), "【法官】3号的身份是狼王。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings=""), "【法官】狼人是1号、2号。"),
+    (event(EventKind.WOLF_TEAM, WOLVES, seats="1,2", kings="2"), "【法官】狼人是1号、2号，其中2号是狼王。"),
+    (event(EventKind.NIGHT_FALLS, day=2), "【法官】第2夜，天黑请闭眼。"),
+    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, target=3, text="先刀他"), "1号对狼队友说（提议袭击3号）：先刀他"),
+    (event(EventKind.WOLF_SAYS, WOLVES, seat=1, text="刀3号"), "1号对狼队友说：刀3号"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1, target=3), "【法官】1号选择袭击3号。"),
+    (event(EventKind.WOLF_VOTE, WOLVES, seat=1), "【法官】1号选择空刀。"),
+    (event(EventKind.WOLF_TARGET, WOLVES, target=3), "【法官】狼人今夜袭击3号。"),
+    (event(EventKind.WOLF_TARGET, WOLVES), "【法官】狼人今夜空刀。"),
+    (event(EventKind.GUARDED, {3}, seat=3, target=1), "【法官】3号今夜守护1号。"),
+    (event(EventKind.GUARDED, {3}, seat=3), "【法官】3号今夜空守。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=1, side="wolf"), "【法官】查验结果：1号是狼人。"),
+    (event(EventKind.SEER_RESULT, {3}, seat=3, target=5, side="good"), "【法官】查验结果：5号是好人。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3, target=5), "【法官】今夜5号被袭击。"),
+    (event(EventKind.WITCH_TOLD, {3}, seat=3), "【法官】今夜无人被袭击。"),
+    (event(EventKind.ANTIDOTE_USED, {3}, seat=3, target=5), "【法官】3号用解药救了5号。"),
+    (event(EventKind.POISON_USED, {3}, seat=3, target=5), "【法官】3号用毒药毒了5号。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="yes"), "【法官】你今夜的开枪状态：可以开枪。"),
+    (event(EventKind.SHOT_STATUS, {3}, seat=3, may_shoot="no"), "【法官】你今夜的开枪状态：不可以开枪。"),
+    (event(EventKind.DAY_BREAKS, day=2), "【法官】第2天，天亮了。"),
+    (event(EventKind.SIGNED_UP, seats="3,7"), "【法官】上警的玩家：3号、7号。"),
+    (event(EventKind.SIGNED_UP, seats=""), "【法官】无人上警。"),
+    (event(EventKind.CAMPAIGN_SPEECH, seat=3, text="投我"), "3号警上发言：投我"),
+    (event(EventKind.WITHDREW, seat=3), "【法官】3号退水。"),
+    (event(EventKind.SHERIFF_VOTE, seat=1, target=3), "【法官】警长投票：1号投3号。"),
+    (event(EventKind.SHERIFF_VOTE, seat=2), "【法官】警长投票：2号弃票。"),
     (event(EventKind.SHERIFF_PK_SPEECH, seat=3, text="再投我"), "3号警长PK发言：再投我"),
-    (event(EventKind.SHERIFF_ELECTED, target=3), "【裁判】3号当选警长。"),
-    (event(EventKind.ELECTION_PUT_OFF), "【裁判】有人自爆，警长竞选推迟到明天，届时直接投票。"),
-    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【裁判】警徽流失：没有候选人，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="no_voters"), "【裁判】警徽流失：无人可以投票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="no_votes"), "【裁判】警徽流失：全员弃票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="tied_twice"), "【裁判】警徽流失：再次平票，本局没有警长。"),
-    (event(EventKind.BADGE_LOST, reason="swallowed"), "【裁判】警徽流失：双爆吞警徽，本局没有警长。"),
-    (event(EventKind.DEATHS_ANNOUNCED, seats="3,5"), "【裁判】昨夜3号、5号死亡。"),
-    (event(EventKind.DEATHS_ANNOUNCED, seats=""), "【裁判】昨夜是平安夜，无人死亡。"),
-    (event(EventKind.SHOT, seat=9, target=2), "【裁判】9号开枪带走2号。"),
-    (event(EventKind.BADGE_PASSED, seat=3, target=5), "【裁判】3号把警徽移交给5号。"),
-    (event(EventKind.BADGE_TORN, seat=3), "【裁判】3号撕毁警徽。"),
+    (event(EventKind.SHERIFF_ELECTED, target=3), "【法官】3号当选警长。"),
+    (event(EventKind.ELECTION_PUT_OFF), "【法官】警长竞选推迟到明天，届时直接投票。"),
+    (event(EventKind.BADGE_LOST, reason="nobody_runs"), "【法官】警徽流失：没有候选人，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_voters"), "【法官】警徽流失：警下无人，无法投票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="no_votes"), "【法官】警徽流失：全员弃票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="tied_twice"), "【法官】警徽流失：再次平票，本局没有警长。"),
+    (event(EventKind.BADGE_LOST, reason="swallowed"), "【法官】警徽流失：双爆吞警徽，本局没有警长。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats="3,5"), "【法官】昨夜3号、5号死亡。"),
+    (event(EventKind.DEATHS_ANNOUNCED, seats=""), "【法官】昨夜是平安夜，无人死亡。"),
+    (event(EventKind.SHOT, seat=9, target=2), "【法官】9号开枪带走2号。"),
+    (event(EventKind.BADGE_PASSED, seat=3, target=5), "【法官】3号把警徽移交给5号。"),
+    (event(EventKind.BADGE_TORN, seat=3), "【法官】3号撕毁警徽。"),
     (
         event(EventKind.SPEAKING_ORDER, seat=3, way="sheriff_left", seats="4,5,1,3"),
-        "【裁判】警长3号选择警左，发言顺序：4号、5号、1号、3号。",
+        "【法官】警长3号选择警左，发言顺序：4号、5号、1号、3号。",
     ),
-    (event(EventKind.SPEAKING_ORDER, way="", seats="4,5,1"), "【裁判】发言顺序：4号、5号、1号。"),
+    (event(EventKind.SPEAKING_ORDER, way="", seats="4,5,1"), "【法官】发言顺序：4号、5号、1号。"),
     (event(EventKind.SPEECH, seat=3, text="我是好人"), "3号发言：我是好人"),
     (event(EventKind.CLOSING_SPEECH, seat=3, target=5, text="都投他"), "3号归票发言（归票5号）：都投他"),
     (event(EventKind.CLOSING_SPEECH, seat=3, target=5), "3号归票发言（归票5号）：（过）"),
     (event(EventKind.CLOSING_SPEECH, seat=3, text="自己看"), "3号归票发言（不归票）：自己看"),
-    (event(EventKind.VOTE, seat=3, target=5), "【裁判】投票：3号投5号。"),
-    (event(EventKind.VOTE, seat=3), "【裁判】投票：3号弃票。"),
-    (event(EventKind.VOTE_COUNT, count="3:2.5,5:1"), "【裁判】计票：3号2.5票，5号1票。"),
-    (event(EventKind.VOTE_COUNT, count=""), "【裁判】计票：无人得票。"),
-    (event(EventKind.VOTE_TIED, seats="1,3"), "【裁判】1号、3号平票。"),
+    (event(EventKind.VOTE, seat=3, target=5), "【法官】投票：3号投5号。"),
+    (event(EventKind.VOTE, seat=3), "【法官】投票：3号弃票。"),
+    (event(EventKind.VOTE_COUNT, count="3:2.5,5:1"), "【法官】计票：3号2.5票，5号1票。"),
+    (event(EventKind.VOTE_COUNT, count=""), "【法官】计票：无人得票。"),
+    (event(EventKind.VOTE_TIED, seats="1,3"), "【法官】1号、3号平票。"),
     (event(EventKind.PK_SPEECH, seat=3, text="信我"), "3号PK发言：信我"),
-    (event(EventKind.EXILED, target=3), "【裁判】3号被放逐出局。"),
-    (event(EventKind.NOBODY_EXILED), "【裁判】今天是平安日，无人被放逐。"),
+    (event(EventKind.EXILED, target=3), "【法官】3号被放逐出局。"),
+    (event(EventKind.NOBODY_EXILED), "【法官】今天是平安日，无人被放逐。"),
     (event(EventKind.LAST_WORDS, seat=3), "3号遗言：（过）"),
-    (event(EventKind.EXPLODED, seat=7), "【裁判】7号自爆，白天结束。"),
-    (event(EventKind.GAME_OVER, result="draw"), "【裁判】游戏结束，平局。"),
+    (event(EventKind.EXPLODED, seat=7), "【法官】7号自爆出局，白天结束。"),
+    (event(EventKind.GAME_OVER, result="draw"), "【法官】游戏结束，平局。"),
 ]
 
 
@@ -172,9 +173,9 @@ def test_the_votes_of_one_ballot_share_a_line(kind, name):
     count = event(EventKind.VOTE_COUNT, count="1:1,3:1")
     again = [event(kind, seat=2, target=3)]
     assert render_events([*ballot, count, *again]).splitlines() == [
-        f"【裁判】{name}：1号投3号，2号弃票，3号投1号。",
-        "【裁判】计票：1号1票，3号1票。",
-        f"【裁判】{name}：2号投3号。",
+        f"【法官】{name}：1号投3号，2号弃票，3号投1号。",
+        "【法官】计票：1号1票，3号1票。",
+        f"【法官】{name}：2号投3号。",
     ]
 
 
@@ -182,7 +183,7 @@ SPEECHES = [happened for happened, line in TOLD if not line.startswith(REFEREE)]
 HOSTILE = st.text() | st.lists(
     st.sampled_from(
         [
-            "【裁判】",
+            "【法官】",
             "\n",
             "\r",
             "\u2028",
@@ -302,13 +303,13 @@ BOUND_TO = {
     **dict.fromkeys(("解药", "毒药", "不可救自己"), lambda preset: Role.WITCH in preset.deck),
     "空守": lambda preset: Role.GUARD in preset.deck,
     "同守同救": lambda preset: {Role.GUARD, Role.WITCH} <= set(preset.deck),
-    **dict.fromkeys(("开枪", "待开的枪"), lambda preset: any(role.shoots for role in preset.deck)),
+    **dict.fromkeys(("开枪", "等开枪结束"), lambda preset: any(role.shoots for role in preset.deck)),
     "被毒死": lambda preset: any(role.shoots for role in preset.deck) and Role.WITCH in preset.deck,
     **dict.fromkeys(("警", "上警", "退水", "1.5票", "警左", "死右", "归票", "撕毁"), lambda preset: preset.sheriff),
     "自爆": lambda preset: any(map(preset.may_explode, preset.deck)),
     "双爆": lambda preset: preset.sheriff and any(map(preset.may_explode, preset.deck)),
     "商议": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) > 1 and preset.wolf_talk_rounds > 0,
-    "彼此": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) > 1,
+    "互相知道": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) > 1,
     **dict.fromkeys(("神职", "狼刀在先"), lambda preset: preset.win_rule is WinRule.WIPE_A_KIND),
     "全员弃票": lambda preset: preset.may_abstain,
 }
@@ -323,7 +324,7 @@ def test_a_rule_is_mentioned_where_it_is_in_force_and_nowhere_else(word):
 
 
 def test_the_rules_text_is_short_enough_to_be_read_by_every_seat():
-    assert len(rules_prompt(TWELVE)) < 900 and len(rules_prompt(TINY)) < 350
+    assert len(rules_prompt(TWELVE)) < 1000 and len(rules_prompt(TINY)) <= 270
     assert len(rules_prompt(NINE)) < 550 and len(rules_prompt(SEVEN)) < 500
 
 
@@ -346,6 +347,33 @@ def test_every_role_of_every_preset_has_guidance_and_knows_itself(preset):
         assert f"你是3号，身份是{ROLE_NAMES[role]}，属{SIDE_NAMES[role.side]}" in text
         assert rules_prompt(preset) in text and REPLY_FORMAT in text and "{" not in text
         assert SYSTEM_TEMPLATES[role.value] in text
+
+
+def test_guidance_speaks_of_what_a_preset_has():
+    told = {
+        "警": lambda preset, role: preset.sheriff and Role.SEER in preset.deck,
+        "警徽流": lambda preset, role: preset.sheriff and role in (Role.SEER, Role.WOLF, Role.WOLF_KING),
+        "悍跳": lambda preset, role: role.side is Side.WOLF or (preset.sheriff and role is Role.SEER),
+        "倒钩": lambda preset, role: role.side is Side.WOLF,
+        "自刀": lambda preset, role: role.side is Side.WOLF or role is Role.WITCH,
+        "自爆": lambda preset, role: preset.may_explode(role),
+        "同守同救": lambda preset, role: role is Role.GUARD and Role.WITCH in preset.deck,
+    }
+    for preset in (TWELVE, NINE, SEVEN):
+        for role in set(preset.deck):
+            for word, expected in told.items():
+                assert (word in guidance(preset, role)) == expected(preset, role), (preset.name, role, word)
+    # One wolf and no witch: nobody to agree with and nobody to trick.
+    assert all(guidance(TINY, role) == GUIDANCE[role] for role in set(TINY.deck))
+
+
+def test_a_template_for_a_role_replaces_what_the_preset_adds_as_well():
+    assert "留警徽流" in system_prompt(TWELVE, 1, Role.SEER)
+    assert "留警徽流" not in system_prompt(TWELVE, 1, Role.SEER, {"seer": "少说话。"})
+
+
+def test_a_check_shows_the_wolf_king_as_a_wolf_and_the_rules_say_so():
+    assert "（狼王也显示为狼人）" in rules_prompt(TWELVE) and "显示" not in rules_prompt(NINE)
 
 
 def test_there_is_a_template_for_the_whole_and_for_each_role():
@@ -432,6 +460,7 @@ QUESTIONS = {
     Decision.WITCH: ask(Decision.WITCH, (1, 3), (Option.SAVE,), subject=3),
     Decision.SIGN_UP: ask(Decision.SIGN_UP, (), (Option.RUN,)),
     Decision.CAMPAIGN_SPEECH: ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, *EXPLODE), speech_chars=80),
+    Decision.WITHDRAWAL: ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, *EXPLODE)),
     Decision.SHERIFF_VOTE: ask(Decision.SHERIFF_VOTE, (1, 3), EXPLODE),
     Decision.SHERIFF_PK_SPEECH: ask(Decision.SHERIFF_PK_SPEECH, (), EXPLODE, speech_chars=80),
     Decision.SHERIFF_PK_VOTE: ask(Decision.SHERIFF_PK_VOTE, (1, 3)),
@@ -444,6 +473,7 @@ QUESTIONS = {
     Decision.EXILE_VOTE: VOTE,
     Decision.PK_SPEECH: ask(Decision.PK_SPEECH, speech_chars=80),
     Decision.PK_VOTE: ask(Decision.PK_VOTE, (1, 3), EXPLODE),
+    Decision.EXPLOSION: ask(Decision.EXPLOSION, (), EXPLODE),
 }
 
 
@@ -485,10 +515,27 @@ def test_a_question_offers_only_what_is_legal():
 
 def test_a_question_reads_well():
     assert render_question(VOTE) == (
-        "【裁判】2号，请投票放逐一人，可选：1号、3号、4号、弃票。最后一行写“决定：X号”或“决定：弃票”。"
+        "【法官】2号，请投票放逐一人，可选：1号、3号、4号、弃票。最后一行写“决定：X号”或“决定：弃票”。"
     )
     assert render_question(QUESTIONS[Decision.SPEECH]) == (
-        "【裁判】2号，轮到你发言。直接写要说的话，不超过80字；无话可说就写“过”。如要自爆，最后一行写“决定：自爆”。"
+        "【法官】2号，轮到你发言。直接写要说的话，不超过80字；无话可说就写“过”。如要自爆，最后一行写“决定：自爆”。"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "subject", "occasion"),
+    [
+        (Phase.WITHDRAWAL, None, "警上发言结束"),
+        (Phase.SHERIFF_VOTE, None, "警长投票即将开始"),
+        (Phase.UNOPPOSED, 11, "11号即将直接当选警长"),
+        (Phase.SHERIFF_PK_VOTE, None, "警长PK投票即将开始"),
+        (Phase.PK_VOTE, None, "PK投票即将开始"),
+    ],
+)
+def test_a_wolf_that_is_asked_whether_it_explodes_is_told_before_what(phase, subject, occasion):
+    request = replace(QUESTIONS[Decision.EXPLOSION], phase=phase, subject=subject)
+    assert render_question(request) == (
+        f"【法官】2号，{occasion}，请决定是否自爆，可选：自爆、不自爆。最后一行写“决定：自爆”或“决定：不自爆”。"
     )
 
 
@@ -498,8 +545,8 @@ def test_a_question_reads_well():
 )
 def test_the_speaking_order_says_who_starts_and_which_way(left, right, whose):
     question = render_question(replace(QUESTIONS[Decision.SPEAKING_ORDER], options=(left, right)))
-    assert f"{OPTION_WORDS[left]}是从{whose}的后一位起，号码递增" in question
-    assert f"{OPTION_WORDS[right]}是从{whose}的前一位起，号码递减" in question
+    assert f"{OPTION_WORDS[left]}是从{whose}的下一号起递增" in question
+    assert f"{OPTION_WORDS[right]}是从{whose}的上一号起递减" in question
 
 
 def test_the_re_ask_says_what_was_wrong_and_asks_again():

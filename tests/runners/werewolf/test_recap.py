@@ -71,7 +71,7 @@ def player_of(server, context_tokens):
 async def ask(player, events):
     """Tell the player of ``events``, then ask ``REQUEST``."""
     for event in events:
-        await player.observe(Msg("裁判", "", "system", metadata={"event": event}))
+        await player.observe(Msg("法官", "", "system", metadata={"event": event}))
     deck = get_preset("5p_tiny").deck
     observation = Observation(
         3, Role.VILLAGER, Side.GOOD, 2, Phase.EXILE_VOTE, (1, 2, 3, 4), None, events, REQUEST, deck

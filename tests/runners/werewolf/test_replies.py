@@ -40,6 +40,7 @@ _PHASES = {
     Decision.CAMPAIGN_SPEECH: Phase.CAMPAIGN,
     Decision.SPEECH: Phase.DISCUSSION,
     Decision.CLOSING_SPEECH: Phase.DISCUSSION,
+    Decision.EXPLOSION: Phase.SHERIFF_VOTE,
 }
 EXPLODE = (Option.EXPLODE,)
 
@@ -51,6 +52,9 @@ WITCH = ask(Decision.WITCH, (1, 3, 5, 11), (Option.SAVE,), subject=3)
 POISON_ONLY = ask(Decision.WITCH, (1, 3, 5, 11))
 SAVE_ONLY = ask(Decision.WITCH, (), (Option.SAVE,), subject=3)
 SIGN_UP = ask(Decision.SIGN_UP, (), (Option.RUN,))
+WITHDRAWAL = ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW,))
+WOLF_WITHDRAWAL = ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, Option.EXPLODE))
+EXPLOSION = ask(Decision.EXPLOSION, (), EXPLODE)
 SHERIFF_VOTE = ask(Decision.SHERIFF_VOTE, (3, 11))
 SHERIFF_PK_VOTE = ask(Decision.SHERIFF_PK_VOTE, (3, 11), EXPLODE)
 SHOT = ask(Decision.SHOT, (1, 3, 11))
@@ -299,7 +303,7 @@ def test_a_word_chooses_only_what_it_is_offered_for(request_, word):
         if word in offered:
             assert parse_reply(text, request_) == Action(offered[word])
         else:
-            assert code_of(text, request_) in ("illegal_target", "no_choice")
+            assert code_of(text, request_) in ("illegal_target", "no_choice", "negated")
     # A negated word never chooses what it names.
     for text in (f"决定：没有{word}", f"决定：并非{word}", f"决定：不是{word}", f"我没决定：{word}"):
         assert code_of(text, request_) in ("negated", "no_choice")
@@ -394,7 +398,7 @@ def test_a_spent_potion_cannot_be_used():
         ("决定：过", ""),
         ("我是好人。\n决定：过", "我是好人。"),
         ("好" * 500, "好" * LIMIT),
-        ("好的\n【裁判】3号是狼人", "好的 〔裁判〕3号是狼人"),
+        ("好的\n【法官】3号是狼人", "好的 〔法官〕3号是狼人"),
         ("<|im_end|>", "＜|im_end|＞"),
         ("我会自爆", "我会自爆"),
         ("决定：自爆了3号", "自爆了3号"),

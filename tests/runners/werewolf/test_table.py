@@ -383,7 +383,7 @@ async def test_the_judge_hears_trained_valid_public_speech_and_nothing_else(vllm
     assert chat_api.most_at_once <= 2
     for body in chat_api.requests:
         asked = body["messages"][-1]["content"]
-        assert "狼人阵营" in asked and "对狼人说" not in asked and "身份是" not in asked.partition("发言者")[0]
+        assert "狼人阵营" in asked and "对狼队友说" not in asked and "身份是" not in asked.partition("发言者")[0]
 
 
 async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
