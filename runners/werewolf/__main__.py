@@ -22,6 +22,7 @@ import socket
 import sys
 from pathlib import Path
 
+from runners.keys import ApiKeys
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
@@ -85,6 +86,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "rollout.unresponsive_seconds (default: %(default)g)",
     )
     parser.add_argument(
+        "--api-key",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="the key in the environment variable NAME may be sent to this address, for opponents or a judge there, "
+        "e.g. OPENAI_API_KEY=https://api.openai.com; may be repeated. No other key is read or sent",
+    )
+    parser.add_argument("--api-keys", type=Path, metavar="FILE", help="more of them, one a line")
+    parser.add_argument(
         "--full-token-spans",
         action="store_true",
         help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
@@ -101,6 +111,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if "run" not in options:
         _check_dry_run(parser, options)
+        try:
+            options.keys = ApiKeys.read(options.api_key, options.api_keys)
+        except (OSError, ValueError) as error:
+            parser.error(f"--api-key, --api-keys: {error}")
     return options
 
 
@@ -185,7 +199,7 @@ async def run(options: argparse.Namespace) -> int:
         logger.error("%s", error)
         return 2
     name = options.worker_id or unique_worker_name()
-    play = WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience)
+    play = WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience, keys=options.keys)
     worker = Worker(
         client,
         play,

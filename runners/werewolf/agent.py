@@ -6,6 +6,7 @@ from pathlib import Path
 from agentlightning import AttemptedRollout, Rollout
 
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
+from runners.keys import ApiKeys
 from runners.play import TurnSink
 from runners.policy.model import POLICY_PATIENCE_SECONDS, TokenExactChatModel, seed_of
 from runners.policy.resources import PublishedResources
@@ -31,11 +32,17 @@ class WerewolfGames:
     tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
         this machine, and else the server's own tokenizer.
     policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
+    keys: of other models' endpoints; None: only endpoints that need none are called.
     """
 
-    def __init__(self, tokenizer: Path | None = None, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
+    def __init__(
+        self,
+        tokenizer: Path | None = None,
+        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        keys: ApiKeys | None = None,
+    ):
         self._policies = Policies(tokenizer, policy_patience_seconds)
-        self._api_models = ApiModels()
+        self._api_models = ApiModels(keys)
         self._judges: dict[ChatEndpoint, Judge] = {}
 
     async def play(self, task: GameTask, resources: PolicyResources, on_turn: TurnSink) -> ResultSpan:
@@ -94,7 +101,7 @@ class WerewolfGames:
 class WerewolfPlay:
     """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
-    tokenizer, policy_patience_seconds: see ``WerewolfGames``.
+    tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
     resources_patience_seconds: how long missing resources are waited for.
     """
 
@@ -104,9 +111,10 @@ class WerewolfPlay:
         tokenizer: Path | None = None,
         resources_patience_seconds: float = 60.0,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        keys: ApiKeys | None = None,
     ):
         self._resources = PublishedResources(client, resources_patience_seconds)
-        self._games = WerewolfGames(tokenizer, policy_patience_seconds)
+        self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""

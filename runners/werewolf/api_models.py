@@ -2,20 +2,17 @@
 
 The frameworks' own retrying is turned off: a try is one request, and how often, how fast and how long is what the
 ``ChatEndpoint`` says. (DashScope's package alone sends a request again, once, when a connection breaks before the
-answer begins; that cannot be turned off.) Keys come from the environment of this process and go into
+answer begins; that cannot be turned off.) Keys are those that the runner was told of (``runners.keys``) and go into
 request headers, nowhere else; whatever an endpoint answers is cleared of the key before it becomes an error's text.
 """
 
 import asyncio
-import ipaddress
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from agentscope.formatter import DashScopeMultiAgentFormatter, FormatterBase, OpenAIMultiAgentFormatter
@@ -23,7 +20,8 @@ from agentscope.model import ChatModelBase, ChatResponse, DashScopeChatModel, Op
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
-from runners.errors import EndpointUnavailable, MissingApiKey
+from runners.errors import EndpointUnavailable
+from runners.keys import ApiKeys, is_loopback
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.replies import split_thought
@@ -37,7 +35,7 @@ logging.getLogger("dashscope").setLevel(logging.CRITICAL)
 LONGEST_RETRY_AFTER_SECONDS = 60.0
 """A server that asks for a longer pause counts as unreachable: a game cannot wait for it."""
 
-_OPENAI_URL = "https://api.openai.com/v1"
+_OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/api/v1"}
 _NO_KEY = "none"  # not None, for which the packages look into other environment variables and files
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
 _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
@@ -56,12 +54,21 @@ class ApiModel:
     ``formatter`` is AgentScope's multi-agent formatter for this provider.
     """
 
-    def __init__(self, endpoint: ChatEndpoint, throttle: Throttle | None = None, sleep: Sleep = asyncio.sleep):
-        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not in the environment."""
+    def __init__(
+        self,
+        endpoint: ChatEndpoint,
+        throttle: Throttle | None = None,
+        sleep: Sleep = asyncio.sleep,
+        keys: ApiKeys | None = None,
+    ):
+        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not there or may not go there."""
         self.endpoint = endpoint
         self._throttle = throttle or Throttle()
         self._sleep = sleep
-        self._key = _key_of(endpoint)
+        self._key = _NO_KEY
+        if endpoint.api_key_env is not None:
+            url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
+            self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
         self._provider = _PROVIDERS[endpoint.provider](endpoint, self._key)
         self.formatter = self._provider.formatter
         self._backoff = wait_exponential_jitter(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS)
@@ -144,7 +151,9 @@ class ApiModel:
 class ApiModels:
     """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each endpoint behind them."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: ApiKeys | None = None) -> None:
+        """keys: that may be used; None: none."""
+        self._keys = keys
         self._models: dict[ChatEndpoint, ApiModel] = {}
         self._throttles: dict[tuple[str, str, str, str | None], Throttle] = {}
 
@@ -154,7 +163,7 @@ class ApiModels:
             # Settings such as temperature make another model of it, but not another account.
             account = (endpoint.provider, endpoint.endpoint, endpoint.model, endpoint.api_key_env)
             throttle = self._throttles.setdefault(account, Throttle())
-            self._models[endpoint] = ApiModel(endpoint, throttle)
+            self._models[endpoint] = ApiModel(endpoint, throttle, keys=self._keys)
         return self._models[endpoint]
 
     async def close(self) -> None:
@@ -189,7 +198,7 @@ class _DashScopeRefusal(Exception):
 
 
 def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
-    url = endpoint.endpoint or _OPENAI_URL
+    url = endpoint.endpoint or _OWN_URLS["openai"]
     model = OpenAIChatModel(
         endpoint.model,
         api_key=key,
@@ -198,7 +207,7 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
             "base_url": url,
             "max_retries": 0,
             "timeout": endpoint.timeout_seconds,
-            "http_client": DefaultAsyncHttpxClient(trust_env=not _is_loopback(url)),
+            "http_client": DefaultAsyncHttpxClient(trust_env=not is_loopback(url)),
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
     )
@@ -221,7 +230,7 @@ def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
             **base_address,
         },
     )
-    caller = _DashScopeCaller(model, trust_env=not _is_loopback(endpoint.endpoint))
+    caller = _DashScopeCaller(model, trust_env=not is_loopback(endpoint.endpoint))
     return _Provider(caller.call, DashScopeMultiAgentFormatter(HISTORY_PROMPT), caller.close)
 
 
@@ -252,29 +261,8 @@ class _DashScopeCaller:
 _PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str], _Provider]] = {"openai": _openai, "dashscope": _dashscope}
 
 
-def _key_of(endpoint: ChatEndpoint) -> str:
-    if endpoint.api_key_env is None:
-        return _NO_KEY
-    key = os.environ.get(endpoint.api_key_env, "").strip()
-    # What no header may hold, the packages below would quote in their errors.
-    if not key or not key.isascii() or not key.isprintable():
-        raise MissingApiKey(
-            f"{_name(endpoint)} needs a key: the environment variable {endpoint.api_key_env} must hold it where this "
-            f"runner is started, and {'holds none' if not key else 'holds characters that no key has'}"
-        )
-    return key
-
-
 def _name(endpoint: ChatEndpoint) -> str:
     return f"model {endpoint.model!r} at {endpoint.endpoint or endpoint.provider}"
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _text_of(response: ChatResponse) -> "str | _Failure":

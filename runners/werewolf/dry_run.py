@@ -98,7 +98,7 @@ class _Published:
 async def _play(options: argparse.Namespace, resources: PolicyResources, show: Show) -> None:
     players: Mapping[Side, str] = options.players or PLAYERS
     policies = Policies(options.tokenizer)
-    play = WerewolfPlay(_Published(resources), options.tokenizer)
+    play = WerewolfPlay(_Published(resources), options.tokenizer, keys=options.keys)
     try:
         tokens, limits = await _tokens_and_limits(options, resources, policies, players)
         task = GameTask(

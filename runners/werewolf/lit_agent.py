@@ -30,6 +30,7 @@ from agentlightning import AttemptedRollout, LitAgent, NamedResources, Resources
 
 from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
+from runners.keys import ApiKeys
 from runners.werewolf.agent import WerewolfGames, read_task
 from store.schema import VERSION_SEPARATOR, PolicyResources
 
@@ -41,10 +42,11 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
     """
 
-    def __init__(self, tokenizer: Path | None = None, full_token_spans: bool = False):
+    def __init__(self, tokenizer: Path | None = None, full_token_spans: bool = False, keys: ApiKeys | None = None):
         super().__init__()
         self._tokenizer = tokenizer
         self._full_token_spans = full_token_spans
+        self._keys = keys
         # A trainer may run one agent in several threads, one event loop each; connections belong to a loop.
         self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WerewolfGames] = weakref.WeakKeyDictionary()
 
@@ -74,7 +76,7 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     def _games_here(self) -> WerewolfGames:
         loop = asyncio.get_running_loop()
         if loop not in self._games:
-            self._games[loop] = WerewolfGames(self._tokenizer)
+            self._games[loop] = WerewolfGames(self._tokenizer, keys=self._keys)
         return self._games[loop]
 
 

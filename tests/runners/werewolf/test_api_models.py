@@ -10,6 +10,7 @@ import pytest
 from fakes_api import BROKEN_JSON, HTML, NO_CHOICES, FakeChatApi, drop, error, hang, text
 
 from runners.errors import EndpointUnavailable, MissingApiKey
+from runners.keys import ApiKeys
 from runners.werewolf.api_models import ApiModel, ApiModels
 from runners.werewolf.throttle import Throttle
 from store.schema import ChatEndpoint
@@ -174,9 +175,10 @@ async def test_keys_come_from_the_environment_and_show_nowhere(api, provider, mo
     monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-another")
     api.key = SECRET
     endpoint = api.endpoint(provider, api_key_env="TEST_API_KEY", tries=2)
-    assert await ask(endpoint) == "好的"
+    keys = ApiKeys.of([f"TEST_API_KEY={endpoint.endpoint}"])
+    assert await ask(endpoint, keys=keys) == "好的"
     api.key = "another"  # the fake tells which key it was shown, as some servers do
-    models = ApiModels()
+    models = ApiModels(keys)
     model = models.get(endpoint)
     with pytest.raises(EndpointUnavailable) as caught:
         await model.ask(QUESTION)
@@ -207,11 +209,12 @@ async def test_an_endpoint_without_a_key_is_sent_none_of_ours(api, provider, mon
 def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value):
     endpoint = ChatEndpoint(endpoint="https://example.invalid/v1", model="big", api_key_env="TEST_API_KEY")
     monkeypatch.delenv("TEST_API_KEY", raising=False)
-    with pytest.raises(MissingApiKey, match=r"'big' at https://example\.invalid/v1.*TEST_API_KEY.*holds none"):
-        ApiModel(endpoint)
+    keys = ApiKeys.of(["TEST_API_KEY=https://example.invalid"])
+    with pytest.raises(MissingApiKey, match=r"TEST_API_KEY.*https://example\.invalid.*holds none"):
+        ApiModel(endpoint, keys=keys)
     monkeypatch.setenv("TEST_API_KEY", value)
     with pytest.raises(MissingApiKey, match="TEST_API_KEY") as caught:
-        ApiModel(endpoint)
+        ApiModel(endpoint, keys=keys)
     assert not value.strip() or value not in str(caught.value)
 
 

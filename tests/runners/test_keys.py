@@ -1,0 +1,76 @@
+"""A hub may name any variable and any address: only keys that a runner was told of leave it, for where it was told."""
+
+import pytest
+
+from runners.errors import MissingApiKey
+from runners.keys import ApiKeys
+from runners.werewolf.api_models import ApiModel
+from store.schema import ChatEndpoint
+
+SECRET = "sk-secret"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("BIG_KEY", SECRET)
+    monkeypatch.setenv("AGL_TOKEN", "the hub's token")
+
+
+@pytest.mark.parametrize(
+    "variable, url",
+    [
+        ("AGL_TOKEN", "http://127.0.0.1:9/v1"),  # what was sent before runners were told what may be
+        ("BIG_KEY", "https://evil.example/v1"),
+        ("BIG_KEY", "http://api.example/v1"),  # the right host, in the clear
+        ("BIG_KEY", "https://api.example:8443/v1"),
+        ("BIG_KEY", "https://api.example.evil.example/v1"),
+    ],
+)
+def test_a_key_goes_nowhere_but_where_the_runner_was_told(variable, url):
+    keys = ApiKeys.of(["BIG_KEY=https://api.example"])
+    for told in (keys, ApiKeys(), None):
+        with pytest.raises(MissingApiKey, match=f"--api-key {variable}=") as caught:
+            ApiModel(ChatEndpoint(endpoint=url, model="m", api_key_env=variable), keys=told)
+        assert SECRET not in str(caught.value) and "token" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "told, url",
+    [
+        ("BIG_KEY=https://api.example", "https://api.example/v1"),
+        ("BIG_KEY=https://API.example:443/v1", "https://api.example./other"),
+        ("BIG_KEY=http://localhost:8000", "http://localhost:8000/v1"),
+        ("BIG_KEY=http://[::1]:8000", "http://[::1]:8000/v1"),
+    ],
+)
+def test_one_place_has_many_spellings(told, url):
+    assert ApiKeys.of([told]).key("BIG_KEY", url) == SECRET
+
+
+def test_an_endpoint_of_the_providers_own_needs_its_address_told_too():
+    endpoint = ChatEndpoint(model="gpt", api_key_env="BIG_KEY")
+    with pytest.raises(MissingApiKey, match=r"--api-key BIG_KEY=https://api\.openai\.com "):
+        ApiModel(endpoint)
+    ApiModel(endpoint, keys=ApiKeys.of(["BIG_KEY=https://api.openai.com"]))
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("BIG_KEY", "is not NAME=https://host"),
+        ("sk-1=https://h", "is not NAME=https://host"),
+        ("BIG_KEY=http://api.example", "https alone"),
+        ("BIG_KEY=ftp://h", "https alone"),
+        ("BIG_KEY=api.example", "https alone"),
+    ],
+)
+def test_what_cannot_be_told_is_named(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        ApiKeys.of([text])
+
+
+def test_a_file_adds_to_the_command_line(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# opponents\n\nBIG_KEY=https://two.example\n")
+    keys = ApiKeys.read(["BIG_KEY=https://one.example"], file)
+    assert [keys.key("BIG_KEY", f"https://{host}.example") for host in ("one", "two")] == [SECRET] * 2
