@@ -1,9 +1,13 @@
 """The Ray cluster that the training ranks run on: one that is there, or a local one for as long as an engine lives."""
 
+import atexit
 import os
+import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import ray
 import torch
 from verl.single_controller.ray import RayResourcePool
 
+from algo.machine.secrets import without_secrets
 from algo.training import cpu_platform as platform_cpu
 from configs.schema import Config
 from configs.section import ConfigError
@@ -31,18 +36,34 @@ def connect(config: Config) -> Path | None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray puts workers behind everything else on the machine; here they are what the machine is for.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters.
+    os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file()))
+    # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters. Ray opens its own folder
+    # to everyone (0777), so it gets one inside a folder that is ours alone.
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    with _visible_gpus(training_gpus(config)):
+    with _visible_gpus(training_gpus(config)), without_secrets():
         ray.init(
             address="local",
             # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
             num_cpus=max(os.cpu_count() or 1, config.training.ranks + 1),
             include_dashboard=False,
-            _temp_dir=str(directory),
+            _temp_dir=str(directory / "r"),
             **quiet,
         )
     return directory
+
+
+@lru_cache
+def _token_file() -> Path:
+    """The token of all Rays that this process starts, which listen on every interface whatever they are told.
+
+    Ray's own is one for all runs of a user, and everybody on the machine can read it. It reads one file a process.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="ray-token-", dir="/tmp"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    file = directory / "token"
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        opened.write(secrets.token_hex(32))
+    return file
 
 
 def training_gpus(config: Config) -> str | None:
