@@ -5,7 +5,6 @@ advantage estimator wants values.
 """
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from verl.workers.config import (
     TrainingWorkerConfig,
 )
 
+from configs.model_folder import check_model_folders
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import ModelConfig, ReferenceConfig, TrainingConfig
@@ -104,10 +104,7 @@ def reference_without_adapters(config: Config) -> bool:
 
 def check_engine(config: Config) -> None:
     """Refuse what can be refused before Ray starts. Raises ConfigError, naming the setting and the remedy."""
-    check_model_folder(config.model.path)
-    for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
-        if path is not None:
-            check_model_folder(path, name)
+    check_model_folders(config)
     actor_config(config.training, config.reference)
     parallel = config.training.sequence_parallel
     if parallel > 1:
@@ -121,22 +118,6 @@ def check_engine(config: Config) -> None:
             raise ConfigError(
                 f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
             )
-
-
-def check_model_folder(path: Path, setting: str = "model.path") -> None:
-    """Raise ConfigError, naming the path and the remedy, if it is no Hugging Face model folder."""
-    needed: dict[str, Sequence[str]] = {
-        "config.json": ("config.json",),
-        "weights (*.safetensors)": ("*.safetensors",),
-        "tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json"),
-    }
-    missing = [what for what, patterns in needed.items() if not any(any(path.glob(each)) for each in patterns)]
-    if missing:
-        problem = f"lacks {', '.join(missing)}" if path.is_dir() else "does not exist"
-        raise ConfigError(
-            f"{setting} {path} {problem}: make a tiny model there with `python -m algo.tiny_model {path}` "
-            f"(`make model` makes the default one), or set {setting} to a Hugging Face model folder"
-        )
 
 
 def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = None) -> FSDPActorConfig:

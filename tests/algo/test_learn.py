@@ -14,6 +14,7 @@ from algo import cross_table, werewolf_sft, werewolf_verl
 from algo.learn import Stage, begin, check_configurations, main, parse_arguments, run_stages, stages_of
 from algo.learning.record import LearningRecord
 from algo.machine.processes import Interrupted, local_processes
+from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 
@@ -152,8 +153,8 @@ def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_
         assert (stage.full_command() != stage.full_command()) == (stage is not warm)
     assert cross_table.parse_arguments(list(crossed.command[3:])).deals == 6
     assert werewolf_verl.parse_arguments(list(training.command[3:])).resume == "auto"
-    assert warm.results[0] == warm.folder / werewolf_sft.SUMMARY_FILE
-    assert warm.results[1].parent == warm.folder / werewolf_sft.MODEL_FOLDER
+    assert warm.results[0] == warm.folder / SUMMARY_FILE
+    assert warm.results[1].parent == warm.folder / MODEL_FOLDER
     assert training.results == () and training.folder is None  # it knows itself how far it is
 
 
