@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
 from configs.command_line import add_set_option

@@ -30,7 +30,8 @@ from algo.learning.record import (
     training_folder,
     warm_start_folder,
 )
-from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, as_yaml, load_config

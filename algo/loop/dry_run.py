@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from algo.advantages.estimators import needs_groups, token_advantages
+from algo.advantages.estimators import token_advantages
+from algo.advantages.registry import needs_groups
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.metrics import trajectory_metrics

@@ -4,14 +4,13 @@ Also which parts a run has: the policy always, a reference where a KL is asked f
 advantage estimator wants values.
 """
 
-import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig
 from verl.trainer.config import CheckpointConfig
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config import (
     CriticConfig,
     FSDPActorConfig,
@@ -22,6 +21,7 @@ from verl.workers.config import (
     TrainingWorkerConfig,
 )
 
+from algo.advantages.registry import needs_values
 from configs.model_folder import check_model_folders
 from configs.schema import Config
 from configs.section import ConfigError
@@ -69,7 +69,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
             checkpoint_config=CheckpointConfig(),
         )
     critic_only = 0
-    if needs_critic(config):
+    if needs_values(config.advantage.estimator):
         critic_only = config.critic.warmup_steps
         critic = TrainingWorkerConfig(
             model_type="value_model",
@@ -88,13 +88,6 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
     )
     return PartConfigs(policy=policy, reference=reference, critic=critic)
-
-
-def needs_critic(config: Config) -> bool:
-    """Whether the advantage estimator asks for values (gae)."""
-    estimator = ADV_ESTIMATOR_REGISTRY.get(config.advantage.estimator)
-    found = inspect.signature(estimator).parameters.get("values") if estimator else None
-    return found is not None and found.default is inspect.Parameter.empty
 
 
 def reference_without_adapters(config: Config) -> bool:

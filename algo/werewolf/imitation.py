@@ -28,7 +28,7 @@ from algo.loop.run_folder import (
     cancel_on_signals,
     policy_resources,
 )
-from algo.loop.startup import check_log_backends, open_tracking
+from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.loop.summary import RunSummary
 from algo.loop.tokenizer_check import check_tokenizer
 from algo.machine.progress import game_progress, step_progress
@@ -36,7 +36,6 @@ from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.serving.frozen import open_frozen
 from algo.training.engine import Engine
-from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
@@ -88,9 +87,8 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         tracking = open_tracking(config, RunSummary(config.run_dir))
         stack.callback(tracking.finish)
-        trainer = TrainerThread()
         with stopwatch.stage("start"):
-            engine = await _start_engine(imitation_config(config, steps), trainer, stack)
+            engine, trainer = await start_trainer(imitation_config(config, steps), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
         batch = imitation_batch(learned, settings)
         losses = [await trainer.run(reply_loss, engine, held_out)]
@@ -206,21 +204,6 @@ async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitS
 
 async def _nothing_to_check() -> None:
     """No policy is served; frozen ones look after themselves."""
-
-
-async def _start_engine(config: WerewolfConfig, trainer: TrainerThread, stack: AsyncExitStack) -> Engine:
-    logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
-    starting = trainer.submit(Engine, config)
-    try:
-        engine = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # Loading cannot be interrupted half-way; what comes up after all is stopped again.
-        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
-        if isinstance(outcome, Engine):
-            await asyncio.to_thread(outcome.close)
-        raise
-    stack.push_async_callback(asyncio.to_thread, engine.close)
-    return engine
 
 
 def run_id_of(config: WerewolfConfig, run: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from algo.machine.processes import Interrupted, free_port, local_processes
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, local_processes
 
 FOREVER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
