@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from typing import Any
 
 from verl.utils.tracking import Tracking
@@ -27,6 +28,8 @@ from configs.section import ConfigError
 from store.schema import FrozenPolicy
 
 logger = logging.getLogger(__name__)
+
+_BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "clearml"})
 
 
 def check_before_starting(config: Config) -> None:
@@ -52,10 +55,13 @@ def check_before_starting(config: Config) -> None:
 
 
 def check_log_backends(config: Config) -> None:
-    """Raise ConfigError for a backend that verl's Tracking does not have."""
+    """Raise ConfigError for a backend that verl's Tracking does not have, or whose package is not installed."""
     unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
     if unknown:
         raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+    for name in _BACKENDS_WITH_A_PACKAGE.intersection(config.log.backends):
+        if find_spec(name) is None:
+            raise ConfigError(f"log.backends has {name!r}, which is not installed: pip install {name}")
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
@@ -139,8 +145,14 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
 
     summary: of a resumed run, whose metrics so far are written again: verl begins its file anew.
     """
-    os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
-    os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
+    folder = config.run_dir.absolute()
+    os.environ["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
+    os.environ["TENSORBOARD_DIR"] = str(folder / "tensorboard")
+    # These may be told otherwise, such as an MLflow server's address.
+    os.environ.setdefault("SWANLAB_LOG_DIR", str(folder / "swanlab"))
+    os.environ.setdefault("WANDB_DIR", str(folder))
+    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
     tracking = Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
     for number, metrics in enumerate([summary.before, *summary.steps]):
         if metrics:

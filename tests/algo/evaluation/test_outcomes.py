@@ -143,7 +143,7 @@ def test_what_others_wrote_is_shown_and_never_run():
 def test_evaluations_stand_at_their_versions_or_in_a_row(monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        pages, "picture", lambda figure, name, caption: drawn.append((name, figure.axes)) or Picture(*"abc")
+        pages, "picture", lambda figure, name, caption: drawn.append((name, figure.axes)) or Picture("a", "b", b"c")
     )
 
     def shown(*evaluations):
