@@ -64,18 +64,6 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
         check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
 
 
-def _deals(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    return config.evaluation.deals if options.deals is None else options.deals
-
-
-def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
-    if (deals := _deals(config, options)) < 1:
-        raise ConfigError(f"{deals} deals are nothing to play; name a number, e.g. --deals 100")
-    check_players(options.players, config)
-    if "policy" in options.players and config.serving.mode == "start":
-        check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
-
-
 def main() -> int:
     """Entry point; the exit status is 0 only for a table of which at least one game finished."""
     options = parse_arguments()
