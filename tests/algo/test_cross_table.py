@@ -4,7 +4,6 @@ import json
 from collections import Counter
 
 import pytest
-from conftest import free_port
 from evaluations import make_game
 from fakes import FakeVllm
 from rich.console import Console
@@ -205,20 +204,3 @@ def test_what_cannot_be_played_is_said_before_anything_starts(arguments, message
     monkeypatch.setattr("sys.argv", ["cross_table", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, monkeypatch):
-    address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
-    arguments = [
-        "cross_table",
-        "--deals",
-        "1",
-        "--players",
-        "random",
-        *(part for one in settings for part in ("--set", one)),
-    ]
-    monkeypatch.setattr("sys.argv", arguments)
-    monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
-    assert main() == 1
-    assert f"no hub answers at {address}" in caplog.text

@@ -9,7 +9,6 @@ from rich.console import Console
 from algo import werewolf_sft, werewolf_verl
 from algo.demo import (
     DEMO_CONFIG,
-    main,
     parse_arguments,
     training_command,
     warm_start_command,
@@ -36,12 +35,6 @@ def test_its_commands_are_those_of_the_terminals(tmp_path):
     steps = load_config(DEMO_CONFIG).run.steps
     parsed = werewolf_verl.parse_arguments(training_command(parse_arguments([]), "demo-1", HUB, model)[3:])
     assert load_config(parsed.config, parsed.overrides).run.steps == steps != 2
-
-
-def test_settings_are_read_before_anything_starts(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["demo", "--runs-dir", str(tmp_path), "--set", "game.opponent=nobody"])
-    assert main() == 2
-    assert "unknown player 'nobody'" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
