@@ -8,21 +8,17 @@ They are those of the README's terminals; nothing here is special to the demo bu
 """
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from algo.evaluation.outcomes import Evaluation, read_evaluations
-from algo.evaluation.page import estimate_text
-from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
 from algo.tiny_model import MARKER_FILE, build_tiny_model
-from algo.werewolf.game_statistics import Estimate
-from algo.werewolf.matches import SIDES
-from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUFFIX, SUMMARY_FILE
+from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
+from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 
@@ -58,7 +54,7 @@ def run_demo(options: argparse.Namespace) -> int:
     """Play and train; returns the exit status of what failed, or 0."""
     started = time.monotonic()
     name = time.strftime("demo-%Y%m%d-%H%M%S")
-    run_dir, warm_start_dir = options.runs_dir / name, options.runs_dir / f"{name}{SUFFIX}"
+    run_dir, warm_start_dir = options.runs_dir / name, options.runs_dir / f"{name}{WARM_START_SUFFIX}"
     logs = run_dir / "logs"
     logs.mkdir(parents=True)
     with local_processes() as processes:
@@ -81,7 +77,10 @@ def run_demo(options: argparse.Namespace) -> int:
             code = 130
     minutes = (time.monotonic() - started) / 60
     if code == 0:
-        show_demo(run_dir, warm_start_dir if options.warm_start else None, Console())
+        # Only now: agentlightning takes many seconds to import.
+        from algo.evaluation.before_after import show_before_and_after
+
+        show_before_and_after(run_dir, warm_start_dir if options.warm_start else None, Console())
         _console.print(f"[green]done in {minutes:.1f} minutes; all processes have ended.[/]")
     else:
         where = f"{logs}, {warm_start_dir / 'logs'}" if options.warm_start else logs
@@ -92,57 +91,6 @@ def run_demo(options: argparse.Namespace) -> int:
 def _run(processes: Processes, name: str, command: list[str]) -> int:
     processes.start(name, command, None)
     return processes.wait_for(name)
-
-
-def show_demo(run_dir: Path, warm_start_dir: Path | None, console: Console) -> None:
-    """Print what was learned, before and after, and one game. warm_start_dir: None where nothing was imitated."""
-    table = Table(title="What came of it, with 95 % intervals", title_justify="left")
-    for column in ("", "before", "after"):
-        table.add_column(column, no_wrap=True)
-    if warm_start_dir is not None:
-        losses = json.loads((warm_start_dir / SUMMARY_FILE).read_text(encoding="utf-8"))["held_out_loss"]
-        table.add_row("imitation: held-out loss, nats a token", f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
-    evaluations = read_evaluations(run_dir)
-    if evaluations:
-        for title, before, after in _compared(evaluations[0], evaluations[-1]):
-            table.add_row(f"training: {title}", estimate_text(before), estimate_text(after))
-    if table.row_count:
-        console.print(table)
-    if evaluations:
-        games = len(evaluations[-1].games)
-        console.print(
-            f"{games} held-out games before and after, and few steps between them: how much is learned from more, "
-            f"`make learn` shows.",
-            highlight=False,
-        )
-    game = shortest_game(run_dir)
-    if game is not None:
-        console.rule(str(game))
-        console.print(game.read_text(encoding="utf-8"), markup=False, highlight=False)
-        console.rule()
-
-
-def _compared(before: Evaluation, after: Evaluation) -> list[tuple[str, Estimate | None, Estimate | None]]:
-    first, last = before.statistics(), after.statistics()
-    rows = [("valid replies", _others(first.conduct.invalid_replies), _others(last.conduct.invalid_replies))]
-    for opponent, against in last.by_opponent.items():
-        earlier = first.by_opponent[opponent]
-        for side in SIDES:
-            rates = earlier.by_side[side].win_rate, against.by_side[side].win_rate
-            rows.append((f"games won as {side} against {opponent}", *rates))
-    return rows
-
-
-def _others(share: Estimate | None) -> Estimate | None:
-    """The share of all others."""
-    return None if share is None else Estimate(value=1 - share.value, low=1 - share.high, high=1 - share.low)
-
-
-def shortest_game(run_dir: Path) -> Path | None:
-    """The shortest of the games that the last step wrote out; None if it wrote none."""
-    games = sorted((run_dir / "transcripts").glob("step-*/*.txt"))
-    last = [game for game in games if game.parent == games[-1].parent]
-    return min(last, key=lambda game: len(game.read_text(encoding="utf-8")), default=None)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -158,14 +106,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", default=DEMO_CONFIG, help="configuration (default: configs/demo.yaml)"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override one setting, e.g. --set evaluation.deals=100; may be repeated",
-    )
+    add_set_option(parser, "evaluation.deals=100")
     parser.add_argument(
         "--no-warm-start",
         action="store_false",

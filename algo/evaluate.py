@@ -1,119 +1,20 @@
-"""Evaluation: the policy against a panel of opponents that never learn, on deals that are never trained on.
+"""``python -m algo.evaluate``: a policy against a panel of opponents that never learn, on deals never trained on.
 
-``python -m algo.evaluate`` plays one with a model folder; the training loop calls ``evaluate`` every few steps.
+``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps.
 """
 
 import argparse
 import logging
-import re
 import sys
 from pathlib import Path
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
-from algo.evaluation.page import counts_text, estimate_text, write_page
-from algo.evaluation.play import check_label, evaluate
-from algo.evaluation.players import serve_players
-from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.loop.run_folder import OpenedRun
-from algo.machine.progress import game_progress
-from algo.werewolf.matches import SIDES
+from algo.evaluation.labels import check_label, default_label
+from configs.command_line import add_configuration_options, read_configuration
+from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
-from store.schema import TRAINED_POLICY
 
 logger = logging.getLogger("algo.evaluate")
-
-_LABEL = re.compile(r"\w[\w .+-]*")
-
-
-async def evaluate_model(opened: OpenedRun, model: Path | None, label: str) -> tuple[Evaluation, Path, Path]:
-    """Serve a model folder, evaluate it through the hub and the runners, and write what was found.
-
-    Policies with frozen weights among the opponents are served beside it; "initial" is ``model.path``.
-    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
-    Returns the evaluation, its file, and the page over all evaluations of the run. Raises StoreUnreachable,
-    ServingError, NothingFinished, ConfigError, and ValueError as ``evaluate`` does.
-    """
-    config = opened.config
-    async with serve_players(opened, [TRAINED_POLICY, *config.evaluation.opponents], model) as served:
-        count = 2 * config.evaluation.deals * len(config.evaluation.opponents)
-        with game_progress(f"evaluation of {label}", count) as on_progress:
-            evaluation = await evaluate(
-                config,
-                served.games,
-                served.resources,
-                served.check_alive,
-                on_progress,
-                label,
-                resumed=opened.began_before,
-                player=f"{TRAINED_POLICY}@{label}",
-                model=model or config.model.path,
-            )
-    path = file_of(config.run_dir, label)
-    evaluation.write(path)
-    return evaluation, path, write_page(config.run_dir)
-
-
-def show_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """Print an evaluation as tables."""
-    found = evaluation.statistics()
-    rates = _table(f"Win rate of {evaluation.player}, with 95 % intervals", "against", "as wolves", "as good", "both")
-    for column in ("games", "draws", "not finished"):
-        rates.add_column(column, justify="right")
-    for opponent, against in found.by_opponent.items():
-        scores = (*(against.by_side[side] for side in SIDES), against.both_sides)
-        counts = (against.both_sides.games, against.both_sides.draws, against.not_finished)
-        rates.add_row(opponent, *(estimate_text(score.win_rate) for score in scores), *map(str, counts))
-    console.print(rates)
-    conduct = found.conduct
-    overview = _table(f"Conduct of {evaluation.player}", "", "")
-    overview.show_header = False
-    overview.add_row("replies that could not be used", estimate_text(conduct.invalid_replies))
-    overview.add_row("decisions taken by default", str(conduct.defaulted_decisions))
-    overview.add_row("games with an identity leak", estimate_text(conduct.games_with_leak))
-    overview.add_row("days a game", "–" if conduct.days is None else f"{conduct.days:.1f}")
-    overview.add_row("replies a game", "–" if conduct.turns_per_game is None else f"{conduct.turns_per_game:.1f}")
-    console.print(overview)
-    if any(behaviour.counts() for behaviour in evaluation.behaviour.values()):
-        deeds = Table("side", "of", "shares", title="Behaviour", title_justify="left", box=SIMPLE)
-        for side, behaviour in evaluation.behaviour.items():
-            for name, counts in behaviour.counts().items():
-                deeds.add_row(side, name, counts_text(counts))
-        console.print(deeds)
-    ratings = _table("Ratings, with 95 % intervals", "player", "rating", "interval", "games")
-    for name, rating in evaluation.ratings.items():
-        ratings.add_row(name, f"{rating.mu:.1f}", f"{rating.low:.1f} to {rating.high:.1f}", str(rating.games))
-    console.print(ratings)
-    for reason, games in evaluation.failures.items():
-        console.print(f"{games} games failed: {reason}", style="red", markup=False, highlight=False)
-
-
-def _table(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    table.add_column(first)
-    for column in others:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def file_of(run_dir: Path, label: str) -> Path:
-    """The file of the evaluation with this label; for a new one, a name that sorts behind all others."""
-    files = sorted((run_dir / EVALUATIONS_FOLDER).glob("*.json"))
-    for file in files:
-        if Evaluation.read(file).label == label:
-            return file
-    return run_dir / EVALUATIONS_FOLDER / f"{len(files):04d}-{label.replace(' ', '-')}.json"
-
-
-def default_label(model: Path) -> str:
-    """What to call a model: its folder's name, or that of the checkpoint that it lies in."""
-    model = model.resolve()
-    name = model.parent.name if model.name == "huggingface" else model.name
-    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -149,20 +50,28 @@ def _label(config: WerewolfConfig, options: argparse.Namespace) -> str:
 def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
     if not config.evaluation.deals:
         raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
-    if options.model is not None and not options.model.is_dir():
-        raise ConfigError(f"--model {options.model} is no folder")
     check_label(_label(config, options))
+    if options.model is not None or config.serving.mode == "start":
+        check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
 
 
 def main() -> int:
     """Entry point; the exit status is 0 only for an evaluation of which at least one game finished."""
     options = parse_arguments()
+    config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
+    return config if isinstance(config, int) else run(config, options)
+
+
+def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
+    """Play and show the evaluation; returns the exit status."""
+    # agentlightning takes many seconds to import.
+    from rich.console import Console
+
+    from algo.evaluation.model_folder import evaluate_model, show_evaluation
+    from algo.loop.command_line import begin_run, run_to_its_end
+
     opened = begin_run(
-        options,
-        lambda config: _check(config, options),
-        suffix="-evaluation",
-        log="evaluation.log",
-        resume=options.resume == "auto",
+        config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=options.resume == "auto"
     )
     if isinstance(opened, int):
         return opened

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from algo.cross_table import CROSS_TABLE_FILE
 from algo.learning.record import (
     CONFIG_FILE,
     RECORD_FILE,
@@ -31,10 +30,11 @@ from algo.learning.record import (
     training_folder,
     warm_start_folder,
 )
-from algo.loop.run_folder import as_yaml
-from algo.machine.processes import Interrupted, Processes, free_port, local_processes, start_hub_and_runner
-from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
-from configs.loading import CONFIG_DIR, load_config
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
+from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
+from configs.command_line import add_set_option
+from configs.loading import CONFIG_DIR, as_yaml, load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
@@ -335,14 +335,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="settings of the warm start (default: configs/learn_warm_start.yaml)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help="override one setting in both, e.g. --set run.steps=10; may be repeated",
-    )
+    add_set_option(parser, "run.steps=10", "override one setting in both")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each, in turn (default: 1)")
     parser.add_argument(
         "--cross-table-deals", type=int, metavar="N", help=f"deals in each cell (default: {CROSS_TABLE_DEALS})"

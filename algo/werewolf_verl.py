@@ -1,86 +1,17 @@
 """``python -m algo.werewolf_verl``: train a policy to play Werewolf by reinforcement learning.
 
-``algo.loop.train`` is the loop; here stands what the game gives it.
+``algo.loop.train`` is the loop, ``algo.werewolf.workload`` what the game gives it.
 """
 
 import argparse
 import logging
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ray.exceptions import RayError
-from rich.console import Console
-
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER
-from algo.evaluation.page import write_page
-from algo.evaluation.play import evaluate
-from algo.loop.agreement import WeightsNotServed
-from algo.loop.command_line import add_configuration_options, begin_run, run_to_its_end
-from algo.loop.dry_run import dry_run
-from algo.loop.startup import check_before_starting
-from algo.loop.summary import show_summary
-from algo.loop.train import train
-from algo.loop.workload import EvaluationResult, ServedPolicy
-from algo.machine.progress import game_progress
-from algo.rollouts.queue import PlayedRollouts
-from algo.rollouts.triplets import FinishedRollout
-from algo.sequences.trajectories import ActorReward
-from algo.werewolf.metrics import game_metrics
-from algo.werewolf.resources import game_resources
-from algo.werewolf.rewards import game_rewards
-from algo.werewolf.tasks import step_tasks
-from configs.opponents import INITIAL_POLICY
+from configs.command_line import add_configuration_options, read_configuration
+from configs.model_folder import check_model_folders
 from configs.werewolf import WerewolfConfig
-from store.werewolf import GAME, GameTask
 
 logger = logging.getLogger("algo.werewolf_verl")
-
-
-class Werewolf:
-    """The game as a workload (``algo.loop.workload.Workload``)."""
-
-    kind = GAME
-
-    def __init__(self, config: WerewolfConfig):
-        self.config = config
-
-    def tasks(self, step: int) -> Sequence[GameTask]:
-        """The games of one step."""
-        return step_tasks(self.config, step)
-
-    def published(self) -> Mapping[str, Any]:
-        """The prompts that replace the built-in ones, and the judge."""
-        return game_resources(self.config)
-
-    def frozen_names(self) -> Sequence[str]:
-        """Frozen policies that the run's games or its evaluations seat."""
-        config = self.config
-        seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
-        if config.evaluation.wanted:
-            seated |= set(config.evaluation.opponents)
-        return sorted(seated & {*config.frozen, INITIAL_POLICY})
-
-    def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
-        """What each seat earns."""
-        return game_rewards(rollout, self.config.reward)
-
-    def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the games."""
-        return game_metrics(played)
-
-    async def evaluate(self, policy: ServedPolicy, step: int, resumed: bool) -> EvaluationResult:
-        """Play held-out deals against the panel; the score is the win rate against all of it."""
-        config, label = self.config, f"step {step}"
-        games = 2 * config.evaluation.deals * len(config.evaluation.opponents)
-        with game_progress(f"evaluation after {label}", games) as on_progress:
-            evaluation = await evaluate(
-                config, policy.queue, policy.resources(), policy.keep_serving, on_progress, label, resumed=resumed
-            )
-        evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
-        write_page(config.run_dir)
-        metrics = evaluation.metrics()
-        return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -111,8 +42,27 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Entry point; the exit status is 0 only for a run that made all its steps."""
     options = parse_arguments()
+    config = read_configuration(options, WerewolfConfig, check_model_folders)
+    return config if isinstance(config, int) else run(config, options)
+
+
+def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
+    """Train, or show what training would do; returns the exit status."""
+    # Ray and verl take many seconds to import.
+    from ray.exceptions import RayError
+    from rich.console import Console
+
+    from algo.loop.agreement import WeightsNotServed
+    from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.loop.dry_run import dry_run
+    from algo.loop.startup import check_before_starting
+    from algo.loop.summary import show_summary
+    from algo.loop.train import train
+    from algo.werewolf.workload import Werewolf
+
     opened = begin_run(
-        options,
+        config,
+        options.log_level,
         check_before_starting,
         suffix="-dry-run" if options.dry_run else "",
         log="algorithm.log",

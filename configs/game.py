@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field, FilePath, model_validator
 
-from configs.opponents import SeatingRuleConfig, SideName
+from configs.cards import SideName
+from configs.opponents import SeatingRuleConfig
 from configs.section import Section
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]

@@ -59,6 +59,11 @@ def load_config(
         raise ConfigError(f"configuration {path} cannot be used:\n{problems}") from error
 
 
+def as_yaml(config: Config) -> str:
+    """The configuration as it would be written in a file."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
 def _move_old_names(document: dict[str, Any]) -> None:
     """Read settings that stand where earlier versions had them; a stored run's ``config.yaml`` has them there."""
     game = document.get("game")

@@ -1,41 +1,23 @@
 """Settings of who sits at the table beside the trained policy, and of models behind an API.
 
-The configuration is a leaf: what is said here of roles and presets repeats the game, and what is said of an
-endpoint repeats ``store.schema.ChatEndpoint``. Tests hold them together.
+The configuration is a leaf: what is said of an endpoint repeats ``store.schema.ChatEndpoint``. A test holds them
+together.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
+from configs.cards import DECKS, Role, SideName
 from configs.section import Section, nearest_name
-
-SideName = Literal["wolf", "good"]
 
 BUILT_IN_PLAYERS = ("policy", "scripted", "timid", "random")
 """Players that need no section of their own."""
 
-SIDES_OF_ROLES: Mapping[str, SideName] = {
-    "wolf": "wolf",
-    "wolf_king": "wolf",
-    "villager": "good",
-    "seer": "good",
-    "witch": "good",
-    "hunter": "good",
-    "guard": "good",
-}
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_SMALL_DECK = ("wolf", "seer", "villager")
-DEALT: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "12p_sheriff": (12, tuple(SIDES_OF_ROLES)),
-    "9p": (9, (*_SMALL_DECK, "witch", "hunter")),
-    "7p": (7, (*_SMALL_DECK, "witch")),
-    "5p_tiny": (5, _SMALL_DECK),
-}
-"""preset -> number of its seats, roles that it deals."""
 
 
 class SeatingRuleConfig(Section):
@@ -54,8 +36,8 @@ class SeatingRuleConfig(Section):
     @field_validator("role")
     @classmethod
     def _role_exists(cls, role: str | None) -> str | None:
-        if role is not None and role not in SIDES_OF_ROLES:
-            raise ValueError(f"unknown role {role!r}: {nearest_name(role, SIDES_OF_ROLES, 'roles')}")
+        if role is not None and role not in list(Role):
+            raise ValueError(f"unknown role {role!r}: {nearest_name(role, Role, 'roles')}")
         return role
 
     @field_validator("players")
@@ -68,12 +50,12 @@ class SeatingRuleConfig(Section):
 
     def problem_with(self, preset: str) -> str | None:
         """Why no seat of ``preset`` can match; None when one can."""
-        seats, roles = DEALT[preset]
-        if self.seat is not None and self.seat > seats:
-            return f"preset {preset!r} has seats 1 to {seats}, not {self.seat}"
-        if self.role is not None and self.role not in roles:
-            return f"preset {preset!r} deals no {self.role!r}: {nearest_name(self.role, roles, 'roles')}"
-        if self.role is not None and self.side not in (None, SIDES_OF_ROLES[self.role]):
+        deck = DECKS[preset]
+        if self.seat is not None and self.seat > len(deck):
+            return f"preset {preset!r} has seats 1 to {len(deck)}, not {self.seat}"
+        if self.role is not None and self.role not in deck:
+            return f"preset {preset!r} deals no {self.role!r}: {nearest_name(self.role, dict.fromkeys(deck), 'roles')}"
+        if self.role is not None and self.side not in (None, Role(self.role).side):
             return f"role {self.role!r} is never of side {self.side!r}"
         return None
 
@@ -83,7 +65,7 @@ class SeatingRuleConfig(Section):
 
     def may_concern(self, side: SideName) -> bool:
         """Whether a seat of ``side`` can match."""
-        of_role = side if self.role is None else SIDES_OF_ROLES[self.role]
+        of_role = side if self.role is None else Role(self.role).side
         return self.side in (None, side) and of_role == side
 
 

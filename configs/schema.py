@@ -71,7 +71,9 @@ class LogConfig(Section):
 
     backends: tuple[str, ...] = Field(
         ("file", "tensorboard"),
-        description="backends of verl's Tracking: file, tensorboard, console, wandb …",
+        description="backends of verl's Tracking: file, tensorboard, console; and, each after `pip install` of its "
+        "name, swanlab (SWANLAB_MODE=offline keeps it in the run's folder, SWANLAB_API_KEY sends it), trackio, mlflow "
+        "(MLFLOW_TRACKING_URI names a server) and wandb (WANDB_MODE=offline)",
     )
     transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
     save_batches: bool = Field(

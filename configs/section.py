@@ -18,6 +18,6 @@ class Section(BaseModel):
 
 def nearest_name(name: str, valid: Iterable[str], kind: str = "names") -> str:
     """What to say of a name that is not among ``valid``: the nearest of them, or all."""
-    valid = list(valid)
+    valid = [str(each) for each in valid]
     nearest = difflib.get_close_matches(name, valid, n=1)
     return f"did you mean {nearest[0]!r}?" if nearest else f"valid {kind}: {', '.join(valid)}"

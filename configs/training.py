@@ -7,13 +7,11 @@ from pydantic import Field, model_validator
 
 from configs.section import Section
 
-RoleName = Literal["wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
-
 
 class SelectionConfig(Section):
     """Which seats reach the update. What is left out still counts in the baselines, and is counted by reason."""
 
-    roles: tuple[RoleName, ...] | None = Field(
+    roles: tuple[str, ...] | None = Field(
         None, min_length=1, description="roles that are trained on; null: all of game.train_sides"
     )
     winners: float = Field(1.0, ge=0, le=1, description="share of the winning seats, a seeded sample of whole seats")

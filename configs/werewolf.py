@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from configs.cards import DECKS, Role
 from configs.game import GameConfig
-from configs.opponents import DEALT, INITIAL_POLICY, SIDES_OF_ROLES, EndpointConfig, unknown_player
+from configs.opponents import INITIAL_POLICY, EndpointConfig, unknown_player
 from configs.rewards import RewardConfig
 from configs.schema import Config, EvaluationConfig
 from configs.warm_start import WarmStartConfig
@@ -77,9 +78,9 @@ class WerewolfConfig(Config):
     def _nothing_is_set_in_vain(self) -> "WerewolfConfig":
         for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
             for role in selection.roles or ():
-                if role not in DEALT[self.game.preset][1]:
+                if role not in DECKS[self.game.preset]:
                     raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
-                if SIDES_OF_ROLES[role] not in self.game.train_sides:
+                if Role(role).side not in self.game.train_sides:
                     raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:

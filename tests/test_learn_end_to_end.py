@@ -8,7 +8,7 @@ import sys
 import pytest
 from test_end_to_end import marked_environment, processes_marked, wait_until
 
-from algo.cross_table import CrossTable
+from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import read_evaluations
 from algo.learn import INTERRUPTED_FOLDER
 from algo.learning.record import LearningRecord

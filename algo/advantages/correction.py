@@ -123,13 +123,11 @@ def _without(trajectory: Trajectory, kept: torch.Tensor) -> Trajectory:
         return trajectory
     ends: list[int] = []
     turns: list[int] = []
-    start = 0
-    for number, end in enumerate(trajectory.turn_ends):
+    for number, (start, end) in enumerate(trajectory.turn_spans()):
         found = kept[start:end].nonzero()
         if len(found):
             ends.append(start + int(found[-1]) + 1)
             turns.append(number)
-        start = end
     return replace(
         trajectory,
         loss_mask=tuple(kept.int().tolist()),
@@ -149,10 +147,8 @@ def _of(per_turn: tuple[_Value, ...], turns: Sequence[int]) -> tuple[_Value, ...
 def _policy_lag(trajectories: Sequence[Trajectory], policy_version: int) -> dict[str, float]:
     lags: Counter[int] = Counter()
     for trajectory in trajectories:
-        start = 0
-        for end, version in zip(trajectory.turn_ends, trajectory.turn_versions, strict=True):
+        for (start, end), version in zip(trajectory.turn_spans(), trajectory.turn_versions, strict=True):
             lags[policy_version - version] += sum(trajectory.loss_mask[start:end])
-            start = end
     return {
         "policy_lag/mean": sum(lag * tokens for lag, tokens in lags.items()) / lags.total(),
         "policy_lag/max": float(max(lags)),

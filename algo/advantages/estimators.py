@@ -22,10 +22,9 @@ is the outcome, and what turns added that are in no trajectory. Then
   O that the estimator itself divides by; 1 where it divides by none, and where all O are equal.
 """
 
-import inspect
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
 from statistics import fmean, pstdev
 from typing import Any
@@ -35,6 +34,8 @@ import torch
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 
+from algo.advantages.comparisons import comparisons, equal
+from algo.advantages.registry import needs_values, requires, takes
 from algo.advantages.role_baseline import ROLE_BASELINE, Baseline, RoleBaselines
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
@@ -48,10 +49,6 @@ _UNAVAILABLE = {
 }
 RETURN_ESTIMATORS = frozenset({"gae", "reinforce_plus_plus"})
 """Estimators for which it matters where in a row a reward lies; to all others a row is worth the sum of its rewards."""
-
-EQUAL_WITHIN = 1e-6
-"""Rewards no further apart than this count as equal: verl's estimators compute in float32, where a smaller difference
-is rounding error, and GRPO would divide it by a deviation as small."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +80,11 @@ def check_estimator(name: str) -> None:
             f"advantage.estimator {name!r} is not registered in verl; registered: {', '.join(_usable_estimators())}"
         )
     for parameter, reason in _UNAVAILABLE.items():
-        if _requires(name, parameter):
+        if requires(name, parameter):
             raise ConfigError(
                 f"advantage.estimator {name!r} cannot be used: {reason}. "
                 f"Choose one of {', '.join(_usable_estimators())}"
             )
-
-
-def needs_groups(name: str) -> bool:
-    """Whether the estimator compares the rollouts of a group, and so says nothing about a single rollout."""
-    return _takes(name, "index")
-
-
-def needs_values(name: str) -> bool:
-    """Whether the estimator needs a critic's values."""
-    return _requires(name, "values")
 
 
 def token_advantages(
@@ -136,9 +123,9 @@ def token_advantages(
     for row in rows:
         groups[row.group].append(row)
     one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
-    equal_rewards = {name for name, members in groups.items() if _equal(row.reward for row in members)}
+    equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
-    compared, metrics = _comparisons(rows, groups, one_game, config, role_baselines)
+    compared, metrics = comparisons(rows, groups, one_game, config, role_baselines)
     advantages = [torch.zeros(row.tokens) for row in rows]
     returns = [torch.zeros(row.tokens) for row in rows]
     for side in sorted({row.side for row in rows}):
@@ -168,104 +155,6 @@ def token_advantages(
         | _reward_metrics(rows)
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
     )
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """What a row can be compared with.
-
-    by_outcome: whether the estimator can tell its O (see the module's docstring) from others.
-    by_turn: whether its turn rewards are compared on their own, and differ from others.
-    turn_means: m, by question. deviation: s.
-    baseline: of its role; None with other estimators than role_baseline.
-    """
-
-    by_outcome: bool
-    by_turn: bool = False
-    turn_means: Mapping[str, float] = field(default_factory=dict)
-    deviation: float = 1.0
-    baseline: Baseline | None = None
-
-
-def _comparisons(
-    rows: Sequence[ActorRow],
-    groups: dict[str, list[ActorRow]],
-    one_game: set[str],
-    config: AdvantageConfig,
-    role_baselines: RoleBaselines | None,
-) -> tuple[list[_Comparison], dict[str, float]]:
-    """For each row what it is compared with, and the baselines as metrics."""
-    if config.estimator == ROLE_BASELINE:
-        assert role_baselines is not None
-        return _against_roles(rows, config, role_baselines)
-    if needs_groups(config.estimator):
-        by_group = {
-            name: _Comparison(False) if name in one_game else _within_group(members, config)
-            for name, members in groups.items()
-        }
-        return [by_group[row.group] for row in rows], {}
-    by_side = {row.side: [other for other in rows if other.side == row.side] for row in rows}
-    tells = {side: _returns_differ(members, config) for side, members in by_side.items()}
-    return [_Comparison(tells[row.side]) for row in rows], {}
-
-
-def _within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> _Comparison:
-    turns = _rewards_by_question(members)
-    divides = config.normalize_by_std and _takes(config.estimator, "norm_adv_by_std_in_grpo")
-    outcomes_differ = not _equal(row.outcome for row in members)
-    outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
-    return _Comparison(
-        by_outcome=outcomes_differ,
-        by_turn=not all(map(_equal, turns.values())),
-        turn_means={question: fmean(rewards) for question, rewards in turns.items()},
-        deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
-    )
-
-
-def _against_roles(
-    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
-) -> tuple[list[_Comparison], dict[str, float]]:
-    by_role: dict[str, list[ActorRow]] = defaultdict(list)
-    for row in rows:
-        by_role[row.role].append(row)
-    outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
-    turns = {role: _rewards_by_question(members) for role, members in by_role.items()}
-    baselines = role_baselines.compare(outcomes)
-    of_questions = role_baselines.compare(
-        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
-    )
-    comparisons = {}
-    for role in by_role:
-        baseline = baselines[role]
-        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
-        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
-        comparisons[role] = _Comparison(
-            by_outcome=_differ_from(outcomes[role], baseline.mean),
-            by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
-            turn_means=means,
-            deviation=baseline.deviation if divides else 1.0,
-            baseline=baseline,
-        )
-    metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
-    metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
-    return [comparisons[row.role] for row in rows], metrics
-
-
-def _rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for turn in row.turns:
-            found[turn.question].append(turn.reward)
-    return found
-
-
-def _returns_differ(members: Sequence[ActorRow], config: AdvantageConfig) -> bool:
-    """Whether an estimator that standardises over a side's tokens has anything to compare there."""
-    if sum(row.tokens for row in members) < 2:
-        return False
-    if needs_values(config.estimator) or config.gamma < 1 or any(row.kl is not None for row in members):
-        return True
-    return not _equal([row.outcome for row in members]) or any(turn.reward for row in members for turn in row.turns)
 
 
 def _estimate(
@@ -299,7 +188,7 @@ def _estimate(
             norm_adv_by_std_in_grpo=config.normalize_by_std,
         ),
     }
-    arguments = {name: value for name, value in offered.items() if _takes(config.estimator, name)}
+    arguments = {name: value for name, value in offered.items() if takes(config.estimator, name)}
     advantages, returns = get_adv_estimator_fn(config.estimator)(**arguments)
     needs_returns = needs_values(config.estimator)
     return [
@@ -329,25 +218,7 @@ def _advantage_metrics(rows: Sequence[ActorRow], advantages: Sequence[torch.Tens
     return metrics
 
 
-def _equal(values: Iterable[float]) -> bool:
-    found = list(values)
-    return not found or max(found) - min(found) <= EQUAL_WITHIN
-
-
-def _differ_from(values: Iterable[float], baseline: float) -> bool:
-    return any(abs(value - baseline) > EQUAL_WITHIN for value in values)
-
-
-def _takes(estimator: str, parameter: str) -> bool:
-    return parameter in inspect.signature(get_adv_estimator_fn(estimator)).parameters
-
-
-def _requires(estimator: str, parameter: str) -> bool:
-    found = inspect.signature(get_adv_estimator_fn(estimator)).parameters.get(parameter)
-    return found is not None and found.default is inspect.Parameter.empty
-
-
 def _usable_estimators() -> list[str]:
     return sorted(
-        name for name in ADV_ESTIMATOR_REGISTRY if not any(_requires(name, parameter) for parameter in _UNAVAILABLE)
+        name for name in ADV_ESTIMATOR_REGISTRY if not any(requires(name, parameter) for parameter in _UNAVAILABLE)
     )

@@ -1,23 +1,20 @@
 """A run's evaluations as one web page that needs nothing else: no network, no server, no other file."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-from plotly.subplots import make_subplots
+from matplotlib.axes import Axes
 
+from algo.evaluation.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
 from algo.evaluation.outcomes import Evaluation, Statistics, read_evaluations, with_ratings
+from algo.evaluation.ratings import Rating
 from algo.machine.whole_files import write_whole
 from algo.werewolf.game_statistics import Estimate
 from algo.werewolf.matches import SIDES
 
 PAGE_NAME = "evaluations.html"
-_GREY = "rgb(128,128,128)"  # readable on white and on black
-_FAINT = "rgba(128,128,128,0.25)"
 
 
 def write_page(run_dir: Path) -> Path:
@@ -48,12 +45,6 @@ def page_environment(folder: Path) -> Environment:
 def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
     """The page's HTML. evaluations: in their order, at least one; tables and transcripts are of the last."""
     found = [evaluation.statistics() for evaluation in evaluations]
-    where = _positions(evaluations)
-    charts = {
-        "Win rate": _win_rates(evaluations, found, where),
-        "Rating": _ratings(evaluations, where),
-        "Conduct and length of games": _conduct(found, where),
-    }
     environment = page_environment(Path(__file__).parent)
     environment.filters |= {"estimate": estimate_text, "number": _number, "counts": counts_text}
     return environment.get_template("page.html").render(
@@ -64,8 +55,7 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
         sides=SIDES,
         roles=sorted({role for against in found[-1].by_opponent.values() for role in against.by_role}),
         reasons=list(dict.fromkeys([*evaluations[-1].failures, *evaluations[-1].retried])),
-        charts={name: Markup(_html(chart)) for name, chart in charts.items()},
-        plotly_script=Markup(get_plotlyjs()),
+        charts=_charts(evaluations, found),
     )
 
 
@@ -86,140 +76,88 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _positions(evaluations: Sequence[Evaluation]) -> list[int] | list[str]:
-    """Where evaluations stand from left to right: at their policy's version, or, where that says nothing, in a row."""
-    versions = [evaluation.policy_version for evaluation in evaluations]
-    if all(earlier < later for earlier, later in pairwise(versions)):
-        return versions
-    return [evaluation.label for evaluation in evaluations]
+def _charts(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> dict[str, Picture]:
+    with chart_style():
+        return {
+            "Win rate": _win_rates(evaluations, found),
+            "Rating": _ratings(evaluations),
+            "Conduct and length of games": _conduct(evaluations, found),
+        }
+
+
+def _win_rates(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> Picture:
+    titles = {"wolf": "as the wolves", "good": "as the good side", "both": "both sides"}
+    figure, axes = panels(len(titles), len(titles), height=3.4)
+    where = _positions(evaluations)
+    for panel, sides in zip(axes, titles, strict=True):
+        for number, opponent in enumerate(_opponents(evaluations), start=1):
+            against = [statistics.by_opponent.get(opponent) for statistics in found]
+            rates = [
+                each and (each.both_sides if sides == "both" else each.by_side[sides]).win_rate for each in against
+            ]
+            points(panel, zip(where, rates, strict=True), color_of(number), f"against {opponent}", joined=True)
+        panel.axhline(0.5, color=OF_ALL, linewidth=0.6, linestyle=":")
+        panel.set_ylim(-0.02, 1.02)
+        _finish(panel, titles[sides], evaluations, percent=True)
+    legend(figure, axes)
+    return picture(figure, "win_rates", "Win rate against each opponent, as the wolves, as the good side, and as both")
+
+
+def _ratings(evaluations: Sequence[Evaluation]) -> Picture:
+    figure, (axes,) = panels(1, 1, height=3.4)
+    where, last = _positions(evaluations), evaluations[-1]
+    own = [_as_estimate(last.ratings.get(evaluation.player)) for evaluation in evaluations]
+    points(axes, zip(where, own, strict=True), color_of(0), "policy", joined=True)
+    for number, name in enumerate(_opponents(evaluations), start=1):
+        rating = _as_estimate(last.ratings.get(name))
+        if rating is not None:  # else none of the games against it finished
+            axes.axhline(rating.value, color=color_of(number), linewidth=1.2, linestyle="--", label=name)
+            axes.axhspan(rating.low, rating.high, color=color_of(number), alpha=0.06, linewidth=0)
+    _finish(axes, "rating", evaluations, percent=False)
+    legend(figure, [axes])
+    return picture(
+        figure, "ratings", "Ratings of the policy, and of its opponents as they stand at the last evaluation"
+    )
+
+
+def _conduct(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> Picture:
+    shown: Mapping[str, Callable[[Statistics], Estimate | float | None]] = {
+        "invalid replies": lambda statistics: statistics.conduct.invalid_replies,
+        "games with a leak": lambda statistics: statistics.conduct.games_with_leak,
+        "days a game": lambda statistics: statistics.conduct.days,
+        "replies a game": lambda statistics: statistics.conduct.turns_per_game,
+    }
+    figure, axes = panels(len(shown), len(shown), height=2.6)
+    for panel, (title, of) in zip(axes, shown.items(), strict=True):
+        values = [of(statistics) for statistics in found]
+        known = [
+            Estimate(value=each, low=each, high=each) if isinstance(each, int | float) else each for each in values
+        ]
+        points(panel, zip(_positions(evaluations), known, strict=True), color_of(0), "policy", joined=True)
+        panel.set_ylim(bottom=0)
+        _finish(panel, title, evaluations, percent=any(isinstance(each, Estimate) for each in values))
+    return picture(figure, "conduct", "Shares of replies and of games that break the form, and how long games are")
+
+
+def _as_estimate(rating: Rating | None) -> Estimate | None:
+    return rating and Estimate(value=rating.mu, low=rating.low, high=rating.high)
 
 
 def _opponents(evaluations: Sequence[Evaluation]) -> list[str]:
     return list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.opponents))
 
 
-def _win_rates(
-    evaluations: Sequence[Evaluation], found: Sequence[Statistics], where: Sequence[int] | Sequence[str]
-) -> go.Figure:
-    titles = {"wolf": "as the wolves", "good": "as the good side", "both": "both sides"}
-    figure = make_subplots(rows=1, cols=len(titles), subplot_titles=list(titles.values()), shared_yaxes=True)
-    for column, sides in enumerate(titles, start=1):
-        for number, opponent in enumerate(_opponents(evaluations), start=1):
-
-            def rate(statistics: Statistics, opponent: str = opponent, sides: str = sides) -> Estimate | None:
-                against = statistics.by_opponent.get(opponent)
-                if against is None:
-                    return None
-                return (against.both_sides if sides == "both" else against.by_side[sides]).win_rate
-
-            line = _line(where, map(rate, found), f"against {opponent}", number)
-            line.update(legendgroup=opponent, showlegend=column == 1)
-            figure.add_trace(line, row=1, col=column)
-        figure.add_hline(y=0.5, line={"color": _FAINT, "dash": "dot"}, row=1, col=column)
-    figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%")
-    return _style(figure, where)
+def _positions(evaluations: Sequence[Evaluation]) -> list[int]:
+    """Where evaluations stand from left to right: at their policy's version, or, where that says nothing, in a row."""
+    return [each.policy_version for each in evaluations] if _have_versions(evaluations) else [*range(len(evaluations))]
 
 
-def _ratings(evaluations: Sequence[Evaluation], where: Sequence[int] | Sequence[str]) -> go.Figure:
-    figure = go.Figure()
-    last = evaluations[-1]
-    own = [last.ratings.get(evaluation.player) for evaluation in evaluations]
-    figure.add_trace(
-        _points(where, [rating and (rating.mu, rating.low, rating.high) for rating in own], "policy", 0, ".1f")
-    )
-    for number, name in enumerate(_opponents(evaluations), start=1):
-        rating = last.ratings.get(name)
-        if rating is None:  # none of the games against it finished
-            continue
-        points = [(rating.mu, rating.low, rating.high)] * len(where)
-        line = _points(where, points, name, number, ".1f")
-        line.update(mode="lines", line={"dash": "dash", "color": _color(number)}, error_y={"visible": len(where) == 1})
-        figure.add_trace(line)
-    return _style(figure, where)
+def _have_versions(evaluations: Sequence[Evaluation]) -> bool:
+    return all(earlier.policy_version < later.policy_version for earlier, later in pairwise(evaluations))
 
 
-def _conduct(found: Sequence[Statistics], where: Sequence[int] | Sequence[str]) -> go.Figure:
-    shares: Mapping[str, Callable[[Statistics], Estimate | None]] = {
-        "invalid replies": lambda statistics: statistics.conduct.invalid_replies,
-        "games with a leak": lambda statistics: statistics.conduct.games_with_leak,
-    }
-    lengths: Mapping[str, Callable[[Statistics], float | None]] = {
-        "days a game": lambda statistics: statistics.conduct.days,
-        "replies a game": lambda statistics: statistics.conduct.turns_per_game,
-    }
-    figure = make_subplots(rows=1, cols=4, subplot_titles=[*shares, *lengths])
-    for column, share in enumerate(shares.values(), start=1):
-        figure.add_trace(_line(where, map(share, found), "policy", 0), row=1, col=column)
-        figure.update_yaxes(rangemode="tozero", tickformat=".0%", row=1, col=column)
-    for column, length in enumerate(lengths.values(), start=3):
-        values = [length(statistics) for statistics in found]
-        points = [None if value is None else (value, value, value) for value in values]
-        figure.add_trace(_points(where, points, "policy", 0, ".1f"), row=1, col=column)
-        figure.update_yaxes(rangemode="tozero", row=1, col=column)
-    figure.update_traces(showlegend=False)
-    return _style(figure, where)
-
-
-def _line(
-    where: Sequence[int] | Sequence[str], estimates: Iterable[Estimate | None], name: str, number: int
-) -> go.Scatter:
-    points = [estimate and (estimate.value, estimate.low, estimate.high) for estimate in estimates]
-    return _points(where, points, name, number, ".0%")
-
-
-def _points(
-    where: Sequence[int] | Sequence[str],
-    points: Sequence[tuple[float, float, float] | None],
-    name: str,
-    number: int,
-    number_format: str,
-) -> go.Scatter:
-    """Values with their intervals, each (value, low, high); None where there is nothing to show."""
-    shown = [(position, point) for position, point in zip(where, points, strict=True) if point is not None]
-    return go.Scatter(
-        x=[position for position, _ in shown],
-        y=[value for _, (value, _, _) in shown],
-        error_y={
-            "array": [high - value for _, (value, _, high) in shown],
-            "arrayminus": [value - low for _, (value, low, _) in shown],
-            "thickness": 1,
-        },
-        customdata=[(low, high) for _, (_, low, high) in shown],
-        hovertemplate=f"%{{y:{number_format}}} (%{{customdata[0]:{number_format}}} to "
-        f"%{{customdata[1]:{number_format}}})",
-        name=name,
-        mode="lines+markers",
-        line={"color": _color(number)},
-    )
-
-
-def _color(number: int) -> str:
-    # Okabe and Ito's palette, which colour-blind people can tell apart, without black and yellow.
-    palette = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-    return palette[number % len(palette)]
-
-
-def _style(figure: go.Figure, where: Sequence[int] | Sequence[str]) -> go.Figure:
-    figure.update_layout(
-        template="none",
-        height=340,
-        margin={"l": 50, "r": 20, "t": 40, "b": 75},
-        font={"color": _GREY},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "yref": "container", "y": 0.0},
-    )
-    in_a_row = isinstance(where[0], str)
-    figure.update_xaxes(
-        gridcolor=_FAINT,
-        zeroline=False,
-        type="category" if in_a_row else "linear",
-        title="" if in_a_row else "updates made",
-        **({} if in_a_row else {"tickformat": "d"}),
-    )
-    figure.update_yaxes(gridcolor=_FAINT, zeroline=False)
-    return figure
-
-
-def _html(figure: go.Figure) -> str:
-    return figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True})
+def _finish(axes: Axes, title: str, evaluations: Sequence[Evaluation], *, percent: bool) -> None:
+    in_a_row = not _have_versions(evaluations)
+    finish(axes, title, percent=percent, below="" if in_a_row else "updates made")
+    if in_a_row:
+        axes.set_xticks(_positions(evaluations), [evaluation.label for evaluation in evaluations])

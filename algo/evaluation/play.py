@@ -1,21 +1,18 @@
 """Plays an evaluation: the policy against a panel of opponents that never learn, on deals that are never trained on."""
 
 import hashlib
-import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from algo.evaluation.labels import check_label
 from algo.evaluation.outcomes import Evaluation, read_evaluations, with_ratings
 from algo.rollouts.queue import Progress, RolloutQueue
 from algo.werewolf.behaviour import behaviour_of
 from algo.werewolf.matches import SIDES, held_out_deals, match_tasks, record_games
 from algo.werewolf.samples import sample_games
-from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask
-
-_LABEL = re.compile(r"\w[\w .+-]*")
 
 
 async def evaluate(
@@ -79,12 +76,6 @@ async def evaluate(
         samples=sample_games(tasks.values(), played.finished, config.reward),
     )
     return with_ratings([*earlier, evaluation])[-1]
-
-
-def check_label(label: str) -> None:
-    """Raise ConfigError for a label that cannot name games and files."""
-    if not _LABEL.fullmatch(label):
-        raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
 
 
 def temperature_of(config: WerewolfConfig) -> float:

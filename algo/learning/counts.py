@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from algo.cross_table import Cell, CrossTable
+from algo.evaluation.cross_table import Cell, CrossTable
 from algo.learning.run import LearnedSeed
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import (

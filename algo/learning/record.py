@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from algo.machine.whole_files import write_whole
-from algo.werewolf.warm_start_folder import SUFFIX
+from algo.werewolf.file_names import WARM_START_SUFFIX
 
 RECORD_FILE = "learn.json"
 CONFIG_FILE = "config.yaml"
@@ -23,7 +23,7 @@ _PACKAGES = ("agentlightning", "agentscope", "ray", "torch", "transformers", "ve
 
 def warm_start_folder(directory: Path, seed: int) -> Path:
     """Run folder of ``algo.werewolf_sft``. directory: the learning run's."""
-    return directory / f"{training_folder(directory, seed).name}{SUFFIX}"
+    return directory / f"{training_folder(directory, seed).name}{WARM_START_SUFFIX}"
 
 
 def cross_table_folder(directory: Path, seed: int) -> Path:

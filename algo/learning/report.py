@@ -4,12 +4,12 @@ The page needs nothing else: no network, no script, no other file. The figures a
 """
 
 import argparse
-import base64
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from algo.evaluation.charts import Picture
 from algo.evaluation.page import page_environment
 from algo.learning.counts import (
     POINTS_TO_GAIN,
@@ -19,7 +19,7 @@ from algo.learning.counts import (
     pooled_cells,
     role_win_rates,
 )
-from algo.learning.figures import SIDE_TITLES, Picture, draw_figures
+from algo.learning.figures import SIDE_TITLES, draw_figures
 from algo.learning.record import REPORT_FILE
 from algo.learning.run import LearnedSeed, LearningRun, read_learning_run
 from algo.machine.whole_files import write_whole
@@ -53,7 +53,6 @@ def render_report(run: LearningRun, pictures: Mapping[str, Picture]) -> str:
     environment.filters |= {
         "percent": percent,
         "points": points,
-        "base64": lambda content: base64.b64encode(content).decode("ascii"),
         "cells_of": lambda table: pooled_cells([table]),
     }
     tables = [seed.cross_table for seed in run.seeds if seed.cross_table is not None]

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from algo.cross_table import CROSS_TABLE_FILE, CrossTable
+from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import Evaluation, read_evaluations
 from algo.learning.record import LearningRecord, cross_table_folder, training_folder, warm_start_folder
 from algo.serving.weight_files import tensor_shapes
+from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from algo.werewolf.matches import SIDES
-from algo.werewolf.warm_start_folder import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 from store.werewolf import SideName

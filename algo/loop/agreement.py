@@ -88,9 +88,7 @@ def logprob_agreement(
 def _sampled_by(trajectory: Trajectory, version: int) -> torch.Tensor:
     """Which tokens were sampled by these weights: bool, aligned with ``token_ids``."""
     chosen = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
-    start = 0
-    for end, played_by in zip(trajectory.turn_ends, trajectory.turn_versions, strict=True):
+    for (start, end), played_by in zip(trajectory.turn_spans(), trajectory.turn_versions, strict=True):
         if played_by != version:
             chosen[start:end] = False
-        start = end
     return chosen

@@ -11,7 +11,6 @@ the games of its next steps by their ids, and goes on with those that are there 
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from algo.machine.whole_files import sync, write_whole
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -111,7 +111,7 @@ def load_state(folder: Path) -> RunState:
 
 def write_run_file(run_dir: Path, state: RunState) -> None:
     """Record how a run began and how often it has been resumed, before anything that a later process has to know of."""
-    _write(run_dir / RUN_FILE, state)
+    write_whole(run_dir / RUN_FILE, state.model_dump_json() + "\n", durable=True)
 
 
 def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported: Path) -> Path:
@@ -128,12 +128,13 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
         shutil.copytree(exported, unfinished / "huggingface")
     else:
         engine.export(unfinished / "huggingface")
-    _write(unfinished / STATE_FILE, state.model_copy(update={"settings": fixed_settings(config)}))
+    state = state.model_copy(update={"settings": fixed_settings(config)})
+    write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
     _flush_to_disk(unfinished)
     if folder.exists():  # of the same step, before the run was resumed from an earlier one
         shutil.rmtree(folder)
     unfinished.rename(folder)
-    _sync(folder.parent)  # before older ones go
+    sync(folder.parent)  # before older ones go
     for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
         shutil.rmtree(old)
     return folder
@@ -167,23 +168,7 @@ def _whole(run_dir: Path) -> list[Path]:
     return [folder for folder in (run_dir / _CHECKPOINTS).glob("step-*") if (folder / STATE_FILE).is_file()]
 
 
-def _write(path: Path, state: RunState) -> None:
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(state.model_dump_json() + "\n", encoding="utf-8")
-    _sync(unfinished)
-    os.replace(unfinished, path)
-    _sync(path.parent)
-
-
 def _flush_to_disk(folder: Path) -> None:
     """So that a machine that loses its power keeps what a later rename promises."""
     for path in [*folder.rglob("*"), folder]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path)

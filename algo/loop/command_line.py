@@ -1,20 +1,16 @@
-"""What this room's programs have in common on the command line: which configuration they take, how they begin, and
-how they end."""
+"""What programs have in common once their configuration is read: how they begin, and how they end."""
 
-import argparse
 import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 
-from algo.loop.run_folder import OpenedRun, as_yaml, open_run, set_up_logging
+from algo.loop.run_folder import OpenedRun, open_run, set_up_logging
 from algo.rollouts.queue import NothingFinished
 from algo.serving.server import ServingError
-from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken
@@ -23,36 +19,21 @@ from store.client import StoreUnreachable, described
 _Result = TypeVar("_Result")
 
 
-def add_configuration_options(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``. example: an override to show in the help."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="overrides",
-        help=f"override one setting, e.g. --set {example}; may be repeated",
-    )
-    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
-    parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
-    )
-
-
 def begin_run(
-    options: argparse.Namespace, check: Callable[[Config], None], *, suffix: str, log: str, resume: bool = False
+    config: Config,
+    log_level: str,
+    check: Callable[[Config], None] = lambda config: None,
+    *,
+    suffix: str,
+    log: str,
+    resume: bool = False,
 ) -> OpenedRun | int:
-    """Open the run that the command line asks for, with its log file; or the exit status where there is nothing to run.
+    """Open a run with its log file; or the exit status where it cannot be begun.
 
-    options: with those of ``add_configuration_options``. check: raises ConfigError for what cannot be run.
+    check: raises ConfigError for what cannot be run, where telling takes longer than ``read_configuration`` may.
     suffix: of the run's name. log: name of the log file.
     """
     try:
-        config = load_config(options.config, options.overrides)
-        if options.print_config:
-            print(as_yaml(config), end="")
-            return 0
         check(config)
         opened = open_run(config, resume, suffix)
     except ConfigError as error:
@@ -61,7 +42,7 @@ def begin_run(
     except OSError as error:
         print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
         return 2
-    set_up_logging(options.log_level, opened.config.run_dir / "logs" / log)
+    set_up_logging(log_level, opened.config.run_dir / "logs" / log)
     return opened
 
 

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from algo.advantages.estimators import needs_groups, token_advantages
+from algo.advantages.estimators import token_advantages
+from algo.advantages.registry import needs_groups
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.metrics import trajectory_metrics
-from algo.loop.run_folder import OpenedRun, as_yaml, cancel_on_signals
+from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
 from algo.loop.summary import RunSummary
 from algo.loop.update import assess
@@ -26,6 +27,7 @@ from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory, build_trajectories
+from configs.loading import as_yaml
 
 
 async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import yaml
-
 from algo.loop.checkpoints import (
     RUN_FILE,
     RunState,
@@ -25,6 +23,7 @@ from algo.loop.checkpoints import (
     write_run_file,
 )
 from algo.rollouts.adoption import Resumption
+from configs.loading import as_yaml
 from configs.opponents import EndpointConfig
 from configs.schema import Config
 from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
@@ -85,11 +84,6 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         write_run_file(config.run_dir, state)
     (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
     return OpenedRun(config, state, checkpoint, began_before, lock)
-
-
-def as_yaml(config: Config) -> str:
-    """The configuration as it would be written in a file."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def set_up_logging(level: str, file: Path) -> None:

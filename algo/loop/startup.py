@@ -3,19 +3,21 @@
 import asyncio
 import logging
 import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
+from importlib.util import find_spec
+from typing import Any
 
 from verl.utils.tracking import Tracking
 
 from algo.advantages.correction import check_correction
-from algo.advantages.estimators import check_estimator, needs_groups, needs_values
+from algo.advantages.estimators import check_estimator
+from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import policy_folder
+from algo.machine.whole_files import copy_whole
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
@@ -26,6 +28,8 @@ from configs.section import ConfigError
 from store.schema import FrozenPolicy
 
 logger = logging.getLogger(__name__)
+
+_BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "clearml"})
 
 
 def check_before_starting(config: Config) -> None:
@@ -51,10 +55,13 @@ def check_before_starting(config: Config) -> None:
 
 
 def check_log_backends(config: Config) -> None:
-    """Raise ConfigError for a backend that verl's Tracking does not have."""
+    """Raise ConfigError for a backend that verl's Tracking does not have, or whose package is not installed."""
     unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
     if unknown:
         raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+    for name in _BACKENDS_WITH_A_PACKAGE.intersection(config.log.backends):
+        if find_spec(name) is None:
+            raise ConfigError(f"log.backends has {name!r}, which is not installed: pip install {name}")
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
@@ -85,16 +92,34 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     except BaseException:
         serving.cancel()
         # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
-        starting = [serving] if engine is None else [serving, engine]
-        for outcome in await asyncio.gather(*starting, return_exceptions=True):
-            if isinstance(outcome, Serving):
-                await outcome.stop()
-            elif isinstance(outcome, Engine):
-                await asyncio.to_thread(outcome.close)
+        await stop_what_comes_up([serving] if engine is None else [serving, engine])
         raise
     stack.push_async_callback(started[0].stop)
     stack.push_async_callback(asyncio.to_thread, started[1].close)
     return *started, trainer
+
+
+async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, TrainerThread]:
+    """Start the trainer alone; it is stopped when ``stack`` closes, and when starting it is cancelled."""
+    trainer = TrainerThread()
+    logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
+    starting = trainer.submit(Engine, config)
+    try:
+        engine = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await stop_what_comes_up([starting])
+        raise
+    stack.push_async_callback(asyncio.to_thread, engine.close)
+    return engine, trainer
+
+
+async def stop_what_comes_up(starting: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait for what cannot be interrupted half-way as it loads, and stop it if it comes up after all."""
+    for outcome in await asyncio.gather(*starting, return_exceptions=True):
+        if isinstance(outcome, Serving):
+            await outcome.stop()
+        elif isinstance(outcome, Engine):
+            await asyncio.to_thread(outcome.close)
 
 
 async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread) -> None:
@@ -104,19 +129,10 @@ async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer:
         await trainer.run(engine.load, opened.checkpoint / "trainer")
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folder = policy_folder(opened.config, opened.state.policy_version)
-        await asyncio.to_thread(_copy_whole, opened.checkpoint / "huggingface", folder)
+        await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)
         await serving.push_weights(folder, opened.state.policy_version)
     elif opened.config.serving.mode == "attach":
         await serving.push_weights(opened.config.model.path, 0)
-
-
-def _copy_whole(source: Path, target: Path) -> None:
-    """Copy a folder so that the target is never half there; one of that name is replaced."""
-    unfinished = target.with_name(f"unfinished-{target.name}")
-    for leftover in (unfinished, target):
-        shutil.rmtree(leftover, ignore_errors=True)
-    shutil.copytree(source, unfinished)
-    unfinished.rename(target)
 
 
 def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
@@ -129,8 +145,14 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
 
     summary: of a resumed run, whose metrics so far are written again: verl begins its file anew.
     """
-    os.environ["VERL_FILE_LOGGER_PATH"] = str(config.run_dir / "metrics.jsonl")
-    os.environ["TENSORBOARD_DIR"] = str(config.run_dir / "tensorboard")
+    folder = config.run_dir.absolute()
+    os.environ["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
+    os.environ["TENSORBOARD_DIR"] = str(folder / "tensorboard")
+    # These may be told otherwise, such as an MLflow server's address.
+    os.environ.setdefault("SWANLAB_LOG_DIR", str(folder / "swanlab"))
+    os.environ.setdefault("WANDB_DIR", str(folder))
+    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
     tracking = Tracking("werewolf", config.run.name, list(config.log.backends), config.model_dump(mode="json"))
     for number, metrics in enumerate([summary.before, *summary.steps]):
         if metrics:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from algo.advantages.correction import correct_for_older_weights
-from algo.advantages.estimators import needs_values
 from algo.advantages.kl import kl_in_reward
+from algo.advantages.registry import needs_values
 from algo.advantages.weighing import weigh_advantages
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.sequences.batch import PerToken, build_batch

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import IO
 from rich.console import Console
 
 from algo.machine import child_guard
+from algo.machine.ports import free_port
 
 GRACE_SECONDS = 45.0
 _POLL_SECONDS = 0.2
@@ -93,12 +93,6 @@ def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -
         with (logs / f"{name}.log").open("ab") as log:
             processes.start(name, command, log)
     return hub
-
-
-def free_port() -> int:
-    """A port of the loopback address that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def _interrupt(*_: object) -> None:

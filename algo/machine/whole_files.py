@@ -1,12 +1,38 @@
-"""Text files of which a reader sees the old one or the new one, and never half of either."""
+"""Files and folders of which a reader sees the old one or the new one, and never half of either."""
 
 import os
+import shutil
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8; a file that is there is replaced at once. Missing folders are made."""
+def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write ``text`` as UTF-8; a file that is there is replaced at once. Missing folders are made.
+
+    durable: return only when the machine may lose its power.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(text, encoding="utf-8")
+    if durable:
+        sync(unfinished)
     os.replace(unfinished, path)
+    if durable:
+        sync(path.parent)
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a folder; one that is there is replaced, and for a moment there is none."""
+    unfinished = target.with_name(f"unfinished-{target.name}")
+    for leftover in (unfinished, target):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(source, unfinished)
+    unfinished.rename(target)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

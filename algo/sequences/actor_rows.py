@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from algo.sequences.batch import PerToken
 from algo.sequences.trajectories import Trajectory
-
-PerToken = Sequence[Sequence[float] | torch.Tensor]
-"""One row per trajectory, each aligned with that trajectory's ``token_ids``."""
 
 
 class TurnReward(NamedTuple):

@@ -1,8 +1,9 @@
 """Triplets -> one token sequence per actor and segment of a rollout: what the update trains on."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from agentlightning import Triplet
 
@@ -87,15 +88,17 @@ class Trajectory:
         """The newest policy version that sampled one of the turns."""
         return max(self.turn_versions)
 
+    def turn_spans(self) -> Iterator[tuple[int, int]]:
+        """For each turn the positions in ``token_ids`` from behind the turn before to one past its last token."""
+        return pairwise((0, *self.turn_ends))
+
     def turn_shares(self) -> list[float]:
         """For each token its share of its turn: 1 / the sampled tokens of the turn; 0.0 where it was given."""
         shares = [0.0] * len(self.token_ids)
-        start = 0
-        for end in self.turn_ends:
+        for start, end in self.turn_spans():
             sampled = [place for place in range(start, end) if self.loss_mask[place]]
             for place in sampled:
                 shares[place] = 1.0 / len(sampled)
-            start = end
         return shares
 
 

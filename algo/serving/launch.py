@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from algo.machine import child_guard
+from algo.machine.ports import free_port
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
 from configs.serving import FrozenPolicyConfig
@@ -69,7 +69,7 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
     return Launch(
         model=policy.path,
         served_name=policy.model,
-        port=policy.port or _free_port(config.serving.host),
+        port=policy.port or free_port(config.serving.host),
         log_name=f"vllm-{name}.log",
         devices=policy.devices or (0,),
         kv_cache_gb=policy.kv_cache_gb,
@@ -190,10 +190,3 @@ def _visible_devices(devices: tuple[int, ...]) -> str:
             f"CUDA_VISIBLE_DEVICES={given} shows {len(visible)}"
         )
     return ",".join(visible[number] for number in devices)
-
-
-def _free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

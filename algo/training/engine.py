@@ -24,6 +24,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
+from algo.advantages.registry import needs_values
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform as platform_cpu
 from algo.training import ray_cluster
@@ -31,7 +32,6 @@ from algo.training.verl_configs import (
     actor_config,
     check_engine,
     critic_config,
-    needs_critic,
     packs_sequences,
     part_configs,
 )
@@ -63,7 +63,7 @@ class Engine:
         self._config, self._model, self._training = config, config.model, config.training
         self._updates = {"policy": 0, "critic": 0}
         self._closing = threading.Lock()
-        self._has_critic = needs_critic(config)
+        self._has_critic = needs_values(config.advantage.estimator)
         if config.training.device == "cpu":
             platform_cpu.select()
         parts = part_configs(config, optimizer)

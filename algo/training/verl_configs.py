@@ -4,15 +4,13 @@ Also which parts a run has: the policy always, a reference where a KL is asked f
 advantage estimator wants values.
 """
 
-import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig
 from verl.trainer.config import CheckpointConfig
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config import (
     CriticConfig,
     FSDPActorConfig,
@@ -23,6 +21,8 @@ from verl.workers.config import (
     TrainingWorkerConfig,
 )
 
+from algo.advantages.registry import needs_values
+from configs.model_folder import check_model_folders
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import ModelConfig, ReferenceConfig, TrainingConfig
@@ -69,7 +69,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
             checkpoint_config=CheckpointConfig(),
         )
     critic_only = 0
-    if needs_critic(config):
+    if needs_values(config.advantage.estimator):
         critic_only = config.critic.warmup_steps
         critic = TrainingWorkerConfig(
             model_type="value_model",
@@ -90,13 +90,6 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
     return PartConfigs(policy=policy, reference=reference, critic=critic)
 
 
-def needs_critic(config: Config) -> bool:
-    """Whether the advantage estimator asks for values (gae)."""
-    estimator = ADV_ESTIMATOR_REGISTRY.get(config.advantage.estimator)
-    found = inspect.signature(estimator).parameters.get("values") if estimator else None
-    return found is not None and found.default is inspect.Parameter.empty
-
-
 def reference_without_adapters(config: Config) -> bool:
     """Whether the reference is the trained model with its LoRA adapters switched off, so no second model is needed."""
     return config.model.lora_rank > 0 and config.reference.path in (None, config.model.path)
@@ -104,10 +97,7 @@ def reference_without_adapters(config: Config) -> bool:
 
 def check_engine(config: Config) -> None:
     """Refuse what can be refused before Ray starts. Raises ConfigError, naming the setting and the remedy."""
-    check_model_folder(config.model.path)
-    for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
-        if path is not None:
-            check_model_folder(path, name)
+    check_model_folders(config)
     actor_config(config.training, config.reference)
     parallel = config.training.sequence_parallel
     if parallel > 1:
@@ -121,22 +111,6 @@ def check_engine(config: Config) -> None:
             raise ConfigError(
                 f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
             )
-
-
-def check_model_folder(path: Path, setting: str = "model.path") -> None:
-    """Raise ConfigError, naming the path and the remedy, if it is no Hugging Face model folder."""
-    needed: dict[str, Sequence[str]] = {
-        "config.json": ("config.json",),
-        "weights (*.safetensors)": ("*.safetensors",),
-        "tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json"),
-    }
-    missing = [what for what, patterns in needed.items() if not any(any(path.glob(each)) for each in patterns)]
-    if missing:
-        problem = f"lacks {', '.join(missing)}" if path.is_dir() else "does not exist"
-        raise ConfigError(
-            f"{setting} {path} {problem}: make a tiny model there with `python -m algo.tiny_model {path}` "
-            f"(`make model` makes the default one), or set {setting} to a Hugging Face model folder"
-        )
 
 
 def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = None) -> FSDPActorConfig:

@@ -6,7 +6,6 @@ others take part in gathering the weights. Needs GPUs, and has not been run on a
 
 import base64
 import pickle
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,8 @@ from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, Tr
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+from algo.machine.ports import free_port
 
 # A push waits for the slowest server to load the whole model.
 _TIMEOUT_SECONDS = 600.0
@@ -155,13 +156,7 @@ class WeightSender:
             return NCCLTrainerInitInfo("", 0, 0, rank=self._rank)
         return NCCLTrainerInitInfo(
             master_address=ray.util.get_node_ip_address(),
-            master_port=_free_port(),
+            master_port=free_port(""),
             world_size=1 + sum(client.world_sizes()),
             rank=self._rank,
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -7,13 +7,13 @@ import numpy as np
 from evaluations import make_game
 from safetensors.numpy import save_file
 
-from algo.cross_table import CROSS_TABLE_FILE, Cell, CrossTable
+from algo.evaluation.cross_table import Cell, CrossTable
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
 from algo.learning.record import LearningRecord, StageRun
-from algo.loop.run_folder import as_yaml
 from algo.werewolf.behaviour import Behaviour
+from algo.werewolf.file_names import CROSS_TABLE_FILE
 from algo.werewolf.samples import SampleGame, SampleSeat, SampleTurn
-from configs.loading import load_config
+from configs.loading import as_yaml, load_config
 
 PLAYERS = ("random", "scripted", "policy")
 

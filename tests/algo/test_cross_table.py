@@ -4,18 +4,17 @@ import json
 from collections import Counter
 
 import pytest
-from conftest import free_port
 from evaluations import make_game
 from fakes import FakeVllm
 from rich.console import Console
 from test_evaluate import runner_at
 
-from algo.cross_table import (
+from algo.cross_table import main
+from algo.evaluation.cross_table import (
     Cell,
     CrossTable,
     cells_of,
     cross_table_tasks,
-    main,
     play_cross_table,
     show_cross_table,
 )
@@ -198,20 +197,10 @@ def test_it_is_shown_with_the_wolves_in_the_rows(capsys):
         ([], "0 deals are nothing to play"),
         (["--deals", "1", "--players", "scriptd"], "did you mean 'scripted'"),
         (["--deals", "1", "--players", "random", "random"], "named twice"),
-        (["--deals", "1", "--model", "not-there"], "not-there is no folder"),
+        (["--deals", "1", "--model", "not-there"], "not-there does not exist"),
     ],
 )
 def test_what_cannot_be_played_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["cross_table", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, monkeypatch):
-    address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
-    arguments = ["cross_table", "--deals", "1", *(part for one in settings for part in ("--set", one))]
-    monkeypatch.setattr("sys.argv", arguments)
-    monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
-    assert main() == 1
-    assert f"no hub answers at {address}" in caplog.text

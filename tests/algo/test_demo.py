@@ -9,13 +9,11 @@ from rich.console import Console
 from algo import werewolf_sft, werewolf_verl
 from algo.demo import (
     DEMO_CONFIG,
-    main,
     parse_arguments,
-    shortest_game,
-    show_demo,
     training_command,
     warm_start_command,
 )
+from algo.evaluation.before_after import shortest_game, show_before_and_after
 from configs.loading import load_config
 
 HUB = "http://127.0.0.1:4747"
@@ -37,12 +35,6 @@ def test_its_commands_are_those_of_the_terminals(tmp_path):
     steps = load_config(DEMO_CONFIG).run.steps
     parsed = werewolf_verl.parse_arguments(training_command(parse_arguments([]), "demo-1", HUB, model)[3:])
     assert load_config(parsed.config, parsed.overrides).run.steps == steps != 2
-
-
-def test_settings_are_read_before_anything_starts(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["demo", "--runs-dir", str(tmp_path), "--set", "game.opponent=nobody"])
-    assert main() == 2
-    assert "unknown player 'nobody'" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -72,7 +64,7 @@ def folders(tmp_path):
 
 def test_the_end_shows_before_and_after_and_a_short_game_of_the_last_step(folders, capsys):
     run_dir, warm_start_dir = folders
-    show_demo(run_dir, warm_start_dir, Console(width=120))
+    show_before_and_after(run_dir, warm_start_dir, Console(width=120))
     shown = capsys.readouterr().out
     rows = {cells[1].strip(): (cells[2].strip(), cells[3].strip()) for line in shown.splitlines()
             if len(cells := line.replace("┃", "│").split("│")) == 5}  # fmt: skip
@@ -93,7 +85,7 @@ def test_without_imitation_and_evaluation_there_is_still_a_game(tmp_path, folder
     run_dir, _ = folders
     for file in (run_dir / "evaluations").iterdir():
         file.unlink()
-    show_demo(run_dir, None, Console(width=120))
+    show_before_and_after(run_dir, None, Console(width=120))
     shown = capsys.readouterr().out
     assert "What came of it" not in shown and "held-out" not in shown and "第一夜" in shown
     assert shortest_game(tmp_path / "nothing") is None

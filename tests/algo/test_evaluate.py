@@ -1,10 +1,8 @@
 """Evaluation through a real hub: real games with sides swapped, nothing to train on, resumed and failed games."""
 
-import ast
 import asyncio
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 from conftest import free_port
@@ -13,9 +11,11 @@ from fakes import FakeVllm
 from fakes_api import FakeChatApi
 from rich.console import Console
 
-from algo import evaluate as evaluate_module
-from algo.evaluate import default_label, evaluate, file_of, main, show_evaluation
+from algo.evaluate import main
+from algo.evaluation.labels import default_label
+from algo.evaluation.model_folder import file_of, show_evaluation
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
+from algo.evaluation.play import evaluate
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.behaviour import Behaviour
@@ -180,32 +180,6 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
     assert (await client.query_rollouts()).total == 0
 
 
-def imported_by(path):
-    """Modules that a file of ours imports when it is run; what only type checkers read does not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for statement in tree.body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            continue
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-
-
-def test_evaluation_needs_neither_torch_nor_verl():
-    root = Path(evaluate_module.__file__).parent.parent
-    seen, coming = set(), ["algo.evaluate"]
-    while coming:
-        module = coming.pop()
-        path = root.joinpath(*module.split(".")).with_suffix(".py")
-        if module not in seen and path.is_file():
-            coming += imported_by(path)
-        seen.add(module)
-    assert "algo.rollouts.queue" in seen
-    assert not {"torch", "verl", "ray", "vllm", "transformers"} & {module.split(".")[0] for module in seen}
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +204,7 @@ def test_a_further_evaluation_sorts_behind_the_others_and_a_repeated_one_replace
     [
         ([], "evaluation.deals is 0"),
         (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' cannot label"),
-        (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there is no folder"),
+        (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
         (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
         (["--set", "evaluation.opponents=[random, random]"], "named twice"),
     ],
@@ -241,9 +215,10 @@ def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, mess
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
-def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tmp_path, caplog, monkeypatch):
+def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tiny_model, tmp_path, caplog, monkeypatch):
     address = f"http://127.0.0.1:{free_port()}"
     settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
+    settings.append(f"model.path={tiny_model}")
     monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
     monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
     assert main() == 1

@@ -6,14 +6,14 @@ The stages that run here are tiny stand-in commands; the real ones run in tests/
 import os
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
 from algo import cross_table, werewolf_sft, werewolf_verl
 from algo.learn import Stage, begin, check_configurations, main, parse_arguments, run_stages, stages_of
 from algo.learning.record import LearningRecord
-from algo.machine.processes import Interrupted, local_processes
+from algo.machine.processes import local_processes
+from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 
@@ -152,8 +152,8 @@ def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_
         assert (stage.full_command() != stage.full_command()) == (stage is not warm)
     assert cross_table.parse_arguments(list(crossed.command[3:])).deals == 6
     assert werewolf_verl.parse_arguments(list(training.command[3:])).resume == "auto"
-    assert warm.results[0] == warm.folder / werewolf_sft.SUMMARY_FILE
-    assert warm.results[1].parent == warm.folder / werewolf_sft.MODEL_FOLDER
+    assert warm.results[0] == warm.folder / SUMMARY_FILE
+    assert warm.results[1].parent == warm.folder / MODEL_FOLDER
     assert training.results == () and training.folder is None  # it knows itself how far it is
 
 
@@ -232,16 +232,6 @@ def test_what_is_done_is_skipped_and_what_was_interrupted_begins_anew(directory,
     assert (directory / "ran").read_text() == "first second second third third "
     assert (directory / "third-run" / "half").exists()
     assert [stage for stage, _, _ in tries(directory)] == ["first", "second", "second", "third", "third"]
-
-
-def test_ctrl_c_ends_the_stage_and_is_recorded(directory):
-    stage = stand_in("first", directory, code=f"open({str(directory / 'pid')!r}, 'w').write(str(os.getpid())); "
-                     f"os.kill({os.getpid()}, 2); time.sleep(600)")  # fmt: skip
-    with pytest.raises(Interrupted):
-        run([stage, stand_in("second", directory)], directory)
-    assert tries(directory) == [("first", 1, 130)] and (directory / "ran").read_text() == "first "
-    pid = int((directory / "pid").read_text())
-    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_the_end_of_the_hub_ends_the_learning_run(directory, capsys):

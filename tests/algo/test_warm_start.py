@@ -24,9 +24,9 @@ from algo.werewolf.demonstrations import (
     split_by_deal,
     stored_games,
 )
+from algo.werewolf.imitation import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
 from algo.werewolf.matches import held_out_deals
 from algo.werewolf.resources import game_resources
-from algo.werewolf_sft import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.warm_start import WarmStartConfig

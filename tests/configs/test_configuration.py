@@ -7,11 +7,10 @@ import pytest
 
 from configs.game import GameConfig, PromptName, RulesConfig
 from configs.loading import CONFIG_DIR, load_config
-from configs.opponents import BUILT_IN_PLAYERS, DEALT, SIDES_OF_ROLES, EndpointConfig, SeatingRuleConfig
+from configs.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
 from configs.section import ConfigError
-from configs.training import RoleName
 from configs.werewolf import WerewolfConfig
-from runners.werewolf.game import OPTIONS, PRESETS, Role, get_preset
+from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 from store.werewolf import SeatingRule
@@ -49,12 +48,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
 
 
-def test_opponents_are_those_of_the_game_and_the_store():
-    assert {role.value: role.side.value for role in Role} == SIDES_OF_ROLES
-    assert set(get_args(RoleName)) == set(SIDES_OF_ROLES)
-    assert {name: (len(p.seats), {r.value for r in p.deck}) for name, p in PRESETS.items()} == {
-        name: (seats, set(roles)) for name, (seats, roles) in DEALT.items()
-    }
+def test_opponents_are_those_of_the_store():
     assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
     endpoint = {name: (field.default, field.annotation) for name, field in EndpointConfig.model_fields.items()}
     assert endpoint == {name: (field.default, field.annotation) for name, field in ChatEndpoint.model_fields.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from runners.werewolf.game.types import Role, Side
+from configs.cards import DECKS, Role, Side
 
 
 class WinRule(StrEnum):
@@ -83,26 +83,22 @@ class Preset:
         )
 
 
-def _deck(**counts: int) -> tuple[Role, ...]:
-    return tuple(Role(name) for name, count in counts.items() for _ in range(count))
-
-
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
             Preset(
                 name="12p_sheriff",
-                deck=_deck(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, wolf_king=1),
+                deck=DECKS["12p_sheriff"],
                 sheriff=True,
                 wolves_may_explode=True,
             ),
-            Preset(name="9p", deck=_deck(villager=3, seer=1, witch=1, hunter=1, wolf=3)),
-            Preset(name="7p", deck=_deck(villager=3, seer=1, witch=1, wolf=2), witch_self_save=True),
+            Preset(name="9p", deck=DECKS["9p"]),
+            Preset(name="7p", deck=DECKS["7p"], witch_self_save=True),
             # Chosen so that neither side wins nearly always under random or scripted play.
             Preset(
                 name="5p_tiny",
-                deck=_deck(wolf=1, seer=1, villager=3),
+                deck=DECKS["5p_tiny"],
                 win_rule=WinRule.PARITY,
                 round_limit=3,
                 speech_chars=120,

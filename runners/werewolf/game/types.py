@@ -9,39 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-class Side(StrEnum):
-    """The two sides of the game: 狼人阵营 and 好人阵营."""
-
-    WOLF = "wolf"
-    GOOD = "good"
-
-
-class Role(StrEnum):
-    """Every role that a preset may deal."""
-
-    WOLF = "wolf"  # 狼人
-    WOLF_KING = "wolf_king"  # 狼王
-    VILLAGER = "villager"  # 村民
-    SEER = "seer"  # 预言家
-    WITCH = "witch"  # 女巫
-    HUNTER = "hunter"  # 猎人
-    GUARD = "guard"  # 守卫
-
-    @property
-    def side(self) -> Side:
-        """The side this role wins with."""
-        return Side.WOLF if self in (Role.WOLF, Role.WOLF_KING) else Side.GOOD
-
-    @property
-    def is_god(self) -> bool:
-        """Whether the role counts as 神职 under 屠边."""
-        return self.side is Side.GOOD and self is not Role.VILLAGER
-
-    @property
-    def shoots(self) -> bool:
-        """Whether the role may take a seat with it when it dies (开枪)."""
-        return self in (Role.HUNTER, Role.WOLF_KING)
+from configs.cards import Role, Side
 
 
 class Result(StrEnum):

@@ -7,7 +7,8 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
-from algo.advantages.estimators import check_estimator, needs_values, token_advantages
+from algo.advantages.estimators import check_estimator, token_advantages
+from algo.advantages.registry import needs_values
 from algo.advantages.role_baseline import RoleBaselines
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError

@@ -154,7 +154,7 @@ def test_curves_pool_the_games_of_a_window_and_of_all_seeds(tmp_path):
 
 def test_the_training_figure_draws_the_pooled_counts_and_the_evaluations(tmp_path, monkeypatch):
     run = run_of(tmp_path, seeds=(1, 2), steps=4, between=(2,))
-    monkeypatch.setattr(learning_figures, "_picture", lambda figure, name, caption: (figure, caption))
+    monkeypatch.setattr(learning_figures, "picture", lambda figure, name, caption: (figure, caption))
     figure, caption = learning_figures._training(run)
     assert "those of each step" in caption
     good, wolves = figure.axes  # the trained side comes first
@@ -224,7 +224,7 @@ def test_the_page_holds_its_figures_and_needs_nothing_else(tmp_path):
     files = {file.name: file.read_bytes() for file in tmp_path.glob("*.png")}
     assert set(files) == {
         "win_rates.png", "cross_table.png", "training_win_rate.png", "rewards.png", "conduct.png",
-        "warm_start_loss.png", "roles.png",
+        "warm_start_loss.png",
     }  # fmt: skip
     assert images == set(files.values()) and all(content.startswith(b"\x89PNG") for content in files.values())
     for shown in (

@@ -88,7 +88,7 @@ def test_a_write_that_is_cut_short_leaves_the_checkpoint_before(config, monkeypa
         elif moment == "rename":
             broken.setattr(Path, "rename", power_failure)
         else:
-            broken.setattr(checkpoints, {"state": "_write", "flush": "_flush_to_disk"}[moment], power_failure)
+            broken.setattr(checkpoints, {"state": "write_whole", "flush": "_flush_to_disk"}[moment], power_failure)
         with pytest.raises(KeyboardInterrupt):
             save(config, 2)
     assert load_state(newest_checkpoint(config.run_dir)).step == 1

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-from algo.machine.processes import Interrupted, free_port, local_processes
+from algo.machine.processes import Interrupted, local_processes
 
 FOREVER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -62,8 +61,3 @@ def test_a_signal_ends_the_wait_and_everything_that_was_started(number):
         processes.wait_for("stage")
     assert not any(map(is_alive, pids))
     assert signal.signal(number, before) is ours
-
-
-def test_a_free_port_can_be_listened_at():
-    with socket.create_server(("127.0.0.1", free_port())) as listener:
-        assert listener.getsockname()[1] != free_port()

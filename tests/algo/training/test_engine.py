@@ -17,7 +17,8 @@ from transformers import AutoTokenizer
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from algo.training.ray_cluster import resource_pool
-from algo.training.verl_configs import actor_config, check_model_folder
+from algo.training.verl_configs import actor_config
+from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 

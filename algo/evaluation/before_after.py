@@ -1,0 +1,64 @@
+"""What a short run showed, on a terminal: its first and last evaluation side by side, and one game (``algo.demo``)."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from algo.evaluation.outcomes import Evaluation, read_evaluations
+from algo.evaluation.page import estimate_text
+from algo.werewolf.file_names import SUMMARY_FILE
+from algo.werewolf.game_statistics import Estimate
+from algo.werewolf.matches import SIDES
+
+
+def show_before_and_after(run_dir: Path, warm_start_dir: Path | None, console: Console) -> None:
+    """Print what was learned, before and after, and one game. warm_start_dir: None where nothing was imitated."""
+    table = Table(title="What came of it, with 95 % intervals", title_justify="left")
+    for column in ("", "before", "after"):
+        table.add_column(column, no_wrap=True)
+    if warm_start_dir is not None:
+        losses = json.loads((warm_start_dir / SUMMARY_FILE).read_text(encoding="utf-8"))["held_out_loss"]
+        table.add_row("imitation: held-out loss, nats a token", f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
+    evaluations = read_evaluations(run_dir)
+    if evaluations:
+        for title, before, after in _compared(evaluations[0], evaluations[-1]):
+            table.add_row(f"training: {title}", estimate_text(before), estimate_text(after))
+    if table.row_count:
+        console.print(table)
+    if evaluations:
+        games = len(evaluations[-1].games)
+        console.print(
+            f"{games} held-out games before and after, and few steps between them: how much is learned from more, "
+            f"`make learn` shows.",
+            highlight=False,
+        )
+    game = shortest_game(run_dir)
+    if game is not None:
+        console.rule(str(game))
+        console.print(game.read_text(encoding="utf-8"), markup=False, highlight=False)
+        console.rule()
+
+
+def _compared(before: Evaluation, after: Evaluation) -> list[tuple[str, Estimate | None, Estimate | None]]:
+    first, last = before.statistics(), after.statistics()
+    rows = [("valid replies", _others(first.conduct.invalid_replies), _others(last.conduct.invalid_replies))]
+    for opponent, against in last.by_opponent.items():
+        earlier = first.by_opponent[opponent]
+        for side in SIDES:
+            rates = earlier.by_side[side].win_rate, against.by_side[side].win_rate
+            rows.append((f"games won as {side} against {opponent}", *rates))
+    return rows
+
+
+def _others(share: Estimate | None) -> Estimate | None:
+    """The share of all others."""
+    return None if share is None else Estimate(value=1 - share.value, low=1 - share.high, high=1 - share.low)
+
+
+def shortest_game(run_dir: Path) -> Path | None:
+    """The shortest of the games that the last step wrote out; None if it wrote none."""
+    games = sorted((run_dir / "transcripts").glob("step-*/*.txt"))
+    last = [game for game in games if game.parent == games[-1].parent]
+    return min(last, key=lambda game: len(game.read_text(encoding="utf-8")), default=None)

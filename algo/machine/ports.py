@@ -1,0 +1,11 @@
+"""Ports that nothing listens at."""
+
+import socket
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of one of this machine's addresses; "" for all of them. Another process may take it at any moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

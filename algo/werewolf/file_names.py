@@ -1,0 +1,13 @@
+"""Names of what runs leave behind, for programs that start others and have no use for all that these import."""
+
+WARM_START_SUFFIX = "-warm-start"
+"""Of a warm start's name, and so of its folder."""
+
+MODEL_FOLDER = "huggingface"
+"""Inside the folder of a warm start."""
+
+SUMMARY_FILE = "summary.json"
+"""Likewise."""
+
+CROSS_TABLE_FILE = "cross_table.json"
+"""Inside the folder of its run."""

@@ -1,0 +1,237 @@
+"""Warm start: supervised fine-tuning on demonstrations before reinforcement learning (``python -m algo.werewolf_sft``).
+
+A second algorithm on the same hub, runners, spans and engine. Games are played by scripted players or by any model of
+the sections players and frozen, and their decisions are written down as the policy's turns; or games that a run has
+played are taken from the hub (``--from-run``). Of these, the replies of selected seats are imitated. What comes out is
+a model folder that ``algo.werewolf_verl`` starts from. With a strong model behind an API this is distillation (with
+rejection sampling: only winners, by default), with a run's own games expert iteration.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import shlex
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tensordict import TensorDict
+
+from algo.loop.checkpoints import RUN_FILE, load_state
+from algo.loop.metrics import Stopwatch
+from algo.loop.records import write_transcripts
+from algo.loop.run_folder import (
+    OpenedRun,
+    UnservedPolicy,
+    cancel_on_signals,
+    policy_resources,
+)
+from algo.loop.startup import check_log_backends, open_tracking, start_trainer
+from algo.loop.summary import RunSummary
+from algo.loop.tokenizer_check import check_tokenizer
+from algo.machine.progress import game_progress, step_progress
+from algo.rollouts.queue import PlayedRollouts, RolloutQueue
+from algo.sequences.batch import build_batch
+from algo.serving.frozen import open_frozen
+from algo.training.engine import Engine
+from algo.training.verl_configs import check_engine
+from algo.werewolf.demonstrations import (
+    CUT_REPLY,
+    Demonstrations,
+    demonstration_tasks,
+    demonstrations_of,
+    split_by_deal,
+    stored_games,
+)
+from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
+from algo.werewolf.resources import game_resources
+from configs.section import ConfigError
+from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
+from configs.warm_start import WarmStartConfig
+from configs.werewolf import WerewolfConfig
+from store.client import PatientStoreClient, connect
+from store.werewolf import GAME
+
+logger = logging.getLogger("algo.werewolf_sft")
+
+
+_CUT_SHARE_TO_WARN_OF = 0.1
+
+
+async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
+    """Get games, choose what is imitated, fine-tune, export; returns the summary, which is also written.
+
+    from_run: id of the run whose games are taken from the hub; None has new ones played.
+    """
+    config = opened.config
+    settings, stopwatch = config.warm_start, Stopwatch()
+    cancel_on_signals()
+    with stopwatch.stage("play"):
+        played = await _games(opened, from_run)
+    write_transcripts(config, 0, played.finished)
+    learn_from, measured_by = split_by_deal(played.finished, settings.held_out_games, config.run.seed)
+    learned, held_out = demonstrations_of(learn_from, config), demonstrations_of(measured_by, config)
+    logger.info(
+        "imitating %d replies (%d tokens) of %d games; %d replies of %d games are held out; left out: %s",
+        *(learned.turns, learned.reply_tokens, len(learn_from), held_out.turns, len(measured_by)),
+        dict(learned.left_out + held_out.left_out),
+    )
+    if learned.left_out[CUT_REPLY] > _CUT_SHARE_TO_WARN_OF * learned.turns:
+        logger.warning(
+            "%d replies do not fit rollout.reply_tokens (%d) and are not imitated: raise it, here and after",
+            *(learned.left_out[CUT_REPLY], config.rollout.reply_tokens),
+        )
+    steps = settings.epochs * math.ceil(len(learned.trajectories) / config.training.mini_batch_size)
+    async with AsyncExitStack() as stack:
+        tracking = open_tracking(config, RunSummary(config.run_dir))
+        stack.callback(tracking.finish)
+        with stopwatch.stage("start"):
+            engine, trainer = await start_trainer(imitation_config(config, steps), stack)
+        cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
+        batch = imitation_batch(learned, settings)
+        losses = [await trainer.run(reply_loss, engine, held_out)]
+        logger.info("before: held-out loss %.4f nats a token", losses[0])
+        tracking.log({"imitation/held_out_loss": losses[0]}, step=0)
+        for epoch in range(1, settings.epochs + 1):
+            with stopwatch.stage("imitate"):
+                with step_progress(f"imitation, epoch {epoch}", steps // settings.epochs) as after_step:
+                    metrics = await trainer.run(engine.imitate, batch, after_step)
+                losses.append(await trainer.run(reply_loss, engine, held_out))
+            tracking.log(metrics | {"imitation/held_out_loss": losses[-1]}, step=epoch)
+            logger.info(
+                "epoch %d/%d: loss %.4f, held-out loss %.4f nats a token",
+                *(epoch, settings.epochs, metrics["imitation/loss"], losses[-1]),
+            )
+        with stopwatch.stage("export"):
+            await trainer.run(engine.export, config.run_dir / MODEL_FOLDER)
+    if losses[-1] > min(losses):
+        best = losses.index(min(losses))
+        logger.warning(
+            "the held-out loss was lowest after epoch %d: fewer epochs or a lower rate would do better",
+            best,
+        )
+    summary = {
+        "run": config.run.name,
+        "games_of_run": from_run,
+        "demonstrator": None if from_run else settings.demonstrator,
+        "games": {"learned_from": len(learn_from), "held_out": len(measured_by), "failed": dict(played.failures)},
+        "replies": {"learned_from": learned.turns, "held_out": held_out.turns},
+        "turns_left_out": dict(played.left_out + learned.left_out + held_out.left_out),
+        "reply_tokens": {"learned_from": learned.reply_tokens, "held_out": held_out.reply_tokens},
+        "held_out_loss": losses,
+        "optimizer_steps": steps,
+        "seconds": dict(stopwatch.seconds),
+        "model": str(config.run_dir / MODEL_FOLDER),
+    }
+    (config.run_dir / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, ensure_ascii=False), encoding="utf-8")
+    return summary
+
+
+def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
+    """The configuration as the engine is to have it: the policy alone, with the rate and the length of the imitation.
+
+    steps: optimizer steps in all, over which the learning rate is scheduled.
+    """
+    training = {"learning_rate": config.warm_start.learning_rate, "epochs": 1}
+    return config.model_copy(
+        update={
+            "run": config.run.model_copy(update={"steps": steps}),
+            "training": config.training.model_copy(update=training),
+            "reference": ReferenceConfig(),
+            "critic": CriticConfig(),
+            "advantage": AdvantageConfig(),
+        }
+    )
+
+
+def imitation_batch(demonstrations: Demonstrations, settings: WarmStartConfig) -> TensorDict:
+    """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says."""
+    trajectories = demonstrations.trajectories
+    weights = []
+    for trajectory in trajectories:
+        of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
+        weighed = zip(of_replies, trajectory.loss_mask, strict=True)
+        weights.append([float(own) if is_reply else settings.given_weight for own, is_reply in weighed])
+        weights[-1][0] = 0.0
+    return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
+
+
+def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
+    """Cross entropy of the replies under the present weights, in nats, a mean over all their tokens."""
+    trajectories = demonstrations.trajectories
+    log_probs = engine.log_probs(build_batch(trajectories, temperature=1.0))
+    total = sum(
+        math.fsum(value for value, is_reply in zip(row.tolist(), trajectory.loss_mask, strict=True) if is_reply)
+        for row, trajectory in zip(log_probs, trajectories, strict=True)
+    )
+    return -total / demonstrations.reply_tokens
+
+
+async def _games(opened: OpenedRun, from_run: str | None) -> PlayedRollouts:
+    config = opened.config
+    async with AsyncExitStack() as stack:
+        client = connect(config.store.url, config.store.patience_seconds)
+        stack.push_async_callback(client.close)
+        await client.wait_until_reachable()
+        if from_run is None:
+            return await _play(opened, client, stack)
+        newest = config.warm_start.games + config.warm_start.held_out_games
+        logger.info("reading the games of run %s", from_run)
+        played = await stored_games(client, from_run, newest)
+        await asyncio.to_thread(check_tokenizer, played.finished, config.model.path)
+        return played
+
+
+async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
+    config, tasks = opened.config, demonstration_tasks(opened.config)
+    published = game_resources(config)
+    demonstrator = config.warm_start.demonstrator
+    served = [demonstrator] if demonstrator in config.frozen else []
+    frozen = await stack.enter_async_context(open_frozen(config, served))
+    # Runners need no server of the policy, only its tokenizer.
+    policy = UnservedPolicy(model=str(config.model.path.absolute()))
+    resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, published)
+    # The judge would be asked in vain: what is imitated is not rewarded.
+    resources = resources.model_copy(update={"judge": None})
+    games = RolloutQueue(client, GAME, config.rollout)
+    stack.push_async_callback(games.cancel_open)
+    logger.info("playing %d games of %s", len(tasks), demonstrator)
+    with game_progress("demonstrations", len(tasks)) as on_progress:
+        return await games.play(tasks, resources, _nothing_to_check, on_progress)
+
+
+async def _nothing_to_check() -> None:
+    """No policy is served; frozen ones look after themselves."""
+
+
+def run_id_of(config: WerewolfConfig, run: str) -> str:
+    """The id of a run in the hub, from the name of its folder under ``run.dir``, or from the id itself."""
+    folder = config.run.dir / run
+    return load_state(folder).run_id if (folder / RUN_FILE).is_file() else run
+
+
+def check_warm_start(config: WerewolfConfig, from_run: str | None) -> None:
+    """Refuse what can be refused without starting anything. Raises ConfigError."""
+    check_engine(imitation_config(config, steps=1))
+    check_log_backends(config)
+    if from_run is None and config.rollout.thinking:
+        raise ConfigError(
+            "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
+            "rollout.thinking=false, or take games of a run that thought with --from-run"
+        )
+
+
+def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:
+    """Print what was learned and how to go on. config: the file that the settings came from; overrides are not told."""
+    same = "" if config is None else f" --config {shlex.quote(str(config))}"
+    losses = summary["held_out_loss"]
+    console.print(
+        f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
+        f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
+        f"go on with: python -m algo.werewolf_verl{same} --set model.path={summary['model']}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,69 @@
+"""The cards: which roles there are, for whom each wins, and which of them every preset deals.
+
+The floor of the house: the configuration checks what it is told against them, and the rules of the game deal them.
+Standard library only.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal
+
+SideName = Literal["wolf", "good"]
+"""The sides as settings have them."""
+
+
+class Side(StrEnum):
+    """The two sides of the game: 狼人阵营 and 好人阵营."""
+
+    WOLF = "wolf"
+    GOOD = "good"
+
+
+class Role(StrEnum):
+    """Every role that a preset may deal."""
+
+    WOLF = "wolf"  # 狼人
+    WOLF_KING = "wolf_king"  # 狼王
+    VILLAGER = "villager"  # 村民
+    SEER = "seer"  # 预言家
+    WITCH = "witch"  # 女巫
+    HUNTER = "hunter"  # 猎人
+    GUARD = "guard"  # 守卫
+
+    @property
+    def side(self) -> Side:
+        """The side this role wins with."""
+        return Side.WOLF if self in (Role.WOLF, Role.WOLF_KING) else Side.GOOD
+
+    @property
+    def is_god(self) -> bool:
+        """Whether the role counts as 神职 under 屠边."""
+        return self.side is Side.GOOD and self is not Role.VILLAGER
+
+    @property
+    def shoots(self) -> bool:
+        """Whether the role may take a seat with it when it dies (开枪)."""
+        return self in (Role.HUNTER, Role.WOLF_KING)
+
+
+DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
+    {
+        name: tuple(role for role, count in deck.items() for _ in range(count))
+        for name, deck in {
+            "12p_sheriff": {
+                Role.VILLAGER: 4,
+                Role.SEER: 1,
+                Role.WITCH: 1,
+                Role.HUNTER: 1,
+                Role.GUARD: 1,
+                Role.WOLF: 3,
+                Role.WOLF_KING: 1,
+            },
+            "9p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.HUNTER: 1, Role.WOLF: 3},
+            "7p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.WOLF: 2},
+            "5p_tiny": {Role.WOLF: 1, Role.SEER: 1, Role.VILLAGER: 3},
+        }.items()
+    }
+)
+"""Preset -> the role of each card; their order means nothing to the players, and everything to a seed."""

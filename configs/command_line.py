@@ -1,0 +1,55 @@
+"""What programs have in common on the command line: which configuration they take.
+
+Nothing here takes long to import, so that ``--help``, ``--print-config`` and whatever is refused answer at once:
+programs import verl, agentlightning and what else is heavy behind ``read_configuration``.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from configs.loading import AnyConfig, as_yaml, load_config
+from configs.section import ConfigError
+
+
+def add_set_option(parser: argparse.ArgumentParser, example: str, what: str = "override one setting") -> None:
+    """Add ``--set``, which fills ``overrides``. example: an override to show in the help."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="overrides",
+        help=f"{what}, e.g. --set {example}; may be repeated",
+    )
+
+
+def add_configuration_options(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``. example: an override to show in the help."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
+    add_set_option(parser, example)
+    parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
+    parser.add_argument(
+        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
+    )
+
+
+def read_configuration(
+    options: argparse.Namespace, schema: type[AnyConfig], check: Callable[[AnyConfig], None]
+) -> AnyConfig | int:
+    """The configuration that the command line asks for; or the exit status where there is nothing more to do.
+
+    options: with those of ``add_configuration_options``. schema: what a run of the workload can be told.
+    check: raises ConfigError for what cannot be run.
+    """
+    try:
+        config = load_config(options.config, options.overrides, schema)
+        if options.print_config:
+            print(as_yaml(config), end="")
+            return 0
+        check(config)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return config
