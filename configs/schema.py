@@ -199,7 +199,7 @@ class Config(Section):
     @property
     def logprob_tolerance(self) -> float:
         """``serving.logprob_tolerance``, or its default for the model's precision."""
-        default = 1e-3 if self.model.dtype == "float32" else 1.0
+        default = 1e-4 if self.model.dtype == "float32" else 0.05
         return self.serving.logprob_tolerance or default
 
     @property

@@ -63,9 +63,10 @@ class ServingConfig(Section):
     logprob_tolerance: float | None = Field(
         None,
         gt=0,
-        description="largest difference, in nats per token, between vLLM's log-probs and the trainer's, of what was "
-        "played and of a probe sequence after a push; beyond it the run stops, since it would not train what was "
-        "sampled. By default 0.001 in float32 and 1.0 in bfloat16",
+        description="largest mean difference, in nats per token, between vLLM's log-probs and the trainer's, of what "
+        "was played and of a probe sequence after a push; beyond it, ten times it at the 99 % quantile or twice its "
+        "square as KL, the run stops, since it would not train what was sampled. By default 0.0001 in float32 and 0.05 "
+        "in bfloat16",
     )
 
     @field_validator("urls", "public_urls")
