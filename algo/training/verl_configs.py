@@ -4,7 +4,6 @@ Also which parts a run has: the policy always, a reference where a KL is asked f
 advantage estimator wants values.
 """
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from verl.workers.config import (
     TrainingWorkerConfig,
 )
 
+from algo.advantages.estimators import needs_values
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.training import ModelConfig, ReferenceConfig, TrainingConfig
@@ -33,6 +33,10 @@ LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-s
 # Losses that verl registers and that would not train what the configuration says.
 _UNUSABLE_LOSSES = {
     "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update would hang on their size",
+    "clip_cov": "it draws the tokens that it cuts from each micro-batch, so the update would hang on their size",
+    "kl_cov": "it picks the tokens that it holds back in each micro-batch, so the update would hang on their size",
+    "bypass_mode": "it takes no rollout-correction weights; name the loss itself, and training.rollout_correction "
+    "weighs it",
     "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
 }
 
@@ -91,10 +95,9 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
 
 
 def needs_critic(config: Config) -> bool:
-    """Whether the advantage estimator asks for values (gae)."""
-    estimator = ADV_ESTIMATOR_REGISTRY.get(config.advantage.estimator)
-    found = inspect.signature(estimator).parameters.get("values") if estimator else None
-    return found is not None and found.default is inspect.Parameter.empty
+    """Whether the advantage estimator asks for values (gae, gae_by_turn)."""
+    name = config.advantage.estimator
+    return name in ADV_ESTIMATOR_REGISTRY and needs_values(name)
 
 
 def reference_without_adapters(config: Config) -> bool:

@@ -113,7 +113,9 @@ async def test_one_server_with_other_weights_is_noticed():
             return [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0 + off]]
 
     probe, off = PLAYED.token_ids, 0.0002
-    served, difference = await score_probe(WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))
+    served, difference = await score_probe(
+        WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0])
+    )
     assert served == [-1.0, -2.0, -3.0] and difference == pytest.approx(off, abs=1e-6)
     off = 0.1
     with pytest.raises(WeightsNotServed, match="probe"):
