@@ -58,8 +58,10 @@ def check_log_backends(config: Config) -> None:
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
-    """Start vLLM and the trainer side by side, with the weights at which the run stands.
+    """Start vLLM and the trainer, with the weights at which the run stands.
 
+    Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
+    trainer takes meanwhile as its own. It sleeps then until the trainer has loaded.
     Both are stopped when ``stack`` closes, and on any failure.
     """
     config = opened.config
@@ -70,9 +72,9 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
-        await asyncio.wait([serving], timeout=4.0)
+        await asyncio.wait([serving], timeout=None if config.serving.share_gpus else 4.0)
         if serving.done():
-            serving.result()
+            await serving.result().sleep()
         logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
         engine = trainer.submit(Engine, config)
         engine.add_done_callback(_tell_that_it_started)
@@ -82,6 +84,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
                 start.result()
         started = serving.result(), engine.result()
         await _restore(opened, *started, trainer)
+        await started[0].wake()
     except BaseException:
         serving.cancel()
         # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.

@@ -307,6 +307,8 @@ class Engine:
         after_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> dict[str, float]:
+        # Once for the whole update, not for each of its optimizer steps (where weights are kept in CPU memory at all).
+        self._call(lambda: self._ranks.move(part, "device"))
         steps: list[dict[str, float]] = []
         for epoch in range(1, self._training.epochs + 1):
             # A new order for each pass, the same in a run that is repeated.
@@ -324,10 +326,12 @@ class Engine:
                     mini_batch_size=len(data),
                     epochs=1,
                     dataloader_kwargs={"shuffle": False},
+                    disable_auto_offload=True,
                 )
                 output = self._call(lambda data=data: train(data).get())
                 steps.append(_flat_metrics(tensordict_utils.get(output, "metrics"), prefix))
                 after_step()
+        self._call(lambda: self._ranks.move(part, "cpu"))
         skipped = [step for step in steps if not math.isfinite(step[f"{prefix}/grad_norm"])]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return metrics | {

@@ -221,6 +221,8 @@ def _engine_config(config: Config, *, forward_only: bool = False) -> FSDPEngineC
         forward_only=forward_only,
         use_dynamic_bsz=False,
         use_torch_compile=False,
+        # Deferred, each rank keeps the gradients of the whole model in float32 until a mini-batch's last forward pass.
+        use_no_sync_for_gradient_accumulation=False,
         micro_batch_size_per_gpu=training.micro_batch_size,
         infer_micro_batch_size_per_gpu=training.micro_batch_size,
         ulysses_sequence_parallel_size=training.sequence_parallel,

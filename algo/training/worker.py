@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -119,6 +119,15 @@ class TrainingRank(Worker):
     def train_critic(self, data: TensorDict) -> TensorDict | None:
         """One optimizer step of the critic."""
         return self._critic.train_mini_batch(data)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def move(self, part: str, device: Literal["device", "cpu"]) -> None:
+        """Bring what is offloaded of "policy" or "critic" to the device, or take it back to CPU memory."""
+        worker = dict(self._trained())[part]
+        with_weights = worker.engine.is_param_offload_enabled
+        with_optimizer = worker.engine.is_optimizer_offload_enabled
+        if with_weights or with_optimizer:
+            worker.to(device, model=with_weights, optimizer=with_optimizer, grad=with_weights)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save(self, directory: str, step: int) -> None:
