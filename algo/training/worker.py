@@ -26,6 +26,7 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss, sft_loss, value_loss
 
 from algo.training import cpu_platform as platform_cpu
+from algo.training.chunked_head import ChunkedHead
 from algo.training.verl_configs import PartConfigs
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ class TrainingRank(Worker):
         if os.environ.get("VERL_PLATFORM") == "cpu":
             platform_cpu.prepare_worker()
         super().__init__()
+        # Imported late: verl looks for the platform when its engines are imported.
+        from algo.training.language_engine import register_language_engine
+
+        register_language_engine()
         if parts.critic is not None:
-            # Imported late: verl looks for the platform when its engines are imported.
             from algo.training.value_engine import register_value_engine
 
             register_value_engine()
@@ -226,10 +230,9 @@ def _adapted_layers(module: Any) -> list[tuple[str, LoraLayer]]:
 
 def _check_adapters(module: Any) -> None:
     """Raise ValueError for adapters that ``whole_weights`` could not merge into a file that vLLM serves."""
-    tied = getattr(module.config, "tie_word_embeddings", False)
     for name, layer in _adapted_layers(module):
-        if not isinstance(layer, Linear) or layer.fan_in_fan_out or (tied and name.endswith("lm_head")):
+        if not isinstance(layer, Linear) or layer.fan_in_fan_out or isinstance(layer.base_layer, ChunkedHead):
             raise ValueError(
-                f"model.lora_modules: {name} cannot have an adapter here, only linear layers with weights of their own "
-                f"can: use all-linear, or name modules such as q_proj and v_proj"
+                f"model.lora_modules: {name} cannot have an adapter here, only linear layers before the head can: "
+                f" use all-linear, or name modules such as q_proj and v_proj"
             )
