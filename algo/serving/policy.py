@@ -4,9 +4,11 @@ The training loop owns one ``Serving``. Runners never see this module: they are 
 protocol. One server alone is the matter of ``algo.serving.server``, which of them live that of ``algo.serving.group``.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -170,6 +172,24 @@ class Serving:
             await self._group.ask(lambda server: _serve_as(server, version))
         await self._in_service_again()
         return time.monotonic() - started
+
+    @contextlib.asynccontextmanager
+    async def lend(self, folders: Sequence[Path]) -> AsyncIterator[list[str]]:
+        """Have a server for each folder serve those weights, which must be shaped like the policy's, for a while.
+
+        Yields their base URLs for OpenAI clients; ``endpoints`` are the others meanwhile. Nothing may be in flight that
+        was told of them as the policy's. Leaving the context gives them the policy's weights again; an error does not.
+        Raises ServingError where no server would be left, or weights cannot be read.
+        """
+        if not folders:
+            yield []
+            return
+        if self._group.update is None:  # what they started with
+            self._group.update = partial(_reload, folder=self._config.model.path.resolve(), version=0)
+        lent = dict(zip(self._group.lend(len(folders)), folders, strict=True))
+        await together(_reload(server, folder.resolve(), 0) for server, folder in lent.items())
+        yield [f"{server.base_url}/v1" for server in lent]
+        await self._group.give_back()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """``scores`` of the first server."""
