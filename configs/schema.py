@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.opponents import EndpointConfig, check_player_names
 from configs.rollout import RolloutSettings
 from configs.section import Section
-from configs.serving import FrozenPolicyConfig, ServingConfig, is_loopback
+from configs.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
 from configs.training import (
     AdvantageConfig,
     CriticConfig,
@@ -169,10 +169,14 @@ class Config(Section):
                 if value != only:
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")
         self._check_weight_transfer()
+        if self.model.lora_rank > LORA_RANKS[-1]:
+            raise ValueError(f"model.lora_rank={self.model.lora_rank}: vLLM serves adapters of rank {LORA_RANKS[-1]}")
         return self
 
     def _check_weight_transfer(self) -> None:
         way, serving = self.serving.weight_transfer, self.serving
+        if way != "folder" and self.model.lora_rank:
+            raise ValueError(f"serving.weight_transfer={way} carries whole weights; adapters travel by folder")
         if way == "nccl" and serving.share_gpus:
             raise ValueError(
                 "serving.weight_transfer=nccl does not go with serving.share_gpus: NCCL does not connect two processes "

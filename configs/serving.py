@@ -8,6 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.section import Section
 
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Largest ranks of adapters that a vLLM can be started for."""
+
 
 def _check_base_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):

@@ -13,7 +13,7 @@ import aiohttp
 
 from algo.loop.run_folder import OpenedRun, as_yaml, open_run, set_up_logging
 from algo.rollouts.queue import NothingFinished
-from algo.serving.server import ServingError
+from algo.serving.preconditions import ServingError
 from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError

@@ -51,8 +51,9 @@ class Running:
 
     def resources(self) -> PolicyResources:
         """What runners are told about the policy as it stands."""
+        frozen = self.serving.beside | self.frozen
         return policy_resources(
-            self.config, self.serving, self.frozen, self.state.run_id, self.state.policy_version, self.published
+            self.config, self.serving, frozen, self.state.run_id, self.state.policy_version, self.published
         )
 
     async def keep_serving(self) -> None:
@@ -122,7 +123,9 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     serving, engine, trainer = await start_policy(opened, stack)
-    playing, evaluated = set(workload.frozen_names()), set(workload.evaluated_names())
+    playing, evaluated = (
+        set(names) - serving.beside.keys() for names in (workload.frozen_names(), workload.evaluated_names())
+    )
     lent_for = lendable(config, sorted(evaluated - playing))
     frozen = await start_frozen(config, sorted(playing | evaluated - lent_for.keys()), stack)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)

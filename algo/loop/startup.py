@@ -15,7 +15,7 @@ from algo.advantages.estimators import check_estimator, needs_groups, needs_valu
 from algo.advantages.weighing import check_weighing
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
-from algo.loop.weight_transfer import policy_folder
+from algo.loop.weight_transfer import policy_folder, push_policy
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
@@ -67,7 +67,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     config = opened.config
     trainer = TrainerThread()
     # Runners of games that are in flight may ask before the weights of a resumed run are served.
-    weights_follow = opened.checkpoint is not None
+    weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
     serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line), weights_follow))
     engine: asyncio.Future[Engine] | None = None
     try:
@@ -101,10 +101,13 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
 
 
 async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread) -> None:
-    """Both begin with ``model.path``; an attached vLLM may serve anything."""
+    """Both begin with ``model.path``; an attached vLLM may serve anything, and one that takes adapters has none yet."""
     if opened.checkpoint is not None:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
+    if opened.config.model.lora_rank:
+        await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
+    elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folder = policy_folder(opened.config, opened.state.policy_version)
         await asyncio.to_thread(_copy_whole, opened.checkpoint / "huggingface", folder)

@@ -9,7 +9,8 @@ from pathlib import Path
 from algo.serving.group import together
 from algo.serving.launch import frozen_launch
 from algo.serving.policy import Serving
-from algo.serving.server import ServingDied, VllmServer, require_servable_model
+from algo.serving.preconditions import ServingDied, require_servable_model
+from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from algo.serving.server import ServingDied, ServingError, VllmServer
+from algo.serving.preconditions import ServingDied, ServingError
+from algo.serving.server import VllmServer
 
 logger = logging.getLogger(__name__)
 

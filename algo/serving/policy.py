@@ -14,10 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from algo.serving.group import ServerGroup, together
-from algo.serving.launch import Launch, policy_launches
-from algo.serving.server import ServingDied, ServingError, VllmServer, require_servable_model
+from algo.serving.launch import Launch, adapter_folders, base_name, policy_launches
+from algo.serving.preconditions import ServingDied, ServingError, require_servable_model
+from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
+from store.schema import FrozenPolicy
 
 __all__ = ["Serving", "ServingDied", "ServingError"]
 
@@ -75,7 +78,8 @@ class Serving:
         Raises ServingError and ServingDied, see ``VllmServer.start``; nothing is left running then.
         """
         if launches is None:
-            require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
+            takes_weights = config.model.lora_rank == 0
+            require_servable_model(config.model.path, "model.path", config.training.device, takes_weights)
             launches = policy_launches(config)
             public_urls = config.serving.public_urls
         else:
@@ -95,7 +99,8 @@ class Serving:
 
         Raises ServingError unless each can be used, see ``VllmServer.check_attached``.
         """
-        servers = [VllmServer(config, url, config.serving.served_model_name) for url in config.serving.urls]
+        name, adapters = config.serving.served_model_name, config.model.lora_rank > 0
+        servers = [VllmServer(config, url, name, takes_adapters=adapters) for url in config.serving.urls]
         serving = cls(config, servers, config.serving.public_urls)
         try:
             await together(server.check_attached() for server in servers)
@@ -118,6 +123,14 @@ class Serving:
         return self._group.servers
 
     @property
+    def beside(self) -> dict[str, FrozenPolicy]:
+        """Frozen policies that these servers serve beside the policy, where that is adapters: its base, and others."""
+        if not self._config.model.lora_rank:
+            return {}
+        names = {INITIAL_POLICY: base_name(self._model)} | {name: name for name in adapter_folders(self._config)}
+        return {name: FrozenPolicy(endpoint=self.endpoints[0], model=served) for name, served in names.items()}
+
+    @property
     def model(self) -> str:
         """The model's name in requests."""
         return self._model
@@ -126,7 +139,8 @@ class Serving:
         """Serve the weights in ``model_dir`` from now on; returns the seconds it took.
 
         model_dir: a folder of safetensors that vLLM can read at the same path, with the tensors of
-            ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word).
+            ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word); with
+            ``model.lora_rank`` a folder of adapters.
         version: their number, told with every completion from now on.
         Replies under way are finished first; requests that arrive meanwhile wait, and get the new weights. Sleeping
         servers are woken.
@@ -137,7 +151,8 @@ class Serving:
         """
         started = time.monotonic()
         folder = Path(model_dir).resolve()
-        check_same_tensors(folder, self._config.model.path)
+        if not self._config.model.lora_rank:
+            check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
             await _reload(server, folder, version)

@@ -211,6 +211,16 @@ class Engine:
         )
         _complete(partial_directory, directory)
 
+    def export_adapters(self, directory: Path) -> None:
+        """Write the present LoRA adapters, in float32, as a folder that vLLM and PEFT read.
+
+        The directory appears under its name when it is complete; one of that name is replaced.
+        """
+        partial_directory = _partial(directory)
+        partial_directory.mkdir(parents=True)
+        self._call(lambda: self._ranks.export_adapters(str(partial_directory.absolute())))
+        _complete(partial_directory, directory)
+
     def send_weights(self, servers: list[tuple[str, int]]) -> None:
         """Give the present policy, in ``model.dtype``, to vLLM servers from GPU to GPU (``serving.weight_transfer``).
 

@@ -35,6 +35,14 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
             logger.warning("%s keeps all logits in memory: %s", type(module).__name__, changes or type(head).__name__)
         return module
 
+    def _build_lora_module(self, module: nn.Module) -> nn.Module:
+        module = super()._build_lora_module(module)
+        # verl casts adapters to the type of their base; in bfloat16 a small learning rate would move none of them.
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        return module
+
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         """As the base class; the head is told the labels and temperatures."""
         inputs, arguments = super().prepare_model_inputs(micro_batch)

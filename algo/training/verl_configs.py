@@ -68,7 +68,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
             model_config=_model_config(path, model, training, lora=False),
             # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
             # cannot do. Nor need it: an optimizer that never steps holds no state.
-            engine_config=_engine_config(config, forward_only=training.device != "cpu"),
+            engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
             optimizer_config=_optimizer_config(training, training.learning_rate, config.run.steps),
             checkpoint_config=CheckpointConfig(),
         )
@@ -86,7 +86,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
     policy = TrainingWorkerConfig(
         model_type="language_model",
         model_config=_model_config(model.path, model, training, lora=True),
-        engine_config=_engine_config(config),
+        engine_config=_engine_config(config, trains_weights=model.lora_rank == 0),
         optimizer_config=optimizer or _optimizer_config(training, training.learning_rate, steps),
         # The base weights are those of model.path, always.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
@@ -214,7 +214,7 @@ def _model_config(path: Path, model: ModelConfig, training: TrainingConfig, *, l
     )
 
 
-def _engine_config(config: Config, *, forward_only: bool = False) -> FSDPEngineConfig:
+def _engine_config(config: Config, *, forward_only: bool = False, trains_weights: bool = True) -> FSDPEngineConfig:
     training = config.training
     return FSDPEngineConfig(
         strategy="fsdp2",
@@ -229,9 +229,11 @@ def _engine_config(config: Config, *, forward_only: bool = False) -> FSDPEngineC
         param_offload=training.param_offload,
         optimizer_offload=training.optimizer_offload,
         seed=config.run.seed,
-        # Weights, gradients and optimizer stay in float32; this is the forward pass. Without it
-        # verl computes in bfloat16, whatever the field ``dtype`` of this configuration says.
-        model_dtype="float32",
+        # What is trained stays in float32, with its gradients and optimizer; a base under adapters and a reference are
+        # kept as they are computed with.
+        model_dtype="float32" if trains_weights else config.model.dtype,
+        # This is the forward pass. Without it verl computes in bfloat16, whatever the field ``dtype`` of this
+        # configuration says.
         mixed_precision={
             "param_dtype": config.model.dtype,
             "reduce_dtype": "float32",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from huggingface_hub import save_torch_state_dict
 from peft.tuners.lora import Linear, LoraLayer
+from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -172,6 +173,20 @@ class TrainingRank(Worker):
         if (Path(source) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(source).save_pretrained(directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def export_adapters(self, directory: str) -> None:
+        """Gather the adapters tensor by tensor and let rank 0 write them to an empty directory, as PEFT names them."""
+        module = self._policy.engine.module
+        state: dict[str, torch.Tensor] = {}
+        for name, parameter in module.state_dict().items():
+            if ".lora_A." in name or ".lora_B." in name:
+                weight = _whole(parameter)  # a collective
+                if self.rank == 0:
+                    state[name.replace(".default.", ".")] = weight.detach().float().to("cpu", copy=True)
+        if self.rank == 0:
+            save_file(state, Path(directory) / "adapter_model.safetensors")
+            module.peft_config["default"].save_pretrained(directory)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
