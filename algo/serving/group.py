@@ -76,11 +76,13 @@ class ServerGroup:
         """The servers in service."""
         return tuple(member.server for member in self._members if member.in_service)
 
-    async def ask(self, call: Callable[[VllmServer], Awaitable[_Result]]) -> dict[VllmServer, _Result]:
+    async def ask(
+        self, call: Callable[[VllmServer], Awaitable[_Result]], loses_refusing: bool = False
+    ) -> dict[VllmServer, _Result]:
         """Ask every server in service at once; returns the answers.
 
         A server that turns out to be dead is taken out, and its answer missing; an error of one that is alive is
-        raised.
+        raised, or with ``loses_refusing`` counts as its death.
         """
         members = [member for member in self._members if member.in_service]
         outcomes = await asyncio.gather(*(call(member.server) for member in members), return_exceptions=True)
@@ -88,6 +90,8 @@ class ServerGroup:
         for member, outcome in zip(members, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
                 answers[member.server] = outcome
+            elif isinstance(outcome, ServingError) and loses_refusing and not await _is_dead(member.server):
+                self._lose(member, outcome)
             elif isinstance(outcome, ServingError) and await _is_dead(member.server):
                 self._lose(member, member.server.no_longer_answers(outcome))
             else:

@@ -145,9 +145,9 @@ class Serving:
         Replies under way are finished first; requests that arrive meanwhile wait, and get the new weights. Sleeping
         servers are woken.
 
-        Raises ValueError for weights of another model, before anything is touched, and ServingError naming
-        the endpoint, its status and its answer. After a failed reload vLLM
-        is left paused, because it may hold half of the new weights: stop it and start another.
+        A server that refuses them may hold half of the new weights: it is lost, and started again if that is possible.
+        Raises ValueError for weights of another model, before anything is touched, and, when no server is left and
+        none will come back, ServingError naming the endpoint, its status and its answer.
         """
         started = time.monotonic()
         folder = Path(model_dir).resolve()
@@ -159,7 +159,7 @@ class Serving:
 
         self._group.update = reload
         self._group.take_in_restarted()
-        await self._group.ask(reload)
+        await self._group.ask(reload, loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
 
@@ -181,10 +181,10 @@ class Serving:
 
         self._group.update = reload
         self._group.take_in_restarted()
-        await self._group.ask(_make_ready)
+        await self._group.ask(_make_ready, loses_refusing=True)
         if self.servers:
             await send(self.servers)
-            await self._group.ask(lambda server: _serve_as(server, version))
+            await self._group.ask(lambda server: _serve_as(server, version), loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
 

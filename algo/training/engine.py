@@ -27,6 +27,7 @@ from verl.workers.config import FSDPOptimizerConfig
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform as platform_cpu
 from algo.training import ray_cluster
+from algo.training.out_of_memory import is_out_of_memory, remember, with_smaller_passes
 from algo.training.verl_configs import (
     actor_config,
     check_engine,
@@ -60,7 +61,8 @@ class Engine:
         optimizer: of the policy, in place of the AdamW that the configuration describes.
         """
         check_engine(config)
-        self._config, self._model, self._training = config, config.model, config.training
+        self._config, self._model = config, config.model
+        self._training = with_smaller_passes(config.run_dir, config.training)
         self._updates = {"policy": 0, "critic": 0}
         self._closing = threading.Lock()
         self._has_critic = needs_critic(config)
@@ -276,7 +278,9 @@ class Engine:
     def _call(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except RayError:
+        except RayError as error:
+            if is_out_of_memory(error):
+                remember(self._config.run_dir, self._config.training)
             self.close()
             raise
 

@@ -257,12 +257,30 @@ async def test_the_last_attached_server_is_missed(attached, tiny_model):
             await serving.push_weights(tiny_model, 8)
 
 
-async def test_an_error_of_a_server_that_lives_ends_the_push(attached, tiny_model):
-    (_, second), config = attached
+async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
+    (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
     async with await Serving.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
+        second.reload_answer, second.reload_status = {"results": [None]}, 200
+        await look_until(serving, lambda: len(serving.servers) == 2)
+        assert second.bodies["/update_weight_version"] == {"new_version": "7"}
+        # None is left: that is the run's end.
+        for vllm in (first, second):
+            vllm.reload_answer, vllm.reload_status = {"error": "no such tensor"}, 500
         with pytest.raises(ServingError, match="no such tensor"):
-            await serving.push_weights(tiny_model, 7)
+            await serving.push_weights(tiny_model, 8)
+
+
+async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
+    config = configure()
+    (port,) = ports(config)
+    async with await Serving.start(config) as serving:
+        fakes.tell(port, "refuse /collective_rpc")
+        await serving.push_weights(tiny_model, 7)
+        assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+        assert (await serving.metrics())["serving/restarts"] == 1
 
 
 # Sleep and wake
