@@ -61,7 +61,9 @@ class EvaluationConfig(Section):
 class CheckpointConfig(Section):
     """What is kept on disk."""
 
-    every_steps: int = Field(1, ge=1, description="steps between checkpoints; the last step always has one")
+    every_steps: int = Field(
+        10, ge=1, description="steps between checkpoints, written beside the next step; the last step always has one"
+    )
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
     keep_best: int = Field(0, ge=0, description="besides, the checkpoints with the highest win rate in evaluation")
 

@@ -59,7 +59,13 @@ class ServingConfig(Section):
     )
     served_model_name: str = Field("policy", description="model name in requests")
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
-    gpu_memory_utilization: float = Field(0.4, gt=0, le=1, description="share of each GPU's memory that vLLM may take")
+    gpu_memory_utilization: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="share of each GPU's memory that vLLM may take; with share_gpus it sleeps while the trainer works, "
+        "and what is left beside it holds the trainer's CUDA context and the checkpoints that it writes meanwhile",
+    )
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
     max_restarts: int = Field(3, ge=0, description="how often a started vLLM that has died is started again, in all")
