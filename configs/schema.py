@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.opponents import EndpointConfig, check_player_names
 from configs.rollout import RolloutSettings
 from configs.section import Section
-from configs.serving import FrozenPolicyConfig, ServingConfig, is_loopback
+from configs.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
 from configs.training import (
     AdvantageConfig,
     CriticConfig,
@@ -61,7 +61,9 @@ class EvaluationConfig(Section):
 class CheckpointConfig(Section):
     """What is kept on disk."""
 
-    every_steps: int = Field(1, ge=1, description="steps between checkpoints; the last step always has one")
+    every_steps: int = Field(
+        10, ge=1, description="steps between checkpoints, written beside the next step; the last step always has one"
+    )
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
     keep_best: int = Field(0, ge=0, description="besides, the checkpoints with the highest win rate in evaluation")
 
@@ -171,10 +173,14 @@ class Config(Section):
                 if value != only:
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")
         self._check_weight_transfer()
+        if self.model.lora_rank > LORA_RANKS[-1]:
+            raise ValueError(f"model.lora_rank={self.model.lora_rank}: vLLM serves adapters of rank {LORA_RANKS[-1]}")
         return self
 
     def _check_weight_transfer(self) -> None:
         way, serving = self.serving.weight_transfer, self.serving
+        if way != "folder" and self.model.lora_rank:
+            raise ValueError(f"serving.weight_transfer={way} carries whole weights; adapters travel by folder")
         if way == "nccl" and serving.share_gpus:
             raise ValueError(
                 "serving.weight_transfer=nccl does not go with serving.share_gpus: NCCL does not connect two processes "
@@ -201,7 +207,7 @@ class Config(Section):
     @property
     def logprob_tolerance(self) -> float:
         """``serving.logprob_tolerance``, or its default for the model's precision."""
-        default = 1e-3 if self.model.dtype == "float32" else 1.0
+        default = 1e-4 if self.model.dtype == "float32" else 0.05
         return self.serving.logprob_tolerance or default
 
     @property

@@ -8,6 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.section import Section
 
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Largest ranks of adapters that a vLLM can be started for."""
+
 
 def _check_base_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
@@ -56,16 +59,23 @@ class ServingConfig(Section):
     )
     served_model_name: str = Field("policy", description="model name in requests")
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
-    gpu_memory_utilization: float = Field(0.4, gt=0, le=1, description="share of each GPU's memory that vLLM may take")
+    gpu_memory_utilization: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="share of each GPU's memory that vLLM may take; with share_gpus it sleeps while the trainer works, "
+        "and what is left beside it holds the trainer's CUDA context and the checkpoints that it writes meanwhile",
+    )
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
     max_restarts: int = Field(3, ge=0, description="how often a started vLLM that has died is started again, in all")
     logprob_tolerance: float | None = Field(
         None,
         gt=0,
-        description="largest difference, in nats per token, between vLLM's log-probs and the trainer's, of what was "
-        "played and of a probe sequence after a push; beyond it the run stops, since it would not train what was "
-        "sampled. By default 0.001 in float32 and 1.0 in bfloat16",
+        description="largest mean difference, in nats per token, between vLLM's log-probs and the trainer's, of what "
+        "was played and of a probe sequence after a push; beyond it, ten times it at the 99 % quantile or twice its "
+        "square as KL, the run stops, since it would not train what was sampled. By default 0.0001 in float32 and 0.05 "
+        "in bfloat16",
     )
 
     @field_validator("urls", "public_urls")

@@ -33,8 +33,9 @@ class AdvantageConfig(Section):
 
     estimator: str = Field(
         "grpo",
-        description="an advantage estimator that verl registers (grpo, rloo, reinforce_plus_plus, gae …), or "
-        "role_baseline: the reward less a running mean of the role's rewards",
+        description="an advantage estimator that verl registers (grpo, reinforce_plus_plus, gae …), or one of "
+        "ours: rloo_by_rollout (RLOO whose baseline leaves out the whole rollout), gae_by_turn (lambda counts turns), "
+        "role_baseline (the reward less a running mean of the role's rewards)",
     )
     normalize_by_std: bool = Field(
         True, description="divide by the standard deviation of the group (GRPO) or role, or not (Dr. GRPO)"
@@ -47,7 +48,7 @@ class AdvantageConfig(Section):
         description="whether what a turn adds to the reward counts for the seat's whole game, or for that turn alone",
     )
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
-    lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
+    lam: float = Field(1.0, ge=0, le=1, description="lambda of gae, by token, and of gae_by_turn")
     weigh: Literal["sequence", "seat", "game", "turn"] = Field(
         "sequence",
         description="what weighs alike in the loss: every sequence, every seat (whose segments share its weight), "
@@ -106,7 +107,11 @@ class RolloutCorrectionConfig(Section):
     rollout_is: Literal["token", "sequence"] | None = Field(
         None, description="importance weights, by token or by sequence; null: none"
     )
-    rollout_is_threshold: float = Field(2.0, gt=0, description="largest importance weight")
+    rollout_is_threshold: float | str = Field(
+        2.0,
+        description="largest importance weight; as 'lower_upper' ('0.5_5.0', IcePop) tokens (sequences) whose weight "
+        "lies outside count as 0 instead",
+    )
     rollout_rs: str | None = Field(
         None,
         description="rejection of what is too unlikely now, by verl's names (token_k1, seq_mean_k3, …)",

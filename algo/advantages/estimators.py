@@ -13,9 +13,9 @@ Credit. With ``credit=game`` the reward R of a row is the actor's whole reward. 
 split: r_k is what turn k adds (``Trajectory.turn_rewards``), O = R - sum of r_k all the rest, which
 is the outcome, and what turns added that are in no trajectory. Then
 
-- estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
+- estimators of returns (gae, gae_by_turn, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
   token of all;
-- estimators of outcomes (grpo, rloo, role_baseline and all others) turn O into A as they would R, and a
+- estimators of outcomes (grpo, rloo_by_rollout, role_baseline and all others) turn O into A as they would R, and a
   token of turn k has the advantage A + (r_k - m) / s. m is the mean of what answers to the
   same question earned in the group (deal and side), with role_baseline the running mean of what the role earned
   by them: a reward that only votes can earn must not speak against every speech. s is the standard deviation of
@@ -35,6 +35,8 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 
 from algo.advantages.comparisons import comparisons, equal
+from algo.advantages.gae_by_turn import GAE_BY_TURN
+from algo.advantages.leave_rollout_out import RLOO_BY_ROLLOUT
 from algo.advantages.registry import needs_values, requires, takes
 from algo.advantages.role_baseline import ROLE_BASELINE, Baseline, RoleBaselines
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
@@ -47,7 +49,13 @@ _UNAVAILABLE = {
     "reward_baselines": "it needs the reward of a greedily played copy of every game",
     "sum_pi_squared": "it needs the sum of squared probabilities at every token, which is not recorded",
 }
-RETURN_ESTIMATORS = frozenset({"gae", "reinforce_plus_plus"})
+_MISNAMED = {
+    name: f"it leaves out the row alone, while other actors of the same rollout stay in its baseline: use "
+    f"{RLOO_BY_ROLLOUT}, which leaves out the whole rollout"
+    for name in ("rloo", "rloo_vectorized")
+}
+
+RETURN_ESTIMATORS = frozenset({"gae", GAE_BY_TURN, "reinforce_plus_plus"})
 """Estimators for which it matters where in a row a reward lies; to all others a row is worth the sum of its rewards."""
 
 
@@ -79,6 +87,8 @@ def check_estimator(name: str) -> None:
         raise ConfigError(
             f"advantage.estimator {name!r} is not registered in verl; registered: {', '.join(_usable_estimators())}"
         )
+    if reason := _MISNAMED.get(name):
+        raise ConfigError(f"advantage.estimator {name!r} does not mean here what its name says: {reason}")
     for parameter, reason in _UNAVAILABLE.items():
         if requires(name, parameter):
             raise ConfigError(
@@ -165,8 +175,10 @@ def _estimate(
         return []
     shape = len(rows), max(row.tokens for row in rows)
     mask, token_level_rewards, values = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    turn_ends = torch.zeros(shape, dtype=torch.bool)
     for number, row in enumerate(rows):
         mask[number, : row.tokens] = 1.0
+        turn_ends[number, [end - 1 for end in row.turn_ends]] = True
         token_level_rewards[number, : row.tokens] = row.token_rewards(config.estimator in RETURN_ESTIMATORS)
         if row.values is not None:
             values[number, : row.tokens] = row.values
@@ -174,7 +186,9 @@ def _estimate(
         "token_level_rewards": token_level_rewards,
         "response_mask": mask,
         "index": np.array([row.group for row in rows], dtype=object),
+        "rollouts": np.array([row.task_id for row in rows], dtype=object),
         "values": values,
+        "turn_ends": turn_ends,
         "gamma": config.gamma,
         "lam": config.lam,
         "norm_adv_by_std_in_grpo": config.normalize_by_std,
@@ -220,5 +234,7 @@ def _advantage_metrics(rows: Sequence[ActorRow], advantages: Sequence[torch.Tens
 
 def _usable_estimators() -> list[str]:
     return sorted(
-        name for name in ADV_ESTIMATOR_REGISTRY if not any(requires(name, parameter) for parameter in _UNAVAILABLE)
+        name
+        for name in ADV_ESTIMATOR_REGISTRY.keys() - _MISNAMED.keys()
+        if not any(requires(name, parameter) for parameter in _UNAVAILABLE)
     )

@@ -1,8 +1,13 @@
-"""What verl's advantage estimators ask for, read from their signatures. Nothing here brings agentlightning along."""
+"""What advantage estimators, verl's and ours, ask for, by their signatures. Nothing here brings agentlightning along."""
 
 import inspect
 
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+from algo.advantages import gae_by_turn, leave_rollout_out, role_baseline
+
+OWN_ESTIMATORS = (gae_by_turn, leave_rollout_out, role_baseline)
+"""The modules whose import registers ours beside verl's."""
 
 
 def needs_groups(name: str) -> bool:

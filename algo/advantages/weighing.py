@@ -14,8 +14,8 @@ from configs.section import ConfigError
 from configs.training import AdvantageConfig, TrainingConfig
 
 PROPORTIONAL_LOSSES = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo"})
-"""Policy losses of verl's that look at an advantage's sign and multiply by it, and use it in no other way. clip_cov and
-kl_cov compare it with thresholds and with other tokens' advantages, or add what does not scale with it."""
+"""Policy losses of verl's that look at an advantage's sign and multiply by it, and use it in no other way. Others
+compare it with thresholds and with other tokens' advantages, or add what does not scale with it."""
 
 _EVEN_AGGREGATION = "seq-mean-token-mean"
 

@@ -1,8 +1,9 @@
 """Checkpoints: what a run goes on from after any end. A checkpoint is either whole or not there.
 
 ``step-000012/`` holds ``trainer/`` (weights, optimizer, schedule and random states, by rank), ``huggingface/`` (the
-model, for vLLM and transformers) and ``state.json`` (``RunState``). It is written under another name, flushed to the
-disk and then renamed; leftovers of a write that was cut short are removed by the next.
+model, for vLLM and transformers), with LoRA ``adapters/`` too, exact where the merged model is rounded, and
+``state.json`` (``RunState``). It is written under another name, flushed to the disk and then renamed; leftovers of a
+write that was cut short are removed by the next.
 
 Which deals a step plays and how its tokens are sampled follows from the run's seed and the step's number, so the step
 is all there is of a position in the data. The games that were in flight are not listed: a resumed run asks the hub for
@@ -125,8 +126,8 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     unfinished = folder.with_name(_UNFINISHED + folder.name)
     engine.save(unfinished / "trainer", state.step)
     if exported.is_dir():
-        shutil.copytree(exported, unfinished / "huggingface")
-    else:
+        shutil.copytree(exported, unfinished / ("adapters" if config.model.lora_rank else "huggingface"))
+    if config.model.lora_rank or not exported.is_dir():
         engine.export(unfinished / "huggingface")
     state = state.model_copy(update={"settings": fixed_settings(config)})
     write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else

@@ -10,7 +10,7 @@ import aiohttp
 
 from algo.loop.run_folder import OpenedRun, open_run, set_up_logging
 from algo.rollouts.queue import NothingFinished
-from algo.serving.server import ServingError
+from algo.serving.preconditions import ServingError
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken

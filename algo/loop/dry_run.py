@@ -66,11 +66,12 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         if found.trajectories:
             batch = build_batch(found.trajectories, temperature=config.rollout.temperature)
             logprobs = await run.trainer.run(run.engine.log_probs, batch)
-            metrics |= logprob_agreement(found.trajectories, logprobs, policy_version=0)
+            compared = logprob_agreement(found.trajectories, logprobs, policy_version=0)
+            metrics |= {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
         left_out = played.left_out + found.left_out
         _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
         if found.trajectories:
-            check_agreement(config, metrics["logprobs/rollout_difference_max"], "log-probs of the sampled tokens")
+            check_agreement(config, compared, "log-probs of the sampled tokens")
     console.print("Nothing was trained and no checkpoint written.")
     if needs_groups(config.advantage.estimator):
         console.print("A lone rollout has no baseline, hence no advantage.")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from verl.utils.tracking import Tracking
@@ -17,6 +18,7 @@ from algo.loop.workload import Workload
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
+from algo.serving.frozen import lendable
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -29,6 +31,7 @@ from store.schema import FrozenPolicy, PolicyResources
 class Running:
     """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
 
+    lent_for: policies that evaluations need, and that some of the policy's servers serve then; their folders.
     began_before: an earlier process of the run may have left rollouts in the hub.
     """
 
@@ -38,6 +41,7 @@ class Running:
     began_before: bool
     serving: Serving
     frozen: dict[str, FrozenPolicy]
+    lent_for: Mapping[str, Path]
     engine: Engine
     trainer: TrainerThread
     queue: RolloutQueue
@@ -47,8 +51,9 @@ class Running:
 
     def resources(self) -> PolicyResources:
         """What runners are told about the policy as it stands."""
+        frozen = self.serving.beside | self.frozen
         return policy_resources(
-            self.config, self.serving, self.frozen, self.state.run_id, self.state.policy_version, self.published
+            self.config, self.serving, frozen, self.state.run_id, self.state.policy_version, self.published
         )
 
     async def keep_serving(self) -> None:
@@ -94,8 +99,15 @@ class Running:
     async def evaluate(self) -> dict[str, float]:
         """Play what is held out and write what it shows; returns numbers for the log."""
         step = self.state.step
-        # Later evaluations are of weights that were made by this process.
-        found = await self.workload.evaluate(self, step, resumed=self.began_before and step == 0)
+        async with self.serving.lend(list(self.lent_for.values())) as endpoints:
+            own = self.frozen
+            self.frozen = own | {
+                name: FrozenPolicy(endpoint=endpoint, model=self.serving.model)
+                for name, endpoint in zip(self.lent_for, endpoints, strict=True)
+            }
+            # Later evaluations are of weights that were made by this process.
+            found = await self.workload.evaluate(self, step, resumed=self.began_before and step == 0)
+            self.frozen = own
         self.state.score = found.score
         return found.metrics
 
@@ -111,7 +123,11 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen = await start_frozen(config, workload.frozen_names(), stack)
+    playing, evaluated = (
+        set(names) - serving.beside.keys() for names in (workload.frozen_names(), workload.evaluated_names())
+    )
+    lent_for = lendable(config, sorted(evaluated - playing))
+    frozen = await start_frozen(config, sorted(playing | evaluated - lent_for.keys()), stack)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)
@@ -123,6 +139,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         began_before=opened.began_before,
         serving=serving,
         frozen=frozen,
+        lent_for=lent_for,
         engine=engine,
         trainer=trainer,
         queue=queue,

@@ -16,7 +16,7 @@ from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
-from algo.loop.weight_transfer import policy_folder
+from algo.loop.weight_transfer import policy_folder, push_policy
 from algo.machine.whole_files import copy_whole
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
@@ -65,21 +65,23 @@ def check_log_backends(config: Config) -> None:
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
-    """Start vLLM and the trainer side by side, with the weights at which the run stands.
+    """Start vLLM and the trainer, with the weights at which the run stands.
 
+    Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
+    trainer takes meanwhile as its own. It sleeps then until the trainer has loaded.
     Both are stopped when ``stack`` closes, and on any failure.
     """
     config = opened.config
     trainer = TrainerThread()
     # Runners of games that are in flight may ask before the weights of a resumed run are served.
-    weights_follow = opened.checkpoint is not None
+    weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
     serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line), weights_follow))
     engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
-        await asyncio.wait([serving], timeout=4.0)
+        await asyncio.wait([serving], timeout=None if config.serving.share_gpus else 4.0)
         if serving.done():
-            serving.result()
+            await serving.result().sleep()
         logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
         engine = trainer.submit(Engine, config)
         engine.add_done_callback(_tell_that_it_started)
@@ -89,6 +91,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
                 start.result()
         started = serving.result(), engine.result()
         await _restore(opened, *started, trainer)
+        await started[0].wake()
     except BaseException:
         serving.cancel()
         # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
@@ -123,10 +126,13 @@ async def stop_what_comes_up(starting: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread) -> None:
-    """Both begin with ``model.path``; an attached vLLM may serve anything."""
+    """Both begin with ``model.path``; an attached vLLM may serve anything, and one that takes adapters has none yet."""
     if opened.checkpoint is not None:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
+    if opened.config.model.lora_rank:
+        await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
+    elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folder = policy_folder(opened.config, opened.state.policy_version)
         await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)

@@ -5,9 +5,11 @@ advantages -> update through verl -> new weights into vLLM -> evaluate -> checkp
 room each. Whatever ends the process, ``--resume auto`` goes on from the newest checkpoint, with what was in flight.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from algo.advantages.estimators import token_advantages
@@ -36,6 +38,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     summary = RunSummary(config.run_dir, state.summary)
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
     in_flight: dict[int, Sequence[Task]] = {}
+    saving: asyncio.Future[Path] | None = None
     adopting = opened.began_before  # the hub may hold games of the next steps
     cancel_on_signals()
     async with AsyncExitStack() as stack:
@@ -139,6 +142,20 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 logger.info("%s: writing a checkpoint", title)
                 with stopwatch.stage("checkpoint"):
                     exported = policy_folder(config, state.policy_version)
-                    await run.trainer.run(save_checkpoint, config, run.engine, state, exported)
+                    await _written(saving)
+                    # Beside what the next step plays; its update waits on the trainer's thread.
+                    saving = run.trainer.submit(
+                        save_checkpoint, config, run.engine, state.model_copy(deep=True), exported
+                    )
+            elif saving is not None and saving.done():
+                await _written(saving)  # if it failed, the run ends now
+        with stopwatch.stage("checkpoint"):
+            await _written(saving)
         summary.write(stopwatch, state.policy_version)
     return summary.as_dict(stopwatch, state.policy_version)
+
+
+async def _written(saving: asyncio.Future[Path] | None) -> None:
+    """Return when a checkpoint is whole; raises what its writing raised."""
+    if saving is not None:
+        await asyncio.shield(saving)

@@ -83,9 +83,10 @@ def update(
     temperature = config.rollout.temperature
     plain = build_batch(trajectories, temperature=temperature)
     log_probs = engine.log_probs(plain)
-    metrics = logprob_agreement(trajectories, log_probs, policy_version)
-    if (difference := metrics.get("logprobs/rollout_difference_max")) is not None:
-        check_agreement(config, difference, "log-probs of the sampled tokens")
+    compared = logprob_agreement(trajectories, log_probs, policy_version)
+    if compared:
+        check_agreement(config, compared, "log-probs of the sampled tokens")
+    metrics = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
     corrected = correct_for_older_weights(trajectories, log_probs, policy_version, config.training.rollout_correction)
     metrics |= corrected.metrics
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algo.serving.policy import Serving
-from algo.serving.server import ServingError, VllmServer
+from algo.serving.preconditions import ServingError
+from algo.serving.server import VllmServer
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
@@ -22,9 +23,9 @@ def policy_folder(config: Config, version: int) -> Path:
 async def push_policy(config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, version: int) -> float:
     """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
 
-    By ``serving.weight_transfer``: "folder" writes them to ``policy_folder``, which vLLM reads; "nccl" and "ipc" hand
-    them over on the GPUs through vLLM's weight-transfer interface (``algo.training.weight_sender``). These two need
-    GPUs and have not been run on any yet.
+    Adapters are written to ``policy_folder``, and vLLM reads them. Whole weights go by ``serving.weight_transfer``:
+    "folder" likewise; "nccl" and "ipc" hand them over on the GPUs through vLLM's weight-transfer interface
+    (``algo.training.weight_sender``). These two need GPUs and have not been run on any yet.
     Raises ServingError, and what the engine raises.
     """
 
@@ -46,7 +47,10 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
                 f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log. serving.weight_transfer=folder needs no link"
             ) from error
 
-    if config.serving.weight_transfer == "folder":
+    if config.model.lora_rank:
+        await trainer.run(engine.export_adapters, folder)
+        seconds = await serving.push_weights(folder, version)
+    elif config.serving.weight_transfer == "folder":
         await trainer.run(engine.export, folder)
         seconds = await serving.push_weights(folder, version)
     else:

@@ -48,7 +48,10 @@ class Workload(Protocol):
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run or its evaluations need (``algo.serving.frozen``)."""
+        """Policies with frozen weights that the run's rollouts need (``algo.serving.frozen``)."""
+
+    def evaluated_names(self) -> Sequence[str]:
+        """Policies with frozen weights that its evaluations need."""
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each actor of a finished rollout earns, by its name."""

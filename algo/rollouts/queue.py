@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -131,7 +131,7 @@ class RolloutQueue:
 
         resumed: an earlier process of this run may have enqueued some of the games; see ``adopt``.
         """
-        await self._client.update_resources(resources.resources_id, resources.encode())
+        await self._publish([resources])
         missing, known = await self.adopt(tasks, resources, mode) if resumed else (list(tasks), 0)
         if missing:
             await self._enqueue([_OpenGame(task, resources, mode) for task in missing])
@@ -143,8 +143,7 @@ class RolloutQueue:
             rollout_id: replace(game, resources=game.resources.model_copy(update={"endpoints": endpoints}))
             for rollout_id, game in self._open.items()
         }
-        for resources in {game.resources.resources_id: game.resources for game in self._open.values()}.values():
-            await self._client.update_resources(resources.resources_id, resources.encode())
+        await self._publish(game.resources for game in self._open.values())
 
     async def collect(
         self,
@@ -288,6 +287,12 @@ class RolloutQueue:
             ]
         )
         self._open |= {rollout.rollout_id: game for rollout, game in zip(rollouts, games, strict=True)}
+        # Again: a hub that restarted in between has the games and no policy to play them by, and nothing would tell.
+        await self._publish(game.resources for game in games)
+
+    async def _publish(self, policies: Iterable[PolicyResources]) -> None:
+        for resources in {policy.resources_id: policy for policy in policies}.values():
+            await self._client.update_resources(resources.resources_id, resources.encode())
 
     def _idempotency_key(self, game: _OpenGame) -> str:
         key = f"{game.resources.run_name}/{game.task.task_id}"
@@ -307,8 +312,7 @@ class RolloutQueue:
         if forgotten:
             logger.warning("the hub has forgotten %d games (did it restart?); enqueueing them again", len(forgotten))
             games = [self._open.pop(rollout_id) for rollout_id in forgotten]
-            for resources in {game.resources.resources_id: game.resources for game in games}.values():
-                await self._client.update_resources(resources.resources_id, resources.encode())
+            await self._publish(game.resources for game in games)
             await self._enqueue(games)
 
 

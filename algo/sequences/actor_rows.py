@@ -27,7 +27,7 @@ class ActorRow:
     group: deal and side.
     reward: of the whole rollout.
     outcome: ``reward`` less the rewards in ``turns``.
-    tokens: number of sampled tokens, at least 1.
+    tokens: number of sampled tokens, at least 1. turn_ends: position past the last token of each turn.
     turns: those whose rewards count on their own, in order; empty unless asked for.
     kl: penalty at each token, shape (tokens,); None without.
     values: the critic's value at each token, shape (tokens,); None without.
@@ -41,6 +41,7 @@ class ActorRow:
     reward: float
     outcome: float
     tokens: int
+    turn_ends: tuple[int, ...]
     turns: tuple[TurnReward, ...]
     kl: torch.Tensor | None
     values: torch.Tensor | None
@@ -108,6 +109,7 @@ def actor_rows(
                 reward=own[0].reward,
                 outcome=own[0].reward - sum(turn.reward for turn in turns),
                 tokens=sum(sum(trajectory.loss_mask) for trajectory in own),
+                turn_ends=tuple(end for ends in _ends_by_segment(own) for end in ends),
                 turns=turns,
                 kl=_sampled("kl_penalties", kl_penalties, numbers, trajectories),
                 values=_sampled("values", values, numbers, trajectories),
@@ -131,15 +133,21 @@ def spread_over_tokens(
     return per_token
 
 
-def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
-    turns: list[TurnReward] = []
+def _ends_by_segment(segments: Sequence[Trajectory]) -> list[list[int]]:
+    found: list[list[int]] = []
     before = 0
     for trajectory in segments:
-        if trajectory.turn_rewards:
-            questions = trajectory.turn_questions or ("",) * len(trajectory.turn_ends)
-            for end, reward, question in zip(trajectory.turn_ends, trajectory.turn_rewards, questions, strict=True):
-                turns.append(TurnReward(before + sum(trajectory.loss_mask[:end]), reward, question))
+        found.append([before + sum(trajectory.loss_mask[:end]) for end in trajectory.turn_ends])
         before += sum(trajectory.loss_mask)
+    return found
+
+
+def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
+    turns: list[TurnReward] = []
+    for trajectory, ends in zip(segments, _ends_by_segment(segments), strict=True):
+        if trajectory.turn_rewards:
+            questions = trajectory.turn_questions or ("",) * len(ends)
+            turns += map(TurnReward, ends, trajectory.turn_rewards, questions)
     return tuple(turns)
 
 

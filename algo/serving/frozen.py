@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 
 from algo.serving.group import together
 from algo.serving.launch import frozen_launch
 from algo.serving.policy import Serving
-from algo.serving.server import ServingDied, VllmServer, require_servable_model
+from algo.serving.preconditions import ServingDied, require_servable_model
+from algo.serving.server import VllmServer
+from algo.serving.weight_files import check_same_tensors
 from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.serving import FrozenPolicyConfig
@@ -49,6 +52,23 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dic
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)  # each has told of its end (``_tell_of_end``)
+
+
+def lendable(config: Config, names: Iterable[str]) -> dict[str, Path]:
+    """Which of these frozen policies need no vLLM of their own in evaluations, and their folders.
+
+    For an evaluation the policy's servers can serve them (``Serving.lend``): with several servers, nothing in flight
+    then (``rollout.max_policy_lag`` 0), weights shaped like the policy's, and neither ports nor GPUs set for them.
+    """
+    found = {}
+    for name in names:
+        policy = _policy(config, name)
+        if policy.path is not None and policy.port is None and policy.devices is None:
+            with contextlib.suppress(ValueError):  # of another shape
+                check_same_tensors(policy.path, config.model.path)
+                found[name] = policy.path
+    fits = config.rollout.max_policy_lag == 0 and len(found) < config.serving.server_count
+    return found if fits else {}
 
 
 def _policy(config: Config, name: str) -> FrozenPolicyConfig:

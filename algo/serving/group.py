@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from algo.serving.server import ServingDied, ServingError, VllmServer
+from algo.serving.preconditions import ServingDied, ServingError
+from algo.serving.server import VllmServer
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +26,14 @@ class _Member:
 
     in_service: runners are told of it, and it has the newest weights.
     coming_back: it is being started again, or looked at whether it can be used again.
+    lent: it serves other weights for a while (``ServerGroup.lend``).
     """
 
     server: VllmServer
     endpoint: str
     in_service: bool = True
     coming_back: asyncio.Task[None] | None = None
+    lent: bool = False
     unanswered: int = 0
     unanswered_since: float = 0.0
     next_look: float = 0.0
@@ -73,11 +76,13 @@ class ServerGroup:
         """The servers in service."""
         return tuple(member.server for member in self._members if member.in_service)
 
-    async def ask(self, call: Callable[[VllmServer], Awaitable[_Result]]) -> dict[VllmServer, _Result]:
+    async def ask(
+        self, call: Callable[[VllmServer], Awaitable[_Result]], loses_refusing: bool = False
+    ) -> dict[VllmServer, _Result]:
         """Ask every server in service at once; returns the answers.
 
         A server that turns out to be dead is taken out, and its answer missing; an error of one that is alive is
-        raised.
+        raised, or with ``loses_refusing`` counts as its death.
         """
         members = [member for member in self._members if member.in_service]
         outcomes = await asyncio.gather(*(call(member.server) for member in members), return_exceptions=True)
@@ -85,6 +90,8 @@ class ServerGroup:
         for member, outcome in zip(members, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
                 answers[member.server] = outcome
+            elif isinstance(outcome, ServingError) and loses_refusing and not await _is_dead(member.server):
+                self._lose(member, outcome)
             elif isinstance(outcome, ServingError) and await _is_dead(member.server):
                 self._lose(member, member.server.no_longer_answers(outcome))
             else:
@@ -114,6 +121,26 @@ class ServerGroup:
             if task is not None and task.done() and not task.cancelled() and task.exception() is None:
                 member.coming_back, member.in_service = None, True
 
+    def lend(self, count: int) -> list[VllmServer]:
+        """Take servers out of service, which are not looked after until ``give_back``.
+
+        Raises ServingError unless another one stays in service.
+        """
+        lent = [member for member in self._members if member.in_service][1:][-count:]
+        if len(lent) < count:
+            raise ServingError(f"{count} servers cannot be lent: {len(self.servers)} are in service, and one must stay")
+        for member in lent:
+            member.in_service, member.lent = False, True
+        return [member.server for member in lent]
+
+    async def give_back(self) -> None:
+        """Bring lent servers up to date and put them in service again; one that fails in this is lost."""
+        lent = [member for member in self._members if member.lent]
+        for member in lent:
+            member.lent, member.coming_back = False, asyncio.create_task(asyncio.sleep(0))
+        await together(member.coming_back for member in lent)
+        await together(self._take_back(member) for member in lent)
+
     def hold_starts(self) -> None:
         """Start no server again until ``allow_starts``: others need the GPUs."""
         self._starts_held = True
@@ -135,6 +162,8 @@ class ServerGroup:
         await asyncio.gather(*(member.server.stop() for member in self._members))
 
     async def _look_after(self, member: _Member) -> None:
+        if member.lent:
+            return
         if member.coming_back is not None:
             if member.coming_back.done():
                 await self._take_back(member)

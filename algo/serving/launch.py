@@ -12,7 +12,7 @@ from algo.machine import child_guard
 from algo.machine.ports import free_port
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
-from configs.serving import FrozenPolicyConfig
+from configs.serving import LORA_RANKS, FrozenPolicyConfig
 from store.auth import TOKEN_VARIABLE
 
 GIB_BYTES = 2**30
@@ -29,6 +29,8 @@ class Launch:
     kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
     can_sleep: it leaves the GPUs to the trainer at times.
     weight_transfer: "folder", "nccl" or "ipc".
+    lora_rank: of the adapters that it is given, with ``model`` as their base; 0: it is given whole weights, or none.
+    adapters: folders of adapters that it serves from the start, by their names in requests.
     """
 
     model: Path
@@ -40,6 +42,13 @@ class Launch:
     gpu_memory_utilization: float
     can_sleep: bool = False
     weight_transfer: str = "folder"
+    lora_rank: int = 0
+    adapters: tuple[tuple[str, Path], ...] = ()
+
+
+def base_name(served_name: str) -> str:
+    """The name in requests of a policy's base model, where the policy is adapters."""
+    return f"{served_name}-base"
 
 
 def policy_launches(config: Config) -> list[Launch]:
@@ -58,9 +67,19 @@ def policy_launches(config: Config) -> list[Launch]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             can_sleep=settings.share_gpus,
             weight_transfer=settings.weight_transfer,
+            lora_rank=config.model.lora_rank,
+            adapters=tuple(adapter_folders(config).items()),
         )
         for number in range(settings.servers)
     ]
+
+
+def adapter_folders(config: Config) -> dict[str, Path]:
+    """Frozen policies that are adapters of ``model.path``, which the policy's servers serve too; their folders."""
+    paths = {name: policy.path for name, policy in config.frozen.items() if policy.path is not None}
+    if not config.model.lora_rank:
+        return {}
+    return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
 
 
 def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
@@ -108,7 +127,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     settings = config.serving
     options: dict[str, Any] = {
         "--model": launch.model.resolve(),
-        "--served-model-name": launch.served_name,
+        # With adapters the policy's name is theirs.
+        "--served-model-name": base_name(launch.served_name) if launch.lora_rank else launch.served_name,
         "--host": settings.host,
         "--port": launch.port,
         "--dtype": config.model.dtype,
@@ -123,6 +143,11 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     }
     # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
+    if launch.lora_rank:
+        flags.append("--enable-lora")
+        # vLLM knows these sizes only; a larger one costs memory.
+        options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= launch.lora_rank)
+        options["--max-loras"] = 1 + len(launch.adapters)
     if config.training.device == "cpu":
         # Unlike VLLM_CPU_KVCACHE_SPACE this takes fractions of a GiB. One engine process instead of an
         # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.
@@ -143,6 +168,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
     for option, value in options.items():
         command += [option, str(value)]
+    if launch.adapters:
+        command += ["--lora-modules", *(f"{name}={path.resolve()}" for name, path in launch.adapters)]
     return command
 
 
@@ -160,6 +187,7 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         "HF_HUB_OFFLINE": "1",  # the model is a local folder
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.lora_rank else "0",
         INITIAL_VERSION: "" if weights_follow else "0",
     }
     if config.training.device == "cpu":

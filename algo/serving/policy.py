@@ -4,18 +4,23 @@ The training loop owns one ``Serving``. Runners never see this module: they are 
 protocol. One server alone is the matter of ``algo.serving.server``, which of them live that of ``algo.serving.group``.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from algo.serving.group import ServerGroup, together
-from algo.serving.launch import Launch, policy_launches
-from algo.serving.server import ServingDied, ServingError, VllmServer, require_servable_model
+from algo.serving.launch import Launch, adapter_folders, base_name, policy_launches
+from algo.serving.preconditions import ServingDied, ServingError, require_servable_model
+from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
+from store.schema import FrozenPolicy
 
 __all__ = ["Serving", "ServingDied", "ServingError"]
 
@@ -73,7 +78,8 @@ class Serving:
         Raises ServingError and ServingDied, see ``VllmServer.start``; nothing is left running then.
         """
         if launches is None:
-            require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
+            takes_weights = config.model.lora_rank == 0
+            require_servable_model(config.model.path, "model.path", config.training.device, takes_weights)
             launches = policy_launches(config)
             public_urls = config.serving.public_urls
         else:
@@ -93,7 +99,8 @@ class Serving:
 
         Raises ServingError unless each can be used, see ``VllmServer.check_attached``.
         """
-        servers = [VllmServer(config, url, config.serving.served_model_name) for url in config.serving.urls]
+        name, adapters = config.serving.served_model_name, config.model.lora_rank > 0
+        servers = [VllmServer(config, url, name, takes_adapters=adapters) for url in config.serving.urls]
         serving = cls(config, servers, config.serving.public_urls)
         try:
             await together(server.check_attached() for server in servers)
@@ -116,6 +123,14 @@ class Serving:
         return self._group.servers
 
     @property
+    def beside(self) -> dict[str, FrozenPolicy]:
+        """Frozen policies that these servers serve beside the policy, where that is adapters: its base, and others."""
+        if not self._config.model.lora_rank:
+            return {}
+        names = {INITIAL_POLICY: base_name(self._model)} | {name: name for name in adapter_folders(self._config)}
+        return {name: FrozenPolicy(endpoint=self.endpoints[0], model=served) for name, served in names.items()}
+
+    @property
     def model(self) -> str:
         """The model's name in requests."""
         return self._model
@@ -124,25 +139,27 @@ class Serving:
         """Serve the weights in ``model_dir`` from now on; returns the seconds it took.
 
         model_dir: a folder of safetensors that vLLM can read at the same path, with the tensors of
-            ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word).
+            ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word); with
+            ``model.lora_rank`` a folder of adapters.
         version: their number, told with every completion from now on.
         Replies under way are finished first; requests that arrive meanwhile wait, and get the new weights. Sleeping
         servers are woken.
 
-        Raises ValueError for weights of another model, before anything is touched, and ServingError naming
-        the endpoint, its status and its answer. After a failed reload vLLM
-        is left paused, because it may hold half of the new weights: stop it and start another.
+        A server that refuses them may hold half of the new weights: it is lost, and started again if that is possible.
+        Raises ValueError for weights of another model, before anything is touched, and, when no server is left and
+        none will come back, ServingError naming the endpoint, its status and its answer.
         """
         started = time.monotonic()
         folder = Path(model_dir).resolve()
-        check_same_tensors(folder, self._config.model.path)
+        if not self._config.model.lora_rank:
+            check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
             await _reload(server, folder, version)
 
         self._group.update = reload
         self._group.take_in_restarted()
-        await self._group.ask(reload)
+        await self._group.ask(reload, loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
 
@@ -164,12 +181,30 @@ class Serving:
 
         self._group.update = reload
         self._group.take_in_restarted()
-        await self._group.ask(_make_ready)
+        await self._group.ask(_make_ready, loses_refusing=True)
         if self.servers:
             await send(self.servers)
-            await self._group.ask(lambda server: _serve_as(server, version))
+            await self._group.ask(lambda server: _serve_as(server, version), loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
+
+    @contextlib.asynccontextmanager
+    async def lend(self, folders: Sequence[Path]) -> AsyncIterator[list[str]]:
+        """Have a server for each folder serve those weights, which must be shaped like the policy's, for a while.
+
+        Yields their base URLs for OpenAI clients; ``endpoints`` are the others meanwhile. Nothing may be in flight that
+        was told of them as the policy's. Leaving the context gives them the policy's weights again; an error does not.
+        Raises ServingError where no server would be left, or weights cannot be read.
+        """
+        if not folders:
+            yield []
+            return
+        if self._group.update is None:  # what they started with
+            self._group.update = partial(_reload, folder=self._config.model.path.resolve(), version=0)
+        lent = dict(zip(self._group.lend(len(folders)), folders, strict=True))
+        await together(_reload(server, folder.resolve(), 0) for server, folder in lent.items())
+        yield [f"{server.base_url}/v1" for server in lent]
+        await self._group.give_back()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """``scores`` of the first server."""

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +18,9 @@ from typing import Any, Literal
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from algo.serving.launch import Launch, launch_vllm
+from algo.serving.launch import Launch, base_name, launch_vllm
+from algo.serving.preconditions import ServingDied, ServingError, require_free_port
 from algo.serving.version_header import SET_VERSION_PATH
 from configs.schema import Config
 
@@ -29,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _LOG_TAIL_LINES = 30
 _BODY_SHOWN = 1000
-_PORT_PATIENCE_SECONDS = 3.0
 _STOP_GRACE_SECONDS = 15.0
 _EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
@@ -38,26 +36,9 @@ _ASK_TIMEOUT_SECONDS = 60.0
 _PUSH_TIMEOUT_SECONDS = 600.0
 _SCORE_TIMEOUT_SECONDS = 120.0
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
+_LOAD_ADAPTERS = "/v1/load_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
 _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
-
-
-class ServingError(RuntimeError):
-    """vLLM cannot be used as asked; the message names the endpoint, or the setting and the remedy."""
-
-
-class ServingDied(ServingError):
-    """vLLM is gone.
-
-    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that
-        still runs but no longer answers.
-    log_path: the started vLLM's log; None for an attached one.
-    """
-
-    def __init__(self, message: str, exit_code: int | None = None, log_path: Path | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-        self.log_path = log_path
 
 
 class VllmServer:
@@ -68,10 +49,14 @@ class VllmServer:
     started, ``asleep`` whether it has left the GPUs to others.
     """
 
-    def __init__(self, config: Config, base_url: str, model: str, launch: Launch | None = None) -> None:
+    def __init__(
+        self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
+    ) -> None:
+        """takes_adapters: what it is given is LoRA adapters, served as ``model`` beside their base."""
         self.base_url = base_url.rstrip("/")
         self.model = model
         self.launch = launch
+        self._takes_adapters = takes_adapters
         self.log_path: Path | None = None if launch is None else config.run_dir / launch.log_name
         self.startup_seconds = 0.0
         self.starts = 0
@@ -87,7 +72,7 @@ class VllmServer:
     def to_start(cls, config: Config, launch: Launch) -> "VllmServer":
         """A server that ``start`` will start."""
         host = f"[{config.serving.host}]" if ":" in config.serving.host else config.serving.host
-        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch)
+        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch, launch.lora_rank > 0)
 
     async def start(self, progress: Callable[[str], None], weights_follow: bool = False) -> None:
         """Start vLLM, or start it again, and wait until it is healthy.
@@ -102,7 +87,7 @@ class VllmServer:
         """
         assert self.launch is not None
         await self.end()
-        await _require_free_port(self._config.serving.host, self.launch.port)
+        await require_free_port(self._config.serving.host, self.launch.port)
         try:
             self._launch(weights_follow)
             await self._wait_until_healthy(progress)
@@ -119,12 +104,13 @@ class VllmServer:
         await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
         models = (await self._call("GET", "/v1/models", timeout=_HEALTH_TIMEOUT_SECONDS))["data"]
         served = {entry["id"]: entry for entry in models}
-        if self.model not in served:
+        name = base_name(self.model) if self._takes_adapters else self.model
+        if name not in served:
             raise ServingError(
-                f"{self.base_url} serves {sorted(served)}, not {self.model!r}: set its name in the configuration "
+                f"{self.base_url} serves {sorted(served)}, not {name!r}: set its name in the configuration "
                 "(serving.served_model_name, or frozen.NAME.model), or start that vLLM with --served-model-name"
             )
-        longest = served[self.model].get("max_model_len")
+        longest = served[name].get("max_model_len")
         if longest is not None and longest < self._config.rollout.context_tokens:
             raise ServingError(
                 f"{self.base_url} takes {longest} tokens, rollout.context_tokens is "
@@ -144,6 +130,7 @@ class VllmServer:
             temperature=1.0,
             return_token_ids=True,
             timeout=_ASK_TIMEOUT_SECONDS,
+            model=name,
         )
         if choice["logprobs"]["token_logprobs"] != [0.0]:
             raise ServingError(
@@ -161,7 +148,13 @@ class VllmServer:
         await self._call("POST", "/pause?mode=wait", timeout=_PUSH_TIMEOUT_SECONDS)
 
     async def reload(self, folder: Path) -> None:
-        """Read new weights from a folder. Only while paused."""
+        """Read new weights, or adapters, from a folder. Only while paused."""
+        if self._takes_adapters:
+            body = {"lora_name": self.model, "lora_path": str(folder), "load_inplace": True}
+            status, text = await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS)
+            if status != 200:
+                raise ServingError(f"POST {self.base_url}{_LOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
+            return
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
         # One entry for each worker; reload_weights returns nothing.
@@ -297,7 +290,7 @@ class VllmServer:
 
     async def _check_development_endpoints(self) -> None:
         settings = self._config.serving
-        needed = [*_PUSH_ENDPOINTS]
+        needed = [*_PUSH_ENDPOINTS] + [_LOAD_ADAPTERS] * self._takes_adapters
         if settings.weight_transfer != "folder":
             needed += _TRANSFER_ENDPOINTS
         if settings.share_gpus:
@@ -308,7 +301,8 @@ class VllmServer:
             if status == 404:
                 raise ServingError(
                     f"{self.base_url} has no {path}, so weights cannot be pushed to it: "
-                    "start that vLLM with the environment variable VLLM_SERVER_DEV_MODE=1"
+                    "start that vLLM with the environment variables VLLM_SERVER_DEV_MODE=1 and, for adapters, "
+                    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
                 )
 
     async def _complete(self, token_ids: list[int], timeout: float, **options: Any) -> dict[str, Any]:
@@ -360,46 +354,3 @@ class VllmServer:
             log.seek(self._log_start)
             lines = log.read().decode("utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return "\n".join([f"; the end of {self.log_path}:", *(f"    {line}" for line in lines)])
-
-
-def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
-    """Raise ServingError unless vLLM can serve the model folder here, and take new weights for it if it is to.
-
-    setting: the configuration's name for the folder. device: "cpu" or "cuda".
-    """
-    try:
-        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ServingError(
-            f"{setting} {path} holds no config.json: name a Hugging Face model folder, or build a tiny model "
-            f"there with `python -m algo.tiny_model {path}`"
-        ) from error
-    if takes_weights and device == "cpu" and architecture.get("tie_word_embeddings"):
-        # Its output head keeps a packed copy of the first weights, which a reload does not renew
-        # (vLLM 0.28.0): the log-probs would be those of no model at all.
-        raise ServingError(
-            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: save the "
-            "model with tie_word_embeddings=false and an lm_head.weight of its own, or serve it on a GPU"
-        )
-
-
-async def _require_free_port(host: str, port: int) -> None:
-    # A vLLM of ours that is just being killed frees the port within moments.
-    patience = AsyncRetrying(
-        retry=retry_if_exception_type(OSError),
-        stop=stop_after_delay(_PORT_PATIENCE_SECONDS),
-        wait=wait_fixed(0.25),
-        reraise=True,
-    )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        async for attempt in patience:
-            with attempt, socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host, port))
-    except OSError as error:
-        raise ServingError(
-            f"vLLM cannot listen on {host}, port {port}: {error.strerror}. "
-            f"Choose a free port, e.g. --set serving.port={port + 1 if port < 65535 else 8000}, "
-            "or use the vLLM that runs there with serving.mode=attach"
-        ) from error

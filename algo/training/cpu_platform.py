@@ -156,17 +156,11 @@ def select() -> None:
 
 
 def prepare_worker() -> None:
-    """Before a TrainingWorker is constructed on CPU: its engine and its process group.
+    """Before a TrainingWorker is constructed on CPU: its process group.
 
-    The engine cannot be registered when this module is imported, since that happens in the middle
-    of importing verl. The process group must exist before the worker asks for one: verl names its
-    backends "cpu:gloo,<device>:<backend>", and torch refuses to have cpu named twice.
+    verl names the backends of the one that it would make "cpu:gloo,<device>:<backend>", and torch refuses to have cpu
+    named twice.
     """
-    from verl.workers.engine import EngineRegistry
-
-    from algo.training.cpu_engine import CpuLanguageModelEngine
-
-    EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(CpuLanguageModelEngine)
     torch.distributed.init_process_group(
         "gloo",
         init_method=os.environ.get("DIST_INIT_METHOD"),

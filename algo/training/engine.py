@@ -28,6 +28,7 @@ from algo.advantages.registry import needs_values
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform as platform_cpu
 from algo.training import ray_cluster
+from algo.training.out_of_memory import is_out_of_memory, remember, with_smaller_passes
 from algo.training.verl_configs import (
     actor_config,
     check_engine,
@@ -60,7 +61,8 @@ class Engine:
         optimizer: of the policy, in place of the AdamW that the configuration describes.
         """
         check_engine(config)
-        self._config, self._model, self._training = config, config.model, config.training
+        self._config, self._model = config, config.model
+        self._training = with_smaller_passes(config.run_dir, config.training)
         self._updates = {"policy": 0, "critic": 0}
         self._closing = threading.Lock()
         self._has_critic = needs_values(config.advantage.estimator)
@@ -211,6 +213,16 @@ class Engine:
         )
         _complete(partial_directory, directory)
 
+    def export_adapters(self, directory: Path) -> None:
+        """Write the present LoRA adapters, in float32, as a folder that vLLM and PEFT read.
+
+        The directory appears under its name when it is complete; one of that name is replaced.
+        """
+        partial_directory = _partial(directory)
+        partial_directory.mkdir(parents=True)
+        self._call(lambda: self._ranks.export_adapters(str(partial_directory.absolute())))
+        _complete(partial_directory, directory)
+
     def send_weights(self, servers: list[tuple[str, int]]) -> None:
         """Give the present policy, in ``model.dtype``, to vLLM servers from GPU to GPU (``serving.weight_transfer``).
 
@@ -266,7 +278,9 @@ class Engine:
     def _call(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except RayError:
+        except RayError as error:
+            if is_out_of_memory(error):
+                remember(self._config.run_dir, self._config.training)
             self.close()
             raise
 
@@ -307,6 +321,8 @@ class Engine:
         after_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> dict[str, float]:
+        # Once for the whole update, not for each of its optimizer steps (where weights are kept in CPU memory at all).
+        self._call(lambda: self._ranks.move(part, "device"))
         steps: list[dict[str, float]] = []
         for epoch in range(1, self._training.epochs + 1):
             # A new order for each pass, the same in a run that is repeated.
@@ -324,10 +340,12 @@ class Engine:
                     mini_batch_size=len(data),
                     epochs=1,
                     dataloader_kwargs={"shuffle": False},
+                    disable_auto_offload=True,
                 )
                 output = self._call(lambda data=data: train(data).get())
                 steps.append(_flat_metrics(tensordict_utils.get(output, "metrics"), prefix))
                 after_step()
+        self._call(lambda: self._ranks.move(part, "cpu"))
         skipped = [step for step in steps if not math.isfinite(step[f"{prefix}/grad_norm"])]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         return metrics | {

@@ -33,6 +33,10 @@ LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-s
 # Losses that verl registers and that would not train what the configuration says.
 _UNUSABLE_LOSSES = {
     "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update would hang on their size",
+    "clip_cov": "it draws the tokens that it cuts from each micro-batch, so the update would hang on their size",
+    "kl_cov": "it picks the tokens that it holds back in each micro-batch, so the update would hang on their size",
+    "bypass_mode": "it takes no rollout-correction weights; name the loss itself, and training.rollout_correction "
+    "weighs it",
     "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
 }
 
@@ -64,7 +68,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
             model_config=_model_config(path, model, training, lora=False),
             # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
             # cannot do. Nor need it: an optimizer that never steps holds no state.
-            engine_config=_engine_config(config, forward_only=training.device != "cpu"),
+            engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
             optimizer_config=_optimizer_config(training, training.learning_rate, config.run.steps),
             checkpoint_config=CheckpointConfig(),
         )
@@ -82,7 +86,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
     policy = TrainingWorkerConfig(
         model_type="language_model",
         model_config=_model_config(model.path, model, training, lora=True),
-        engine_config=_engine_config(config),
+        engine_config=_engine_config(config, trains_weights=model.lora_rank == 0),
         optimizer_config=optimizer or _optimizer_config(training, training.learning_rate, steps),
         # The base weights are those of model.path, always.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
@@ -185,22 +189,26 @@ def _model_config(path: Path, model: ModelConfig, training: TrainingConfig, *, l
     )
 
 
-def _engine_config(config: Config, *, forward_only: bool = False) -> FSDPEngineConfig:
+def _engine_config(config: Config, *, forward_only: bool = False, trains_weights: bool = True) -> FSDPEngineConfig:
     training = config.training
     return FSDPEngineConfig(
         strategy="fsdp2",
         forward_only=forward_only,
         use_dynamic_bsz=False,
         use_torch_compile=False,
+        # Deferred, each rank keeps the gradients of the whole model in float32 until a mini-batch's last forward pass.
+        use_no_sync_for_gradient_accumulation=False,
         micro_batch_size_per_gpu=training.micro_batch_size,
         infer_micro_batch_size_per_gpu=training.micro_batch_size,
         ulysses_sequence_parallel_size=training.sequence_parallel,
         param_offload=training.param_offload,
         optimizer_offload=training.optimizer_offload,
         seed=config.run.seed,
-        # Weights, gradients and optimizer stay in float32; this is the forward pass. Without it
-        # verl computes in bfloat16, whatever the field ``dtype`` of this configuration says.
-        model_dtype="float32",
+        # What is trained stays in float32, with its gradients and optimizer; a base under adapters and a reference are
+        # kept as they are computed with.
+        model_dtype="float32" if trains_weights else config.model.dtype,
+        # This is the forward pass. Without it verl computes in bfloat16, whatever the field ``dtype`` of this
+        # configuration says.
         mixed_precision={
             "param_dtype": config.model.dtype,
             "reduce_dtype": "float32",

@@ -5,6 +5,7 @@ others take part in gathering the weights. Needs GPUs, and has not been run on a
 """
 
 import base64
+import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo, Tr
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 
 from algo.machine.ports import free_port
 
@@ -150,13 +152,18 @@ class WeightSender:
 
     def _init_info(self, client: ServersClient) -> TrainerInitInfo:
         if self._backend == "ipc":
-            # Packed: through a buffer of bounded size, not a second copy of all weights.
-            return IPCTrainerInitInfo(rank=self._rank, packed=True)
+            # Packed: through a buffer of bounded size, not a second copy of all weights. No tensor may be larger.
+            largest = max(math.prod(each.shape) * each.dtype.itemsize for each in self._source.metadata())
+            size = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)
+            return IPCTrainerInitInfo(rank=self._rank, packed=True, packed_buffer_size_bytes=size)
+        # Packed, vLLM's producer gathers each tensor on a side stream while an earlier one is still being broadcast:
+        # two communicators at once on rank 0, which wait for one another as soon as a third rank gathers late.
         if self._rank != 0:  # takes part in gathering only
-            return NCCLTrainerInitInfo("", 0, 0, rank=self._rank)
+            return NCCLTrainerInitInfo("", 0, 0, rank=self._rank, packed=False)
         return NCCLTrainerInitInfo(
             master_address=ray.util.get_node_ip_address(),
             master_port=free_port(""),
             world_size=1 + sum(client.world_sizes()),
             rank=self._rank,
+            packed=False,
         )

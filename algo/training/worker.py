@@ -8,11 +8,12 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from peft.tuners.lora import Linear, LoraLayer
+from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
@@ -26,6 +27,7 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import ppo_loss, sft_loss, value_loss
 
 from algo.training import cpu_platform as platform_cpu
+from algo.training.chunked_head import ChunkedHead
 from algo.training.verl_configs import PartConfigs
 
 if TYPE_CHECKING:
@@ -63,8 +65,11 @@ class TrainingRank(Worker):
         if os.environ.get("VERL_PLATFORM") == "cpu":
             platform_cpu.prepare_worker()
         super().__init__()
+        # Imported late: verl looks for the platform when its engines are imported.
+        from algo.training.language_engine import register_language_engine
+
+        register_language_engine()
         if parts.critic is not None:
-            # Imported late: verl looks for the platform when its engines are imported.
             from algo.training.value_engine import register_value_engine
 
             register_value_engine()
@@ -121,6 +126,15 @@ class TrainingRank(Worker):
         return self._critic.train_mini_batch(data)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def move(self, part: str, device: Literal["device", "cpu"]) -> None:
+        """Bring what is offloaded of "policy" or "critic" to the device, or take it back to CPU memory."""
+        worker = dict(self._trained())[part]
+        with_weights = worker.engine.is_param_offload_enabled
+        with_optimizer = worker.engine.is_optimizer_offload_enabled
+        if with_weights or with_optimizer:
+            worker.to(device, model=with_weights, optimizer=with_optimizer, grad=with_weights)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save(self, directory: str, step: int) -> None:
         """Write this rank's shards of what is trained: weights, optimizer, schedule, random state."""
         for name, part in self._trained():
@@ -159,6 +173,20 @@ class TrainingRank(Worker):
         if (Path(source) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(source).save_pretrained(directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def export_adapters(self, directory: str) -> None:
+        """Gather the adapters tensor by tensor and let rank 0 write them to an empty directory, as PEFT names them."""
+        module = self._policy.engine.module
+        state: dict[str, torch.Tensor] = {}
+        for name, parameter in module.state_dict().items():
+            if ".lora_A." in name or ".lora_B." in name:
+                weight = _whole(parameter)  # a collective
+                if self.rank == 0:
+                    state[name.replace(".default.", ".")] = weight.detach().float().to("cpu", copy=True)
+        if self.rank == 0:
+            save_file(state, Path(directory) / "adapter_model.safetensors")
+            module.peft_config["default"].save_pretrained(directory)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
@@ -217,10 +245,9 @@ def _adapted_layers(module: Any) -> list[tuple[str, LoraLayer]]:
 
 def _check_adapters(module: Any) -> None:
     """Raise ValueError for adapters that ``whole_weights`` could not merge into a file that vLLM serves."""
-    tied = getattr(module.config, "tie_word_embeddings", False)
     for name, layer in _adapted_layers(module):
-        if not isinstance(layer, Linear) or layer.fan_in_fan_out or (tied and name.endswith("lm_head")):
+        if not isinstance(layer, Linear) or layer.fan_in_fan_out or isinstance(layer.base_layer, ChunkedHead):
             raise ValueError(
-                f"model.lora_modules: {name} cannot have an adapter here, only linear layers with weights of their own "
-                f"can: use all-linear, or name modules such as q_proj and v_proj"
+                f"model.lora_modules: {name} cannot have an adapter here, only linear layers before the head can: "
+                f" use all-linear, or name modules such as q_proj and v_proj"
             )

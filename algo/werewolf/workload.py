@@ -37,12 +37,15 @@ class Werewolf:
         return game_resources(self.config)
 
     def frozen_names(self) -> Sequence[str]:
-        """Frozen policies that the run's games or its evaluations seat."""
-        config = self.config
-        seated = {config.game.opponent, *(name for rule in config.game.seating for name in rule.players)}
-        if config.evaluation.wanted:
-            seated |= set(config.evaluation.opponents)
-        return sorted(seated & {*config.frozen, INITIAL_POLICY})
+        """Frozen policies that the run's games seat."""
+        seated = {self.config.game.opponent, *(name for rule in self.config.game.seating for name in rule.players)}
+        return sorted(seated & {*self.config.frozen, INITIAL_POLICY})
+
+    def evaluated_names(self) -> Sequence[str]:
+        """Frozen policies of the panel."""
+        if not self.config.evaluation.wanted:
+            return []
+        return sorted({*self.config.evaluation.opponents} & {*self.config.frozen, INITIAL_POLICY})
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each seat earns."""

@@ -123,7 +123,7 @@ class StartedFakes:
         return int((self.folder / f"{port}.pid").read_text())
 
     def tell(self, port, order):
-        """``die PATH``: at the next call of a path."""
+        """``die PATH`` or ``refuse PATH``: at the next call of a path."""
         (self.folder / f"{port}.order").write_text(order)
 
 
@@ -137,9 +137,13 @@ def note(text):
 class Fake(http.server.BaseHTTPRequestHandler):
     def obey(self):
         order = orders.read_text().split() if orders.exists() else []
-        if order and order[0] == "die" and self.path.startswith(order[1]):
+        if order and self.path.startswith(order[1]):
             orders.unlink()
-            os._exit(3)
+            if order[0] == "die":
+                os._exit(3)
+            self.send_error(500)
+            return False
+        return True
     def answer(self, body):
         text = b"" if body is None else json.dumps(body).encode()
         self.send_response(200)
@@ -147,10 +151,12 @@ class Fake(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
     def do_GET(self):
-        self.obey()
+        if not self.obey():
+            return
         self.answer({} if self.path == "/health" else None)
     def do_POST(self):
-        self.obey()
+        if not self.obey():
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         version = " " + json.loads(body)["new_version"] if self.path == "/update_weight_version" else ""
         note(self.path + version)

@@ -59,6 +59,19 @@ def test_token_weights_are_ratios_cut_at_the_threshold():
     assert found.metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2 + 0.5 + 1.5 + 0.25) / 4)
 
 
+def test_weights_outside_two_bounds_are_zero():
+    config = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold="0.4_2.0")
+    check_correction(config)
+    found = correct_for_older_weights(
+        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
+    )
+    assert [row.tolist() for row in found.importance_weights] == [
+        pytest.approx([0, 0, 0, 0.5, 1.5]), pytest.approx([0, 0, 0])
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="lower bound must be <="):
+        check_correction(RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold="3_2"))
+
+
 def test_sequence_weights_are_products():
     config = RolloutCorrectionConfig(rollout_is="sequence", rollout_is_threshold=10.0)
     found = correct_for_older_weights(

@@ -15,7 +15,8 @@ from configs.section import ConfigError
 from configs.training import AdvantageConfig
 
 REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
-OTHERS = REFUSED | {"gae", "role_baseline"}
+MISNAMED = {"rloo", "rloo_vectorized"}
+OTHERS = REFUSED | MISNAMED | {"gae", "gae_by_turn", "role_baseline"}
 
 
 def seat(
@@ -166,7 +167,7 @@ def test_what_an_estimator_needs_and_does_not_get_is_named():
         token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="gae"))
     with pytest.raises(ValueError, match="'role_baseline' needs role_baselines"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="role_baseline"))
-    assert [name for name in sorted(ADV_ESTIMATOR_REGISTRY) if needs_values(name)] == ["gae"]
+    assert [name for name in sorted(ADV_ESTIMATOR_REGISTRY) if needs_values(name)] == ["gae", "gae_by_turn"]
     with pytest.raises(ValueError, match="2 rows of kl_penalties for 1 traj"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(), kl_penalties=[[0.0] * 4] * 2)
     with pytest.raises(ValueError, match=r"a, seat 01, segment 0: kl_penalties of shape \(3,\) for 4 tokens"):
@@ -209,6 +210,47 @@ def test_gae_by_hand_over_segments():
     assert lone.informative == (False,) and rows_of(lone) == [[0, 0]]
 
 
+def test_gae_by_turn_fades_from_turn_to_turn_only():
+    gamma, lam = 0.9, 0.5
+    # Turns of two tokens and of one, in two segments; the estimator knows no others.
+    trajectories = [seat("a", 1.0, segment=1, mask=(0, 1)), seat("a", 1.0, segment=0, mask=(0, 1, 1))]
+    config = AdvantageConfig(estimator="gae_by_turn", gamma=gamma, lam=lam)
+    result = token_advantages(trajectories, config, values=[[9.0, 0.5], [9.0, 0.1, 0.4]])
+    third = 1.0 - 0.5
+    second = (gamma * 0.5 - 0.4) + gamma * lam * third
+    first = (gamma * 0.4 - 0.1) + gamma * second
+    assert result.returns[0].tolist() == pytest.approx([0, third + 0.5])
+    assert result.returns[1].tolist() == pytest.approx([0, first + 0.1, second + 0.4])
+    raw = torch.tensor([first, second, third])
+    white = ((raw - raw.mean()) / (raw.var() + 1e-8).sqrt()).tolist()
+    assert rows_of(result)[1] == pytest.approx([0, *white[:2]], abs=1e-5)
+    # With lambda 1 nothing fades, and the two are one.
+    one = {"gamma": gamma, "lam": 1.0}
+    both = [
+        token_advantages(trajectories, AdvantageConfig(estimator=name, **one), values=[[0.0, 0.5], [0.0, 0.1, 0.4]])
+        for name in ("gae", "gae_by_turn")
+    ]
+    assert rows_of(both[0])[1] == pytest.approx(rows_of(both[1])[1])
+
+
+def test_rloo_leaves_out_the_whole_rollout():
+    """Two seats of each game earn much the same: a baseline with the neighbour in it would hide half the gain."""
+    trajectories = [
+        seat("a", 1.0), seat("a", 0.5, number=2), seat("b", 0.0), seat("b", -0.5, number=2), seat("c", 0.5),
+        seat("a", 5.0, number=3, side="wolf"), seat("b", 1.0, number=3, side="wolf"),
+    ]  # fmt: skip
+    result = token_advantages(trajectories, AdvantageConfig(estimator="rloo_by_rollout"))
+    others_of_a, others_of_b, others_of_c = 0.0, 2 / 3, 0.25
+    good = [1.0 - others_of_a, 0.5 - others_of_a, 0.0 - others_of_b, -0.5 - others_of_b, 0.5 - others_of_c]
+    assert values(result) == pytest.approx([*good, 4.0, -4.0])
+
+
+@pytest.mark.parametrize("name", sorted(MISNAMED))
+def test_an_estimator_whose_name_promises_something_else_is_refused(name):
+    with pytest.raises(ConfigError, match="use rloo_by_rollout"):
+        check_estimator(name)
+
+
 def test_a_kl_penalty_is_taken_from_the_reward_at_its_token():
     trajectories = [seat("a", 1.0), seat("b", 0.0)]
     penalties = [[7.0, 0.25, 7.0, 0.5], [7.0, 0.0, 7.0, 0.125]]
@@ -237,8 +279,8 @@ def test_credit_to_the_turn_with_an_estimator_of_outcomes():
     assert rows_of(result)[1] == pytest.approx([0, first, 0, second, second], abs=1e-5)
     plain = token_advantages(trajectories, AdvantageConfig(credit="turn", normalize_by_std=False))
     assert rows_of(plain)[0] == pytest.approx([0, 0.65, 0.65, 0, 1.15])
-    # rloo divides by nothing, so neither are turn rewards; its baseline leaves the seat itself out.
-    rloo = token_advantages(trajectories, AdvantageConfig(credit="turn", estimator="rloo"))
+    # RLOO divides by nothing, so neither are turn rewards; its baseline leaves the seat itself out.
+    rloo = token_advantages(trajectories, AdvantageConfig(credit="turn", estimator="rloo_by_rollout"))
     assert rows_of(rloo)[0] == pytest.approx([0, 1.65, 1.65, 0, 2.15])
     # The best of the group alone is told its outcome; everyone is told of their turns.
     passk = token_advantages(trajectories, AdvantageConfig(credit="turn", estimator="grpo_passk"))

@@ -64,7 +64,7 @@ def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
 def test_weights_are_refused_where_they_would_not_be_weights():
     by_game, default = AdvantageConfig(weigh="game"), TrainingConfig()
     check_weighing(by_game, default)
-    check_weighing(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="kl_cov"))
+    check_weighing(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="gpg"))
     with pytest.raises(
         ConfigError, match=r"weigh=game needs training\.loss_agg_mode=seq-mean-token-mean.*'token-mean'"
     ):

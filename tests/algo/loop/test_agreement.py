@@ -10,6 +10,7 @@ from algo.loop.agreement import (
     WeightsNotServed,
     check_agreement,
     logprob_agreement,
+    measured,
     probe_of,
     score_probe,
 )
@@ -41,42 +42,64 @@ PLAYED = trajectory((5, 6, 7, 8), (0, 0, 1, 1), (0.0, 0.0, -1.0, -3.0))
 def test_only_sampled_tokens_are_compared():
     recomputed = torch.tensor([9.0, 9.0, -1.0, -3.5])
     found = logprob_agreement([PLAYED], [recomputed], 0)
-    assert found["logprobs/rollout_difference_max"] == pytest.approx(0.5)
-    assert found["logprobs/rollout_difference_mean"] == pytest.approx(0.25)
+    assert found["max"] == pytest.approx(0.5)
+    assert found["mean"] == pytest.approx(0.25)
 
 
 def test_what_older_weights_sampled_is_not_compared():
     both = replace(PLAYED, turn_ends=(3, 4), turn_versions=(1, 2))
     recomputed = torch.tensor([0.0, 0.0, -1.25, -3.5])
-    assert logprob_agreement([both], [recomputed], 2)["logprobs/rollout_difference_max"] == pytest.approx(0.5)
-    assert logprob_agreement([both], [recomputed], 1)["logprobs/rollout_difference_max"] == pytest.approx(0.25)
+    assert logprob_agreement([both], [recomputed], 2)["max"] == pytest.approx(0.5)
+    assert logprob_agreement([both], [recomputed], 1)["max"] == pytest.approx(0.25)
     assert logprob_agreement([both], [recomputed], 3) == {}
 
 
 def test_log_probs_out_of_line_by_one_token_end_the_run():
     shifted = torch.tensor([0.0, -1.0, -3.0, 0.0])
-    difference = logprob_agreement([PLAYED], [shifted], 0)["logprobs/rollout_difference_max"]
     with pytest.raises(WeightsNotServed, match=r"serving\.logprob_tolerance"):
-        check_agreement(WerewolfConfig(), difference, "log-probs")
+        check_agreement(WerewolfConfig(), logprob_agreement([PLAYED], [shifted], 0), "log-probs")
+
+
+@pytest.mark.parametrize("outlier", [16.0, -16.0])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_token_nats_away_is_logged_and_ends_no_run(dtype, outlier):
+    config = load_config(None, [f"model.dtype={dtype}"])
+    differences = torch.full((255,), config.logprob_tolerance / 3)
+    differences[17] = outlier
+    found = measured(differences)
+    check_agreement(config, found, "log-probs")
+    assert found["max"] == 16.0
+
+
+def constant(difference):
+    return torch.full((1000,), difference)
+
+
+def some(share, difference):
+    return torch.cat([torch.full((round(1000 * share),), difference), torch.zeros(round(1000 * (1 - share)))])
 
 
 @pytest.mark.parametrize(
-    ("override", "difference", "agrees"),
+    ("override", "differences", "beyond"),
     [
-        ("model.dtype=float32", 1e-4, True),
-        ("model.dtype=float32", 1e-2, False),
-        ("model.dtype=bfloat16", 1e-2, True),
-        ("serving.logprob_tolerance=0.00001", 1e-4, False),
-        ("model.dtype=float32", float("nan"), False),
+        ("model.dtype=float32", constant(1e-5), None),
+        ("model.dtype=float32", constant(1e-2), "mean"),
+        ("model.dtype=bfloat16", constant(1e-2), None),
+        ("model.dtype=bfloat16", -constant(0.06), "their mean"),
+        ("model.dtype=bfloat16", some(0.02, 0.7), "99 % quantile"),
+        ("model.dtype=bfloat16", some(0.08, 0.45), "KL"),
+        ("model.dtype=bfloat16", some(0.001, float("nan")), "nats per token"),
+        ("serving.logprob_tolerance=0.00001", constant(1e-4), "their mean"),
+        ("model.dtype=float32", constant(float("nan")), "nats per token"),
     ],
 )
-def test_what_is_allowed_follows_the_precision(override, difference, agrees):
+def test_what_is_allowed_follows_the_precision(override, differences, beyond):
     config = load_config(None, [override])
-    if agrees:
-        check_agreement(config, difference, "log-probs")
+    if beyond is None:
+        check_agreement(config, measured(differences), "log-probs")
     else:
-        with pytest.raises(WeightsNotServed):
-            check_agreement(config, difference, "log-probs")
+        with pytest.raises(WeightsNotServed, match=beyond):
+            check_agreement(config, measured(differences), "log-probs")
 
 
 def test_a_probe_is_bounded_and_counts_every_token_but_the_first():
@@ -89,7 +112,7 @@ async def test_one_server_with_other_weights_is_noticed():
         async def scores(self, token_ids):
             return [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0 + off]]
 
-    probe, off = PLAYED.token_ids, 0.0005
+    probe, off = PLAYED.token_ids, 0.0002
     served, difference = await score_probe(
         WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0])
     )

@@ -188,7 +188,7 @@ async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_come
     ]
     assert [info.rank_offset for info in infos] == [1, 3]
     assert {(info.master_address, info.master_port, info.world_size, info.packed) for info in infos} == {
-        (group.master_address, group.master_port, 4, True)
+        (group.master_address, group.master_port, 4, False)
     }
     told = nccl_engine.NCCLWeightTransferUpdateInfo(**vllms[1].bodies["/update_weights"]["update_info"])
     assert asdict(told) == {
@@ -215,6 +215,20 @@ async def test_other_ranks_gather_as_often_and_say_nothing(groups, vllms):
             await asyncio.to_thread(each.send, [(vllms[0].url, 1)])
         assert len(passes) == 3 and (len(vllms[0].calls) > before) == (rank == 0)
         passes.clear()
+
+
+def test_the_buffer_for_ipc_holds_the_largest_tensor():
+    """vLLM's own is 1 GiB, and the embedding of an 8B model 1.2 GB."""
+
+    def weights_of_8b():
+        yield "embedding", torch.empty(151936, 4096, device="meta")
+        yield "norm", torch.empty(4096, device="meta")
+
+    buffers = []
+    for weights_of in (weights_of_8b, weights):
+        sender = WeightSender("ipc", 1, PolicySource(weights_of, torch.bfloat16, torch.device("meta")))
+        buffers.append(sender._init_info(None).packed_buffer_size_bytes)
+    assert buffers == [151936 * 4096 * 2, 2**30]
 
 
 async def test_handles_of_gpu_memory_arrive_as_vllm_reads_them(vllms, monkeypatch):

@@ -186,6 +186,21 @@ async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplo
     assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
 
 
+async def test_a_hub_that_restarts_empty_before_the_games_are_enqueued_gets_the_policy_again(hub, client, monkeypatch):
+    enqueue, restarts = client.enqueue_many_rollouts, iter([True])
+
+    async def after_a_restart(requests):
+        if next(restarts, False):
+            await hub.stop()
+            await hub.start()
+        return await enqueue(requests)
+
+    monkeypatch.setattr(client, "enqueue_many_rollouts", after_a_restart)
+    played = await play_step(client, TwoTurnPlay())
+    assert len(played.finished) == 4 and not played.failures
+    assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
+
+
 async def test_a_step_without_a_usable_game_says_why(client):
     failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
     with pytest.raises(NothingFinished, match=r"none of 4 games.*told to fail"):

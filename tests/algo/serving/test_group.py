@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 from conftest import free_port
 from fake_vllm import PUSH, FakeVllm, StartedFakes, serving_config
+from small_models import make_model
 
 from algo.serving import launch as vllm_launch
-from algo.serving.frozen import open_frozen
+from algo.serving.frozen import lendable, open_frozen
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError
 
@@ -256,12 +257,30 @@ async def test_the_last_attached_server_is_missed(attached, tiny_model):
             await serving.push_weights(tiny_model, 8)
 
 
-async def test_an_error_of_a_server_that_lives_ends_the_push(attached, tiny_model):
-    (_, second), config = attached
+async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
+    (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
     async with await Serving.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
+        second.reload_answer, second.reload_status = {"results": [None]}, 200
+        await look_until(serving, lambda: len(serving.servers) == 2)
+        assert second.bodies["/update_weight_version"] == {"new_version": "7"}
+        # None is left: that is the run's end.
+        for vllm in (first, second):
+            vllm.reload_answer, vllm.reload_status = {"error": "no such tensor"}, 500
         with pytest.raises(ServingError, match="no such tensor"):
-            await serving.push_weights(tiny_model, 7)
+            await serving.push_weights(tiny_model, 8)
+
+
+async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
+    config = configure()
+    (port,) = ports(config)
+    async with await Serving.start(config) as serving:
+        fakes.tell(port, "refuse /collective_rpc")
+        await serving.push_weights(tiny_model, 7)
+        assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+        assert (await serving.metrics())["serving/restarts"] == 1
 
 
 # Sleep and wake
@@ -395,6 +414,57 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
         with pytest.raises(ProcessLookupError):
             os.kill(fakes.pid(ended), 0)
     await there.stop()
+
+
+async def test_a_server_is_lent_to_other_weights_and_comes_back_with_the_newest(configure, fakes, tiny_model, tmp_path):
+    config = configure(servers=2)
+    first, second = ports(config)
+    async with await Serving.start(config) as serving:
+        async with serving.lend([tmp_path / "older"]) as endpoints:
+            assert endpoints == [f"http://127.0.0.1:{second}/v1"]
+            assert serving.endpoints == (f"http://127.0.0.1:{first}/v1",)
+            with pytest.raises(ServingError, match="one must stay"):
+                async with serving.lend([tmp_path]):
+                    pass
+        reload = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 0", "/resume"]
+        assert fakes.notes(second)[1:] == reload * 2 and fakes.notes(first)[1:] == []
+        await serving.push_weights(tiny_model, 7)
+        before = len(fakes.notes(second))
+        async with serving.lend([tmp_path / "older"]):
+            assert not await serving.check_alive()  # nobody takes it back meanwhile
+        assert fakes.notes(second)[before:] == [*reload, *STARTED_PUSH]
+        assert len(serving.endpoints) == 2 and await serving.scores([7, 8]) == [[-8.0]] * 2
+        # It dies as it is given back: it is started again, and the run goes on with the other.
+        async with serving.lend([tmp_path / "older"]):
+            fakes.tell(second, "die /pause")
+        assert serving.endpoints == (f"http://127.0.0.1:{first}/v1",)
+        await look_until(serving, lambda: len(serving.endpoints) == 2)
+        async with serving.lend([]) as nobody:
+            assert nobody == [] and len(serving.endpoints) == 2
+
+
+@pytest.mark.parametrize(
+    ("servers", "lag", "frozen", "lent"),
+    [
+        (1, 0, {}, []),
+        (2, 0, {}, ["initial"]),
+        (2, 1, {}, []),
+        (3, 0, {"path": "same"}, ["initial", "past"]),
+        (2, 0, {"path": "same"}, []),
+        (3, 0, {"path": "same", "devices": [1]}, ["initial"]),
+        (3, 0, {"path": "other"}, ["initial"]),
+        (3, 0, {"url": "http://127.0.0.1:1"}, ["initial"]),
+    ],
+)
+def test_which_frozen_policies_need_no_server_of_their_own(configure, tiny_model, tmp_path, servers, lag, frozen, lent):
+    folders = {"same": tiny_model, "other": make_model(tmp_path / "other", tied=False)}
+    if "path" in frozen:
+        frozen = frozen | {"path": folders[frozen["path"]]}
+    config = configure(servers=servers)
+    settings = config.model_dump() | {"frozen": {"past": frozen}} if frozen else config.model_dump()
+    settings["rollout"]["max_policy_lag"] = lag
+    names = ["initial", "past"] if frozen else ["initial"]
+    assert sorted(lendable(type(config).model_validate(settings), names)) == lent
 
 
 async def test_a_frozen_policy_that_is_not_there_is_refused_and_the_others_are_stopped(configure, fakes, tiny_model):

@@ -22,6 +22,8 @@ assert (get_device_name(), get_device_id()) == ("cpu", "cpu")
 import sys
 sys.modules["algo.training.cpu_platform"].prepare_worker()
 initialize_global_process_group_ray()
+from algo.training.language_engine import register_language_engine
+register_language_engine()
 from verl.workers.engine import EngineRegistry
 print(EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__, torch.distributed.get_backend())
 assert get_torch_device().max_memory_allocated() == 0
@@ -35,7 +37,7 @@ assert torch.ones(1).to(get_device_id()).device.type == "cpu"
         text=True,
         timeout=200,
     )
-    assert output.stdout.split() == ["CpuLanguageModelEngine", "gloo"], output.stderr
+    assert output.stdout.split() == ["ChunkedLanguageModelEngine", "gloo"], output.stderr
 
 
 def test_a_process_that_settled_on_an_accelerator_can_be_turned_to_cpu(monkeypatch):

@@ -5,6 +5,7 @@ With a critic on the same folder, whose value head is new.
 
 import pytest
 import torch
+from peft import PeftModel
 from ray.exceptions import RayError
 from safetensors.torch import load_file
 from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
@@ -114,6 +115,11 @@ def test_the_exported_model_says_what_the_engine_says(fresh, batch, tmp_path):
     exported = load_model(tmp_path / "exported")
     with torch.no_grad():
         assert largest_difference(after, [plain_log_probs(exported, each) for each in trajectories]) < 1e-5
+    # What vLLM is given: the adapters alone, exact.
+    engine.export_adapters(tmp_path / "adapters")
+    adapted = PeftModel.from_pretrained(load_model(directory / "model"), tmp_path / "adapters")
+    with torch.no_grad():
+        assert largest_difference(after, [plain_log_probs(adapted, each) for each in trajectories]) < 1e-5
     # Without its adapters the policy is what it started from, before and after.
     assert largest_difference(reference, before) == 0
     assert largest_difference(engine.reference_log_probs(batch), reference) == 0

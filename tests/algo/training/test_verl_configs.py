@@ -9,7 +9,7 @@ from algo.advantages.kl import kl_in_reward
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError
-from configs.training import ReferenceConfig
+from configs.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
 
 
@@ -139,3 +139,9 @@ def test_the_kl_in_the_reward_is_the_estimate_times_its_weight():
     assert penalties("k3")[0] == pytest.approx([0.5 * (0.6065307 + 0.5 - 1), 0])
     with pytest.raises(ValueError, match="of 2 tokens and 1 of the reference"):
         kl_in_reward(rows[:1], reference[1:], ReferenceConfig())
+
+
+@pytest.mark.parametrize("name", ["geo_mean", "clip_cov", "kl_cov", "bypass_mode", "dro"])
+def test_a_loss_that_would_not_train_what_the_configuration_says_is_refused(name):
+    with pytest.raises(ConfigError, match=f"'{name}' cannot be used"):
+        actor_config(TrainingConfig(policy_loss=name))

@@ -1,0 +1,71 @@
+"""What must hold before a vLLM is started, and the errors of those that are."""
+
+import json
+import socket
+from pathlib import Path
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+_PORT_PATIENCE_SECONDS = 3.0
+
+
+class ServingError(RuntimeError):
+    """vLLM cannot be used as asked; the message names the endpoint, or the setting and the remedy."""
+
+
+class ServingDied(ServingError):
+    """vLLM is gone.
+
+    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that
+        still runs but no longer answers.
+    log_path: the started vLLM's log; None for an attached one.
+    """
+
+    def __init__(self, message: str, exit_code: int | None = None, log_path: Path | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.log_path = log_path
+
+
+def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
+    """Raise ServingError unless vLLM can serve the model folder here, and take new weights for it if it is to.
+
+    setting: the configuration's name for the folder. device: "cpu" or "cuda".
+    """
+    try:
+        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ServingError(
+            f"{setting} {path} holds no config.json: name a Hugging Face model folder, or build a tiny model "
+            f"there with `python -m algo.tiny_model {path}`"
+        ) from error
+    if takes_weights and device == "cpu" and architecture.get("tie_word_embeddings"):
+        # Its output head keeps a packed copy of the first weights, which a reload does not renew
+        # (vLLM 0.28.0): the log-probs would be those of no model at all.
+        raise ServingError(
+            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: save the "
+            "model with tie_word_embeddings=false and an lm_head.weight of its own, or serve it on a GPU"
+        )
+
+
+async def require_free_port(host: str, port: int) -> None:
+    """Raise ServingError unless a server can listen there, at once or within moments."""
+    # A vLLM of ours that is just being killed frees the port within moments.
+    patience = AsyncRetrying(
+        retry=retry_if_exception_type(OSError),
+        stop=stop_after_delay(_PORT_PATIENCE_SECONDS),
+        wait=wait_fixed(0.25),
+        reraise=True,
+    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        async for attempt in patience:
+            with attempt, socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+    except OSError as error:
+        raise ServingError(
+            f"vLLM cannot listen on {host}, port {port}: {error.strerror}. "
+            f"Choose a free port, e.g. --set serving.port={port + 1 if port < 65535 else 8000}, "
+            "or use the vLLM that runs there with serving.mode=attach"
+        ) from error

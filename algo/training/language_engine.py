@@ -1,0 +1,98 @@
+"""verl's engine of a language model, with log-probs and entropies from a chunked head (``chunked_head``)."""
+
+import logging
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import nn
+from verl.utils import tensordict_utils
+from verl.utils.device import get_device_name, get_vendor
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from algo.training.chunked_head import ChunkedHead
+
+logger = logging.getLogger(__name__)
+
+_LOGITS_CHANGED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Settings of models that do more to their logits than multiply by the head's weight."""
+
+
+class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
+    """verl's FSDP engine of a causal language model. A model whose head cannot be chunked is left to verl's loss."""
+
+    _head: ChunkedHead | None = None
+
+    def _build_module(self) -> nn.Module:
+        module = super()._build_module()
+        head = module.get_output_embeddings()
+        changes = [name for name in _LOGITS_CHANGED if getattr(module.config, name, None) not in (None, 1, 1.0)]
+        if type(head) is nn.Linear and head.bias is None and not changes:
+            self._head = ChunkedHead(head)
+            module.set_output_embeddings(self._head)
+        else:
+            logger.warning("%s keeps all logits in memory: %s", type(module).__name__, changes or type(head).__name__)
+        return module
+
+    def _build_lora_module(self, module: nn.Module) -> nn.Module:
+        module = super()._build_lora_module(module)
+        # verl casts adapters to the type of their base; in bfloat16 a small learning rate would move none of them.
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        return module
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As the base class; the head is told the labels and temperatures."""
+        inputs, arguments = super().prepare_model_inputs(micro_batch)
+        if self._head is not None:
+            labels = arguments["input_ids_rmpad_rolled"]
+            if _asked(micro_batch, "use_remove_padding", True):
+                labels, temperatures = labels[None], arguments["temperature_rmpad"][None]
+            else:
+                rows, longest = inputs["input_ids"].shape
+                is_token = _is_token(micro_batch, longest)
+                labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)
+                temperatures = arguments["temperature"][:, None].expand(rows, longest)
+            self._head.expect(labels, temperatures, _asked(micro_batch, "calculate_entropy"))
+        return inputs, arguments
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict[str, torch.Tensor]:
+        """Jagged ``log_probs``, and ``entropy`` where the batch asks for it; entry i of a row speaks of token i + 1.
+
+        What needs logits (distillation, sums of squared probabilities) is not there with a chunked head.
+        """
+        if self._head is None:
+            return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+        found = output.logits
+        if _asked(micro_batch, "use_remove_padding", True):
+            by_token = self._gather_and_unpad_packed(found[0], output_args["pad_size"])
+        else:
+            by_token = found[_is_token(micro_batch, found.shape[1])]
+        names = ("log_probs", "entropy") if _asked(micro_batch, "calculate_entropy") else ("log_probs",)
+        offsets = micro_batch["input_ids"].offsets()
+        return {
+            name: torch.nested.nested_tensor_from_jagged(by_token[:, number].contiguous(), offsets)
+            for number, name in enumerate(names)
+        }
+
+
+def register_language_engine() -> None:
+    """Let this process load language models with our engine, and not with verl's where it has one for the device."""
+    # An engine for one vendor goes before one for every vendor.
+    EngineRegistry.register(
+        model_type="language_model", backend="fsdp2", device=get_device_name(), vendor=get_vendor()
+    )(ChunkedLanguageModelEngine)
+
+
+def _asked(micro_batch: TensorDict, name: str, default: bool = False) -> bool:
+    return bool(tensordict_utils.get_non_tensor_data(data=micro_batch, key=name, default=default))
+
+
+def _is_token(micro_batch: TensorDict, longest: int) -> torch.Tensor:
+    """Of padded rows, shape (rows, longest): which entries are no padding."""
+    lengths = micro_batch["input_ids"].offsets().diff()
+    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)

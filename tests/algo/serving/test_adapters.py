@@ -1,0 +1,108 @@
+"""LoRA: vLLM serves the policy's adapters beside their base, and is told of new ones at run time."""
+
+import json
+from functools import partial
+from itertools import pairwise
+
+import aiohttp
+import pytest
+import torch
+from fake_vllm import FakeVllm, serving_config
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from algo.serving.launch import policy_launches, vllm_command
+from algo.serving.policy import Serving, ServingError
+from configs.section import ConfigError
+from store.schema import FrozenPolicy
+
+LORA = {"lora_rank": 6, "lora_alpha": 12}
+
+
+@pytest.fixture
+def configure(tmp_path, tiny_model):
+    def configure(frozen=(), **serving):
+        config = partial(serving_config, tmp_path, tiny_model)(**serving)
+        settings = config.model_dump() | {"frozen": {name: {"path": path} for name, path in dict(frozen).items()}}
+        return type(config).model_validate(settings | {"model": settings["model"] | LORA})
+
+    return configure
+
+
+def make_adapters(folder, model, seed):
+    """Random ones, which change what the model says a lot."""
+    torch.manual_seed(seed)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(r=6, lora_alpha=12, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def log_probs(model, adapters, ids):
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    plain = base if adapters is None else PeftModel.from_pretrained(base, adapters)
+    with torch.no_grad():
+        found = torch.log_softmax(plain(torch.tensor([ids])).logits[0], -1)
+    return found[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+
+def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
+    past = tmp_path / "past"
+    past.mkdir()
+    (past / "adapter_config.json").touch()
+    config = configure(frozen={"past": past, "other": tmp_path})
+    command = vllm_command(config, policy_launches(config)[0])
+    options = dict(pairwise(command))
+    assert options["--served-model-name"] == "policy-base" and "--enable-lora" in command
+    assert (options["--max-lora-rank"], options["--max-loras"]) == ("8", "2")
+    assert command[command.index("--lora-modules") + 1 :] == [f"past={past}"]
+
+
+async def test_new_adapters_are_loaded_in_place_of_the_old(configure, tmp_path):
+    fake = FakeVllm()
+    fake.models = [{"id": "policy-base"}]
+    config = configure(mode="attach", urls=(await fake.start(),))
+    async with await Serving.attach(config) as serving:
+        fake.calls.clear()
+        await serving.push_weights(tmp_path, 3)
+        load = "/v1/load_lora_adapter"
+        assert fake.calls == ["/pause?mode=wait", load, "/reset_prefix_cache", "/update_weight_version", "/resume"]
+        assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path), "load_inplace": True}
+        # The base is the initial policy, on the same server.
+        assert serving.beside == {"initial": FrozenPolicy(endpoint=serving.endpoints[0], model="policy-base")}
+    fake.models = [{"id": "policy"}]
+    with pytest.raises(ServingError, match="not 'policy-base'"):
+        await Serving.attach(config)
+    await fake.stop()
+
+
+def test_adapters_do_not_travel_as_whole_weights(configure):
+    settings = configure().model_dump()
+    settings["training"] |= {"device": "cuda"}
+    settings["serving"] |= {"weight_transfer": "nccl"}
+    with pytest.raises((ConfigError, ValueError), match="adapters travel by folder"):
+        type(configure()).model_validate(settings)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
+    """What a merge in bfloat16 would round away is there."""
+    first, second, past = (make_adapters(tmp_path / f"adapters-{n}", tiny_model, n) for n in range(3))
+    config = configure(frozen={"past": past}, kv_cache_gb=0.25)
+    ids = list(range(3, 200))
+    async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
+        for version, adapters in ((0, first), (1, second)):
+            await serving.push_weights(adapters, version)
+            assert await serving.score(ids) == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
+        for name, adapters in (("initial", None), ("past", past)):
+            served = serving.beside[name]
+            body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
+            async with http.post(f"{served.endpoint}/completions", json=body) as response:
+                assert response.status == 200, await response.text()
+                entries = json.loads(await response.text())["choices"][0]["prompt_logprobs"]
+            found = [entry[str(token)]["logprob"] for entry, token in zip(entries[1:], ids[1:], strict=True)]
+            assert found == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
