@@ -43,7 +43,8 @@ def protect(
     app.add_middleware(CalmAnswers)
     app.add_middleware(LimitedBody, largest_bytes=largest_request_bytes)
     if token is not None:
-        app.add_middleware(BearerAuthentication, token=token, open_path=HEALTH_PATH)
+        app.add_middleware(BearerAuthentication, token=token)
+    app.add_middleware(HealthFirst)
     if cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -52,6 +53,23 @@ def protect(
             allow_headers=["*"],
             expose_headers=["*"],
         )
+
+
+class HealthFirst:
+    """ASGI middleware: answers the health check, which is open to everybody, without reading what comes with it."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is no health check."""
+        if scope["type"] != "http" or scope["path"] != HEALTH_PATH:
+            await self._app(scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD"):
+            await JSONResponse({"status": "ok"})(scope, receive, send)
+        else:
+            refusal = {"detail": "the health check is asked for with GET"}
+            await JSONResponse(refusal, status_code=405, headers={"Allow": "GET, HEAD"})(scope, receive, send)
 
 
 def _refuse_with(status: int) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
