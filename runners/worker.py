@@ -19,7 +19,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
-from store.client import AttemptKey, PatientStoreClient, StoreUnreachable, described
+from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
 from store.spans import ResultSpan
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Worker:
                 answered_before, answered = answered, True
                 try:
                     rollouts = await self._client.dequeue_many_rollouts(limit=free, worker_id=self.worker_id)
-                except (TimeoutError, aiohttp.ClientError) as error:  # the heartbeat sees to it that this ends
+                except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat sees that this ends
                     answered = False
                     if answered_before:
                         logger.warning(

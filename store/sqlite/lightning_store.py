@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
@@ -31,6 +31,8 @@ from store.sqlite.database import Database
 from store.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 
 logger = logging.getLogger(__name__)
+
+LARGEST_SEQUENCE_ID = 2**53
 
 _POLL_SECONDS = 0.05
 
@@ -91,8 +93,37 @@ class SqliteLightningStore(_Stock):
     add_span = _in_one_transaction(_Stock.add_span)
     add_many_spans = _in_one_transaction(_Stock.add_many_spans)
     add_otel_span = _in_one_transaction(_Stock.add_otel_span)
-    update_rollout = _in_one_transaction(_Stock.update_rollout)
-    update_attempt = _in_one_transaction(_Stock.update_attempt)
+
+    @_in_one_transaction
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        input: TaskInput | Unset = UNSET,
+        mode: Literal["train", "val", "test"] | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatus | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed rollout cannot have."""
+        rollout = await super().update_rollout(rollout_id, input, mode, resources_id, status, config, metadata)
+        _check_taken(f"rollout {rollout_id}", rollout.status, status)
+        return rollout
+
+    @_in_one_transaction
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Attempt:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed attempt cannot have."""
+        attempt = await super().update_attempt(rollout_id, attempt_id, status, worker_id, last_heartbeat_time, metadata)
+        _check_taken(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
+        return attempt
 
     @_in_one_transaction
     async def start_rollout(
@@ -200,10 +231,18 @@ class SqliteLightningStore(_Stock):
 
     @_in_one_transaction
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """See the contract. UnknownId for an attempt that is not there."""
+        """See the contract; "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
         for rollout_id, attempt_id in set(rollout_attempt_ids):
-            await self._attempt(rollout_id, attempt_id)
+            if attempt_id == "latest":
+                await self._latest_attempt(rollout_id)
+            else:
+                await self._attempt(rollout_id, attempt_id)
         return await super().get_many_span_sequence_ids(rollout_attempt_ids)
+
+    async def _issue_many_span_sequence_ids(self, rollout_ids: list[str]) -> list[int]:
+        issued = await super()._issue_many_span_sequence_ids(rollout_ids)
+        check_sequence_ids(issued)
+        return issued
 
     @healthcheck_before
     async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
@@ -240,6 +279,7 @@ class SqliteLightningStore(_Stock):
         return added
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
+        check_sequence_ids(span.sequence_id for span in spans)
         await self._attempt(rollout_id, attempt_id)
         added = await self._insert_spans_with_fallback(spans)
         if added:
@@ -271,7 +311,6 @@ class SqliteLightningStore(_Stock):
         latest = await self._latest_attempt(rollout_id)
         attempt = latest if attempt_id == "latest" else await self._attempt(rollout_id, attempt_id)
         if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
-            logger.info("attempt %s of rollout %s stays %s", attempt.attempt_id, rollout_id, attempt.status)
             status = UNSET
         changes: dict[str, Any] = {
             name: value
@@ -306,11 +345,8 @@ class SqliteLightningStore(_Stock):
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
         status: RolloutStatus | Unset = changes.pop("status", UNSET)
-        if not isinstance(status, Unset):
-            if rollout.status not in CLOSED_ROLLOUT:
-                changes["status"] = status
-            elif status != rollout.status:
-                logger.info("rollout %s stays %s and does not become %s", rollout_id, rollout.status, status)
+        if not isinstance(status, Unset) and rollout.status not in CLOSED_ROLLOUT:
+            changes["status"] = status
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
@@ -378,6 +414,18 @@ class SqliteLightningStore(_Stock):
         if attempt is None:
             raise UnknownId(f"rollout {rollout_id!r} has no attempt yet")
         return attempt
+
+
+def _check_taken(what: str, status: str, wanted: str | Unset) -> None:
+    if not isinstance(wanted, Unset) and wanted != status:
+        raise Conflict(f"{what} stays {status} and does not become {wanted}")
+
+
+def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
+    """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
+    for sequence_id in sequence_ids:
+        if not (isinstance(sequence_id, int) and 0 <= sequence_id <= LARGEST_SEQUENCE_ID):
+            raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")
 
 
 def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:

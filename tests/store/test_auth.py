@@ -43,7 +43,7 @@ def app(database):
 
 @pytest.fixture
 async def web(app):
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://hub") as web:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as web:
         yield web
 
 
@@ -223,8 +223,15 @@ def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
     assert "chmod 600" in caplog.text and TOKEN not in caplog.text
 
 
-async def test_a_hub_open_to_the_network_without_a_token_says_so(tmp_path):
-    hub = HubProcess(tmp_path, "--host", "0.0.0.0")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_hub_without_a_token_does_not_face_the_network_unless_told(tmp_path, host):
+    status, said = run_command("--host", host, "--port", str(free_port()), "--db", str(tmp_path / "db"))
+    assert status == 1 and said.count("\n") == 1
+    assert f"whoever reaches {host}" in said and "--token-file" in said and "--for-everybody" in said
+
+
+async def test_a_hub_that_is_meant_for_everybody_says_so(tmp_path):
+    hub = HubProcess(tmp_path, "--host", "0.0.0.0", "--for-everybody")
     await hub.start()
     assert hub.stop() == 0
     assert "no token: whoever reaches 0.0.0.0" in hub.log.read_text()
