@@ -19,7 +19,11 @@ DEFAULT_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 _JSON_SHARE = 4
 """JSON may have this part of the bytes of other requests: as objects it takes many times its size."""
 
-_MOST_JSON_VALUES = 500_000
+_MOST_JSON_VALUES = 50_000
+_MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enqueue": 500_000}
+"""Values that are no good take ten times more than good ones, all being told: only where the first of them ends it (see
+``store.hot_routes``) there may be many."""
+
 _HELD_REQUESTS = 4
 """Requests that have not come in whole may hold as much memory together as this many of the largest."""
 
@@ -56,7 +60,7 @@ class LimitedBody:
                 del changed["content-encoding"]
                 changed["content-length"] = str(len(body))
             if not _is_protobuf(headers):
-                _check_json_size(body)
+                _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
         except (_Refused, TimeoutError) as error:
             refusal = error if isinstance(error, _Refused) else _Refused(408, f"no whole body in {self._seconds:.0f} s")
             logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), refusal.status, refusal)
@@ -113,10 +117,10 @@ def _unpack(body: bytes, largest: int) -> bytes:
     return unpacked
 
 
-def _check_json_size(body: bytes) -> None:
+def _check_json_size(body: bytes, most: int) -> None:
     """What takes memory is the number of values; every one but the first has a comma or a bracket of its own."""
-    if len(body) > _MOST_JSON_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MOST_JSON_VALUES:
-        raise _Refused(413, f"a request may have {_MOST_JSON_VALUES} JSON values; send less at a time")
+    if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
+        raise _Refused(413, f"a request may have {most} JSON values here; send less at a time")
 
 
 def _too_large(largest: int) -> _Refused:

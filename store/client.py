@@ -133,6 +133,19 @@ class PatientStoreClient(LightningStoreClient):
             answer = await self._answer_of_a_hub(response, list)
         return [AttemptedRollout.model_validate(rollout) for rollout in answer]
 
+    async def finished_since(self, after: str | None) -> tuple[list[str], str] | None:
+        """(ids of the rollouts closed since the mark ``after``, the next mark); see ``store.finished``.
+
+        None where the hub cannot tell: a stock one, or one that does not know the mark.
+        """
+        try:
+            answer = await self._request_json("post", "/queues/rollouts/finished", json={"after": after})
+        except aiohttp.ClientResponseError as error:
+            if error.status in (400, 404, 405):
+                return None
+            raise
+        return answer["rollout_ids"], answer["mark"]
+
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
 

@@ -22,12 +22,13 @@ from agentlightning.utils.metrics import MetricsBackend
 from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES
 from store.connections import BoundedHeadProtocol
 from store.errors import OneLineError, UnknownId
+from store.hot_routes import HotRoutes
 from store.mongo import open_mongo_store, passing_errors
 from store.origins import own_names
 from store.retention import RetentionRule, archive, default_folder
 from store.sqlite.database import Database, as_its_only_hub
 from store.sqlite.lightning_store import SqliteLightningStore
-from store.web import protect
+from store.web import protect, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,11 @@ class Hub(LightningStoreServer):
         several = {"launch_mode": "mp", "n_workers": settings.n_workers} if settings.n_workers > 1 else {}
         super().__init__(store, settings.host, port, tracker=settings.tracker, **several)
         self._settings = settings
+        if settings.tracker is None:
+            # Two layers for log lines and tracebacks in answers, which ``protect`` takes care of; a tracker is a third.
+            self.app.user_middleware.clear()
+        if settings.n_workers == 1:
+            self.app.add_middleware(HotRoutes, store=store, refuse=refusal)
         protect(
             self.app,
             token=settings.token,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,7 +23,7 @@ HEALTH_PATH = "/v1/agl/health"
 
 _LONGEST_DETAIL = 500
 _REFUSALS: dict[type[Exception], int] = {UnknownId: 404, Conflict: 409, ValueError: 400, sqlite3.Error: 503}
-"""Status by type of error, of which the nearest base counts. 5xx tells the client to try again."""
+"""Status by type of error, the special before the general. 5xx tells the client to try again."""
 
 
 def protect(
@@ -39,8 +39,8 @@ def protect(
 
     names, public_names, cors_origins: see ``OwnNameAndOrigin``.
     """
-    for error_type, status in _REFUSALS.items():
-        app.add_exception_handler(error_type, _refuse_with(status))
+    for error_type in _REFUSALS:
+        app.add_exception_handler(error_type, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     # What is added last is outermost. CORS comes before authentication, since browsers ask for it without a token.
     app.add_middleware(CalmAnswers)
@@ -76,14 +76,21 @@ class HealthFirst:
             await JSONResponse(refusal, status_code=405, headers={"Allow": "GET, HEAD"})(scope, receive, send)
 
 
-def _refuse_with(status: int) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    async def refuse(request: Request, error: Exception) -> JSONResponse:
-        detail = printable(str(error)[:_LONGEST_DETAIL])
-        log = logger.error if status >= 500 else logger.warning
-        log("%s %s answered %d: %s", request.method, printable(request.url.path), status, detail)
-        return JSONResponse({"detail": detail}, status_code=status)
+def refusal(method: str, path: str, error: Exception) -> JSONResponse | None:
+    """The answer to a request that the store refused with this error; None for one that nobody foresaw."""
+    status = next((status for kind, status in _REFUSALS.items() if isinstance(error, kind)), None)
+    if status is None:
+        return None
+    detail = printable(str(error)[:_LONGEST_DETAIL])
+    log = logger.error if status >= 500 else logger.warning
+    log("%s %s answered %d: %s", method, printable(path), status, detail)
+    return JSONResponse({"detail": detail}, status_code=status)
 
-    return refuse
+
+async def _refuse(request: Request, error: Exception) -> JSONResponse:
+    answer = refusal(request.method, request.url.path, error)
+    assert answer is not None  # it is called for no other errors
+    return answer
 
 
 async def _refuse_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -119,3 +126,7 @@ class CalmAnswers:
         except asyncio.CancelledError:  # only the server cancels a request, and only when it stops
             if not begun:
                 await JSONResponse({"detail": "the hub is stopping"}, status_code=503)(scope, receive, send)
+        except Exception:  # a bug: it ends this request alone, and the log has it
+            logger.exception("%s %s failed", scope["method"], printable(scope["path"]))
+            if not begun:
+                await send_on({"type": "http.response.start", "status": 500, "headers": []})

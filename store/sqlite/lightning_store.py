@@ -22,6 +22,7 @@ from agentlightning.store.base import (
 from agentlightning.store.collection_based import CollectionBasedLightningStore, healthcheck_before
 from agentlightning.store.utils import rollout_status_from_attempt
 from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, TaskInput
+from agentlightning.utils.id import generate_id
 from agentlightning.utils.metrics import MetricsBackend
 
 from store.errors import Conflict, UnknownId
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 LARGEST_SEQUENCE_ID = 2**53
 
 _POLL_SECONDS = 0.05
+_MOST_COMPLETIONS = 10_000
 
 RolloutUpdate = tuple[Rollout, Sequence[str]]
 """A rollout and the fields of it that have changed."""
@@ -80,7 +82,7 @@ class SqliteLightningStore(_Stock):
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
-        """The stock counts, and the file's size."""
+        """The stock counts, which are kept and not counted anew, and the file's size."""
         return {**(await super().statistics()), "database_bytes": self.collections.database.size_bytes()}
 
     def close(self) -> None:
@@ -260,6 +262,25 @@ class SqliteLightningStore(_Stock):
             await asyncio.sleep(rest)
 
     @_in_one_transaction
+    async def finished_since(self, after: str | None) -> tuple[list[str], str]:
+        """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.
+
+        None marks the present. ValueError for a mark of another database.
+        """
+        database = await self.collections.latest.get("database")
+        if database is None:
+            database = generate_id(12)
+            await self.collections.latest.set("database", database)
+        last = await self.collections.last_completion()
+        if after is None:
+            return [], f"{database}/{last}"
+        origin, _, number = after.partition("/")
+        if origin != database or not number.isdecimal() or int(number) > last:
+            raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
+        found = await self.collections.completed_after(int(number), _MOST_COMPLETIONS)
+        return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
+
+    @_in_one_transaction
     async def close_overdue(self) -> None:
         """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail."""
         rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
@@ -357,6 +378,34 @@ class SqliteLightningStore(_Stock):
             for rollout, fields in rollouts
             if "status" in fields and rollout.status not in WAITING_ROLLOUT
         )
+
+    async def _post_dequeue_rollouts(
+        self, rollout_ids: Sequence[str], worker_id: str | None
+    ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
+        """One query for all, where the stock method makes several for each."""
+        found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
+        waiting = [one for id_ in rollout_ids if (one := found.get(id_)) is not None and one.status in WAITING_ROLLOUT]
+        numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
+        now = time.time()
+        attempts = [
+            Attempt(
+                rollout_id=rollout.rollout_id,
+                attempt_id="at-" + generate_id(8),
+                sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                start_time=now,
+                status="preparing",
+                worker_id=worker_id,
+            )
+            for rollout in waiting
+        ]
+        for rollout in waiting:
+            rollout.status = "preparing"
+        await self.collections.attempts.insert(attempts)
+        await self.collections.rollouts.update(waiting)
+        return [
+            (AttemptedRollout.model_validate({**dict(rollout), "attempt": attempt}), ["status"])
+            for rollout, attempt in zip(waiting, attempts, strict=True)
+        ]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
         self, collections: SqliteCollections, rollouts: Sequence[Rollout]

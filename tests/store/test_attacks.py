@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gzip
+import json
 import socket
 import sqlite3
 
@@ -122,6 +124,41 @@ def test_a_body_of_very_many_values_is_refused_before_it_is_taken_apart(open_hub
     )
     assert ask(open_hub, head, body[: 15 * 1024 * 1024 + 100]).startswith(b"HTTP/1.1 413")
     assert memory(open_hub) - before < 100e6
+
+
+SPAN = {"rollout_id": "r", "attempt_id": "a", "sequence_id": 1, "trace_id": "0", "span_id": "0", "parent_id": None}
+SPAN |= {"name": "n", "status": {"status_code": "OK"}, "events": [], "links": [], "start_time": 1, "end_time": 1}
+SPAN |= {"context": None, "parent": None, "resource": {"attributes": {}, "schema_url": ""}}
+TASK = {"input": 1, "config": {"retry_condition": [1] * 200_000}}
+INVALID = {
+    "tasks": ("queues/rollouts/enqueue", {"rollouts": [1] * 400_000}),
+    "conditions": ("queues/rollouts/enqueue", {"rollouts": [TASK]}),
+    "mixed attributes": ("spans", {**SPAN, "attributes": {"x": [1, "a"] * 200_000}}),
+    "empty attributes": ("spans", {**SPAN, "attributes": dict.fromkeys(map(str, range(200_000)))}),
+    "events": ("spans", {**SPAN, "attributes": {}, "events": [1] * 400_000}),
+}
+
+
+@pytest.mark.parametrize(("path", "content"), INVALID.values(), ids=INVALID)
+def test_of_very_many_faults_only_the_first_is_told(open_hub, path, content):
+    before, body = memory(open_hub), json.dumps(content).encode()
+    head = f"POST /v1/agl/{path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: {len(body)}\n"
+    assert ask(open_hub, f"{head}Content-Type: application/json\n", body).startswith(b"HTTP/1.1 422")
+    assert memory(open_hub) - before < 150e6
+
+
+def test_of_very_many_spans_none_is_made(open_hub):
+    def field(number: int, content: bytes) -> bytes:
+        length, digits = len(content), b""
+        while length >= 128:
+            digits, length = digits + bytes([length & 127 | 128]), length >> 7
+        return bytes([number << 3 | 2]) + digits + bytes([length]) + content
+
+    before, body = memory(open_hub), gzip.compress(field(1, field(2, b"\x12\x00" * 10_000_000)), 1)
+    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
+    answer = ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body)
+    assert answer.startswith(b"HTTP/1.1 400") and b"20000 spans" in answer
+    assert memory(open_hub) - before < 150e6
 
 
 def test_a_header_without_end_is_cut_off(guarded):

@@ -273,7 +273,7 @@ async def test_a_database_that_cannot_be_written_asks_to_try_again(web, store, m
     async def full(*arguments, **query):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(store, "enqueue_rollout", full)
+    monkeypatch.setattr(store, "enqueue_many_rollouts", full)
     response = await web.post("/queues/rollouts/enqueue", json={"rollouts": [{"input": 1}]})
     assert response.status_code == 503 and "disk is full" in response.text
 
