@@ -33,6 +33,7 @@ AttemptKey = tuple[str, str]
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _RETRY_DELAYS = (0.2, 1.0, 2.0)
+_CONFLICT = 409
 _TOO_MANY_REQUESTS = 429
 _NOT_THE_HUB = (408, _TOO_MANY_REQUESTS, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
@@ -132,6 +133,16 @@ class PatientStoreClient(LightningStoreClient):
             response.raise_for_status()
             answer = await self._answer_of_a_hub(response, list)
         return [AttemptedRollout.model_validate(rollout) for rollout in answer]
+
+    async def take_back(self, rollout_id: str) -> bool:
+        """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
+        try:
+            await self.update_rollout(rollout_id, status="cancelled")
+        except aiohttp.ClientResponseError as error:
+            if error.status != _CONFLICT:
+                raise
+            return False
+        return True
 
     async def finished_since(self, after: str | None) -> tuple[list[str], str] | None:
         """(ids of the rollouts closed since the mark ``after``, the next mark); see ``store.finished``.

@@ -88,3 +88,11 @@ async def test_the_order_is_that_of_completion_and_outlives_the_hub(tmp_path):
     await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
     assert (await store.finished_since(mark))[0] == [ids[1]]
     store.close()
+
+
+async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):
+    ids = await enqueue(client, 2)
+    await client.update_rollout(ids[0], status="succeeded")
+    taken_back = [await client.take_back(rollout_id) for rollout_id in ids]
+    statuses = [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
+    assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
