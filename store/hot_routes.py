@@ -242,7 +242,7 @@ def _check_attributes(span: Any) -> None:
         attributes = part.get("attributes")
         for name, value in attributes.items() if isinstance(attributes, dict) else ():
             kinds = set(map(type, value)) if isinstance(value, list) else {type(value)}
-            if len(kinds - {int, float}) > 1 or not kinds <= {str, bool, int, float}:
+            if kinds != {str} and not kinds <= {bool, int, float}:
                 raise _Invalid(f"body.attributes.{printable(name)[:100]}: only text, numbers, or a list of one of them")
 
 

@@ -156,8 +156,7 @@ def test_of_very_many_spans_none_is_made(open_hub):
 
     before, body = memory(open_hub), gzip.compress(field(1, field(2, b"\x12\x00" * 10_000_000)), 1)
     head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
-    answer = ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body)
-    assert answer.startswith(b"HTTP/1.1 400") and b"20000 spans" in answer
+    assert ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body).startswith(b"HTTP/1.1 400")
     assert memory(open_hub) - before < 150e6
 
 
