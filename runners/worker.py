@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from agentlightning import AttemptedRollout
@@ -19,7 +19,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
-from store.client import AttemptKey, PatientStoreClient, StoreUnreachable, described
+from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
 from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
 _LAST_REPORT_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 1.0
+_HEARD_WITHIN_SILENCE = 4
+"""How often the hub hears of a game in the time after which it would give it to another runner."""
+
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
@@ -144,7 +147,7 @@ class Worker:
                 answered_before, answered = answered, True
                 try:
                     rollouts = await self._client.dequeue_many_rollouts(limit=free, worker_id=self.worker_id)
-                except (TimeoutError, aiohttp.ClientError) as error:  # the heartbeat sees to it that this ends
+                except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat sees that this ends
                     answered = False
                     if answered_before:
                         logger.warning(
@@ -173,7 +176,9 @@ class Worker:
 
     def _start(self, rollout: AttemptedRollout) -> None:
         self._taken += 1
-        game = _Game((rollout.rollout_id, rollout.attempt.attempt_id))
+        silence = rollout.config.unresponsive_seconds
+        heard_every = None if silence is None else silence / _HEARD_WITHIN_SILENCE
+        game = _Game((rollout.rollout_id, rollout.attempt.attempt_id), heard_every)
         task = asyncio.create_task(self._play_one(rollout, game), name=rollout.rollout_id)
         self._games[task] = game
         task.add_done_callback(self._games.pop)
@@ -310,7 +315,7 @@ class Worker:
         """
         while True:
             try:
-                await self._client.update_worker(
+                told = await self._client.update_worker(
                     self.worker_id,
                     {
                         "playing": self.playing,
@@ -321,9 +326,21 @@ class Worker:
                 )
                 if self._games:
                     self._drop(await self._closed(game.key for game in self._games.values()))
+                    await self._keep_alive(told.last_heartbeat_time)
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)
+
+    async def _keep_alive(self, hub_time: float | None) -> None:
+        """Tell the hub that the games are being played, which it else hears of spans alone: a slow model is no silence.
+
+        hub_time: the hub's clock, which is what it compares with; this machine's may be another.
+        """
+        for game in list(self._games.values()):
+            due = game.heard_every is not None and time.monotonic() - game.last_heard > game.heard_every
+            if due and hub_time is not None and game.begun and not (game.ending or game.unwanted):
+                await self._client.update_attempt(*game.key, last_heartbeat_time=hub_time)
+                game.last_heard = time.monotonic()
 
     def _drop(self, closed: Mapping[AttemptKey, "_Closed"]) -> None:
         """End the games that the hub no longer wants; those that are ending anyway are left to it."""
@@ -349,9 +366,13 @@ class _Game:
 
     begun: its task has started to run, so a cancellation is handled. ending: its end is being reported.
     unwanted: the hub has closed it, so there is nothing to report.
+    heard_every: seconds after which the hub should hear of it again; None where it takes no offence at silence.
+    last_heard: when it did, by the monotonic clock.
     """
 
     key: AttemptKey
+    heard_every: float | None = None
+    last_heard: float = field(default_factory=time.monotonic)
     begun: bool = False
     ending: bool = False
     unwanted: bool = False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from store.errors import OneLineError
+from store.printable import printable
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 
@@ -45,12 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _serve(arguments)
         else:
             command(arguments[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has enough of it
+        _drop_output()
+        return 1
     except (OneLineError, OSError, sqlite3.Error) as error:
-        print(f"python -m store: {error}", file=sys.stderr)
+        print(f"python -m store: {printable(str(error))}", file=sys.stderr)
+        _drop_output()
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _drop_output() -> None:
+    """What could not be printed would fail once more, and not in one line, when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _serve(arguments: Sequence[str]) -> None:
@@ -78,6 +92,8 @@ def _serve(arguments: Sequence[str]) -> None:
         database=options.db,
         fsync=options.fsync,
         token=read_token(options.token_file),
+        for_everybody=options.for_everybody,
+        public_names=options.public_names,
         largest_request_bytes=int(options.max_request_mb * 1024 * 1024),
         cors_origins=options.cors_origins,
         certificate=options.certificate,
@@ -201,12 +217,28 @@ def _serve_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="file with the token that every request must carry (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE "
-        "names; none: anybody)",
+        "names; none: anybody on this machine)",
+    )
+    door.add_argument(
+        "--for-everybody", action="store_true", help="no token, although --host lets other machines reach the hub"
+    )
+    door.add_argument(
+        "--public-name",
+        dest="public_names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which others address the hub, such as that of a proxy; repeat for more. Without a token, only "
+        "addresses, localhost, this machine's name and these are answered; with one, any name unless some are given",
     )
     door.add_argument("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
     door.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
     door.add_argument(
-        "--max-request-mb", type=_positive, default=64, metavar="MB", help="largest request, unpacked (%(default)s)"
+        "--max-request-mb",
+        type=_positive,
+        default=64,
+        metavar="MB",
+        help="largest request, unpacked (%(default)s); JSON may have a quarter of it",
     )
     door.add_argument(
         "--cors-origin",

@@ -29,14 +29,17 @@ class UnusableToken(OneLineError, ValueError):
 def read_token(token_file: Path | None = None) -> str | None:
     """The token in the file, else the one in ``AGL_TOKEN``, else the one in the file that ``AGL_TOKEN_FILE`` names.
 
-    None where none of them is given. Raises UnusableToken.
+    None where none of them is given. Raises UnusableToken, also where one is given and empty: a secret that did not
+    arrive must not open a hub to everybody.
     """
     if token_file is None:
-        if token := os.environ.get(TOKEN_VARIABLE, "").strip():
-            return check_token(token, TOKEN_VARIABLE)
-        if not (named := os.environ.get(TOKEN_FILE_VARIABLE, "").strip()):
+        if (token := os.environ.get(TOKEN_VARIABLE)) is not None:
+            return check_token(token.strip(), TOKEN_VARIABLE)
+        if (named := os.environ.get(TOKEN_FILE_VARIABLE)) is None:
             return None
-        token_file = Path(named)
+        if not named.strip():
+            raise UnusableToken(f"{TOKEN_FILE_VARIABLE} is set, but empty: name a file, or unset it")
+        token_file = Path(named.strip())
     try:
         if token_file.stat().st_mode & _OTHERS_MAY_READ:
             logger.warning("others on this machine may read the token in %s; `chmod 600` it", token_file)
@@ -49,22 +52,23 @@ def read_token(token_file: Path | None = None) -> str | None:
 
 def check_token(token: str, source: str) -> str:
     """The token, if it can stand in a header: visible ASCII characters without blanks. Raises UnusableToken."""
-    if not token or not all("!" <= character <= "~" for character in token):
+    if not token:
+        raise UnusableToken(f"{source} is given, but empty: put the hub's token there, or unset it")
+    if not all("!" <= character <= "~" for character in token):
         raise UnusableToken(f"{source} must hold one line of visible ASCII characters without blanks")
     return token
 
 
 class BearerAuthentication:
-    """ASGI middleware: answers 401 to every request without the token, but those for ``open_path``."""
+    """ASGI middleware: answers 401 to every request without the token."""
 
-    def __init__(self, app: ASGIApp, token: str, open_path: str):
+    def __init__(self, app: ASGIApp, token: str):
         self._app = app
-        self._expected = f"Bearer {token}".encode()
-        self._open_path = open_path
+        self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] == "lifespan" or scope["path"] == self._open_path or self._is_known(scope):
+        if scope["type"] == "lifespan" or self._is_known(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -78,4 +82,7 @@ class BearerAuthentication:
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        if len(given) != 1:
+            return False
+        scheme, _, token = given[0].partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)

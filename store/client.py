@@ -7,6 +7,7 @@ the only bulk route of the protocol.
 
 import asyncio
 import gzip
+import json
 import logging
 import math
 import time
@@ -22,6 +23,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
+from store.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ AttemptKey = tuple[str, str]
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _RETRY_DELAYS = (0.2, 1.0, 2.0)
+_CONFLICT = 409
 _TOO_MANY_REQUESTS = 429
 _NOT_THE_HUB = (408, _TOO_MANY_REQUESTS, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
@@ -44,6 +47,10 @@ class StoreUnreachable(ConnectionError):
 
 class StoreRefused(StoreUnreachable):
     """The hub answers, but wants another token; waiting does not help."""
+
+
+class NotAHub(StoreUnreachable):
+    """Something else than a hub answers at the address: a web page, or nothing at all with a status of success."""
 
 
 def described(error: Exception) -> str:
@@ -87,19 +94,27 @@ class PatientStoreClient(LightningStoreClient):
             request_timeout=request_timeout_seconds,
         )
         self.patience_seconds = patience_seconds
+        self._has_met_hub = False
         self._token = read_token() if token is None else check_token(token, "the hub's token")
 
     async def _request_json(self, method: str, path: str, *, json: Any | None = None, params: Any | None = None) -> Any:
-        """Also asks again where the stock client gives up: an answer broke off, or a gateway has too many requests."""
-        for delay in _RETRY_DELAYS:
+        """Also asks again where the stock client gives up: an answer broke off, or a gateway has too many requests.
+
+        Raises NotAHub, or aiohttp.ContentTypeError, when a page comes where JSON is expected, and goes on coming.
+        """
+        for delay in (*_RETRY_DELAYS, None):
             try:
-                return await super()._request_json(method, path, json=json, params=params)
-            except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError) as error:
-                if isinstance(error, aiohttp.ClientResponseError) and error.status != _TOO_MANY_REQUESTS:
+                answer = await super()._request_json(method, path, json=json, params=params)
+                if answer is None and method == "post" and path != "/spans":  # an empty body; the others may say "null"
+                    raise NotAHub(f"what answers at {self.server_address_root} is no hub: nothing comes for {path}")
+                return answer
+            except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, NotAHub) as error:
+                passing = isinstance(error, aiohttp.ClientPayloadError | aiohttp.ContentTypeError | NotAHub)
+                if delay is None or not (passing or error.status == _TOO_MANY_REQUESTS):
                     raise
                 await self.wait_until_reachable()
                 await asyncio.sleep(delay)
-        return await super()._request_json(method, path, json=json, params=params)
+        raise AssertionError("the last try returns or raises")
 
     async def _get_session(self) -> aiohttp.ClientSession:
         session = await super()._get_session()
@@ -110,18 +125,43 @@ class PatientStoreClient(LightningStoreClient):
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:
         """Take up to ``limit`` games. Asked once: what the hub hands out in an answer that is lost must time out.
 
-        Raises aiohttp.ClientError or TimeoutError, where the stock client says that there are no games.
+        Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client says that there are no games.
         """
         session = await self._get_session()
         request = {"limit": limit} if worker_id is None else {"limit": limit, "worker_id": worker_id}
         async with session.post(f"{self.server_address}/queues/rollouts/dequeue", json=request) as response:
             response.raise_for_status()
-            return [AttemptedRollout.model_validate(rollout) for rollout in await response.json()]
+            answer = await self._answer_of_a_hub(response, list)
+        return [AttemptedRollout.model_validate(rollout) for rollout in answer]
+
+    async def take_back(self, rollout_id: str) -> bool:
+        """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
+        try:
+            await self.update_rollout(rollout_id, status="cancelled")
+        except aiohttp.ClientResponseError as error:
+            if error.status != _CONFLICT:
+                raise
+            return False
+        return True
+
+    async def finished_since(self, after: str | None) -> tuple[list[str], str] | None:
+        """(ids of the rollouts closed since the mark ``after``, the next mark); see ``store.finished``.
+
+        None where the hub cannot tell: a stock one, or one that does not know the mark.
+        """
+        try:
+            answer = await self._request_json("post", "/queues/rollouts/finished", json={"after": after})
+        except aiohttp.ClientResponseError as error:
+            if error.status in (400, 404, 405):
+                return None
+            raise
+        return answer["rollout_ids"], answer["mark"]
 
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
 
-        Raises StoreUnreachable after the patience is spent, StoreRefused at once.
+        Raises StoreUnreachable after the patience is spent, StoreRefused at once; NotAHub at once unless a hub has
+        answered there before, whose proxy may show a page while it is away.
         """
         patience = self.patience_seconds if patience_seconds is None else patience_seconds
         deadline = time.monotonic() + patience
@@ -130,14 +170,19 @@ class PatientStoreClient(LightningStoreClient):
             try:
                 async with session.get(f"{self.server_address}/health") as response:
                     response.raise_for_status()
+                    await self._answer_of_a_hub(response, dict)
                 # The health check is open to everybody; any other cheap question shows whether we may ask.
                 async with session.get(f"{self.server_address}/resources/latest") as response:
                     self._check_admission(response)
                     response.raise_for_status()
+                    await self._answer_of_a_hub(response, dict | None)
                 if attempt:
                     logger.info("the hub at %s answers", self.server_address_root)
+                self._has_met_hub = True
                 return
-            except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
+            except (*_NETWORK_ERRORS, aiohttp.ClientResponseError, NotAHub) as error:
+                if isinstance(error, NotAHub) and (not self._has_met_hub or time.monotonic() + delay > deadline):
+                    raise
                 if time.monotonic() + delay > deadline:
                     raise StoreUnreachable(
                         f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
@@ -146,6 +191,21 @@ class PatientStoreClient(LightningStoreClient):
                 if attempt == 0:
                     logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, patience)
                 await asyncio.sleep(delay)
+
+    async def _answer_of_a_hub(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
+        """The JSON in the answer. Raises NotAHub if there is none, or not of the ``expected`` type."""
+        try:
+            text = await response.text()
+            answer = json.loads(text)
+        except (UnicodeDecodeError, ValueError):
+            text = ""
+        if not (text and isinstance(answer, expected)):
+            raise NotAHub(
+                f"what answers at {self.server_address_root} is no hub: {response.status} with "
+                f"{printable(response.content_type)} for {response.url.path}. Does the address have a path too much, "
+                f"or lead to a proxy or another program?"
+            )
+        return answer
 
     def _check_admission(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 401:

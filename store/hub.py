@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import signal
 import socket
 import sqlite3
@@ -18,12 +19,16 @@ import uvicorn
 from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
 from agentlightning.utils.metrics import MetricsBackend
 
+from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES
+from store.connections import BoundedHeadProtocol
 from store.errors import OneLineError, UnknownId
+from store.hot_routes import HotRoutes
 from store.mongo import open_mongo_store, passing_errors
+from store.origins import own_names
 from store.retention import RetentionRule, archive, default_folder
 from store.sqlite.database import Database, as_its_only_hub
 from store.sqlite.lightning_store import SqliteLightningStore
-from store.web import DEFAULT_LARGEST_REQUEST_BYTES, protect
+from store.web import protect, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +49,8 @@ class HubSettings:
     """How to run a hub.
 
     port: 0 takes any free one. database: for backend "sqlite"; fsync: see ``open_connection``.
-    token: None lets everybody in. certificate, key: PEM files; None serves plain HTTP.
+    token: None lets everybody in; for_everybody: also where others than this machine can reach it.
+    public_names: what else it is called, see ``store.origins``. certificate, key: PEM files; None serves plain HTTP.
     mongo_partition: what keeps this hub's data apart from others' in the same database.
     n_workers: processes; more than one only for backend "mongo".
     retention: which finished games stay in the database; the others are archived in ``archive_folder``.
@@ -56,6 +62,8 @@ class HubSettings:
     database: Path
     fsync: bool = False
     token: str | None = None
+    for_everybody: bool = False
+    public_names: Sequence[str] = ()
     largest_request_bytes: int = DEFAULT_LARGEST_REQUEST_BYTES
     cors_origins: Sequence[str] = ()
     certificate: Path | None = None
@@ -78,10 +86,17 @@ class Hub(LightningStoreServer):
         several = {"launch_mode": "mp", "n_workers": settings.n_workers} if settings.n_workers > 1 else {}
         super().__init__(store, settings.host, port, tracker=settings.tracker, **several)
         self._settings = settings
+        if settings.tracker is None:
+            # Two layers for log lines and tracebacks in answers, which ``protect`` takes care of; a tracker is a third.
+            self.app.user_middleware.clear()
+        if settings.n_workers == 1:
+            self.app.add_middleware(HotRoutes, store=store, refuse=refusal)
         protect(
             self.app,
             token=settings.token,
             largest_request_bytes=settings.largest_request_bytes,
+            names=own_names(settings.host) if settings.token is None or settings.public_names else None,
+            public_names=settings.public_names,
             cors_origins=settings.cors_origins,
         )
 
@@ -96,6 +111,8 @@ class Hub(LightningStoreServer):
         """Answer requests until SIGINT or SIGTERM, and then those that are under way. Raises CannotServe."""
         config = uvicorn.Config(
             self.app,
+            http=BoundedHeadProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -161,6 +178,12 @@ async def tidy_up(settings: HubSettings) -> None:
 
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe, DatabaseUnusable or MongoUnusable."""
+    if settings.token is None and not settings.for_everybody and not _is_loopback(settings.host):
+        raise CannotServe(
+            f"whoever reaches {settings.host} could read and change everything: give the hub a token with "
+            f"--token-file or AGL_TOKEN, or say --for-everybody if that is meant"
+        )
+    _allow_many_connections()
     if settings.n_workers > 1:  # such a hub binds its port in each of its processes
         async with _open_store(settings) as store:
             await Hub(store, settings, settings.port).run_forever()
@@ -197,10 +220,16 @@ async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises CannotServe when the port is taken or the address is not this machine's."""
+    """A listening socket. Raises CannotServe when the port is taken or the address is not this machine's.
+
+    asyncio switches Nagle's algorithm off only for sockets that were made with the protocol number of TCP, which those
+    of ``create_server`` are not; with it, every small answer waits some 40 ms for an acknowledgement of its first half.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING)
+        listener = socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        return listener
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         reason = "the port is in use; stop what listens there, or choose another with --port" if taken else error
@@ -212,6 +241,12 @@ def _announce(settings: HubSettings, port: int) -> None:
     logger.info("the hub listens at %s://%s:%d", scheme, settings.host, port)
     if settings.token is None and not _is_loopback(settings.host):
         logger.warning("no token: whoever reaches %s port %d can read and change everything", settings.host, port)
+
+
+def _allow_many_connections() -> None:
+    """A process may open 1024 files by default on most systems, each connection of a runner being one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _is_loopback(host: str) -> bool:

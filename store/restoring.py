@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 from agentlightning import Attempt, ResourcesUpdate, Rollout, Span
 
 from store.errors import OneLineError
+from store.printable import printable
 from store.retention import FORMAT
 from store.sqlite.collections import SqliteCollections
 from store.sqlite.database import Database
+from store.sqlite.lightning_store import check_sequence_ids
 from store.transitions import CLOSED_ROLLOUT
 
 _LONGEST_REASON = 300
+_LONGEST_LINE_BYTES = 256 * 1024 * 1024
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+"""What an id of a rollout or attempt may be: it becomes part of addresses and of the names of archives."""
 
 
 class UnreadableArchive(OneLineError, ValueError):
@@ -36,8 +42,8 @@ async def restore(database: Path, files: Iterable[Path]) -> tuple[int, int]:
             for where, line in _lines(file):
                 try:
                     restored += await _restore_game(collections, json.loads(line))
-                except (KeyError, TypeError, ValueError) as error:
-                    reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+                except (KeyError, TypeError, ValueError, RecursionError) as error:
+                    reason = printable(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
                     raise UnreadableArchive(f"{where}: {reason}") from error
                 total += 1
     finally:
@@ -45,14 +51,17 @@ async def restore(database: Path, files: Iterable[Path]) -> tuple[int, int]:
     return restored, total - restored
 
 
-def _lines(file: Path) -> Iterator[tuple[str, str]]:
+def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
     """(where, line) of an archive or an export, compressed or not."""
     number = 0
     try:
-        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
-            for number, line in enumerate(lines, start=1):
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as lines:
+            while line := lines.readline(_LONGEST_LINE_BYTES + 1):
+                if len(line) > _LONGEST_LINE_BYTES:
+                    raise EOFError(f"line {number + 1} is longer than {_LONGEST_LINE_BYTES} bytes")
+                number += 1
                 yield f"{file}, line {number}", line
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UnreadableArchive(f"{file}, after line {number}: {error}") from error
 
 
@@ -63,12 +72,16 @@ async def _restore_game(collections: SqliteCollections, game: Mapping[str, Any])
     rollout = Rollout.model_validate(game["rollout"])
     attempts = [Attempt.model_validate(attempt) for attempt in game["attempts"]]
     spans = [Span.model_validate(span) for span in game["spans"]]
+    for kind, identity in [("rollout", rollout.rollout_id), *(("attempt", one.attempt_id) for one in attempts)]:
+        if not _ID.fullmatch(identity):
+            raise ValueError(f"{identity!r} cannot be the id of a {kind}")
     if rollout.status not in CLOSED_ROLLOUT:
         raise ValueError(f"rollout {rollout.rollout_id} is not finished ({rollout.status})")
     known = {(rollout.rollout_id, attempt.attempt_id) for attempt in attempts}
     strangers = {(part.rollout_id, part.attempt_id) for part in (*attempts, *spans)} - known
     if strangers:
         raise ValueError(f"rollout {rollout.rollout_id} comes with parts of others: {sorted(strangers)}")
+    check_sequence_ids([game["span_sequence_id"], *(span.sequence_id for span in spans)])
     async with collections.atomic():
         if game["resources"] is not None:
             await collections.resources.insert_new([ResourcesUpdate.model_validate(game["resources"])])

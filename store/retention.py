@@ -9,6 +9,7 @@ import gzip
 import json
 import logging
 import os
+import secrets
 import sqlite3
 import sys
 import time
@@ -123,14 +124,40 @@ def default_folder(database: Path) -> Path:
 
 @contextmanager
 def _opened(output: Path) -> Iterator[IO[bytes]]:
+    """Where an export goes. A file of that name is complete, or not there, or what it was before."""
     if str(output) == "-":
         yield sys.stdout.buffer
-        return
-    try:
-        with gzip.open(output, "wb") if output.suffix == ".gz" else output.open("wb") as file:
+        sys.stdout.buffer.flush()
+    elif output.exists() and not output.is_file():  # a device or a pipe
+        with _written(output), output.open("wb") as file:
             yield file
-    except OSError as error:
-        raise DatabaseUnusable(f"cannot write {output}: {error.strerror}") from error
+    else:
+        part = output.with_name(output.name + ".part")
+        with _written(output, part), _private_file(part, "wb") as file:
+            if output.suffix == ".gz":
+                with gzip.open(file, "wb") as packed:
+                    yield packed
+            else:
+                yield file
+        part.rename(output)
+
+
+@contextmanager
+def _written(output: Path, part: Path | None = None) -> Iterator[None]:
+    """Whatever keeps the block from writing is told as one line, and leaves nothing of ``part`` behind."""
+    try:
+        yield
+    except BaseException as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, DatabaseUnusable):
+            raise DatabaseUnusable(f"cannot write {output}: {error.strerror or error}") from error
+        raise
+
+
+def _private_file(path: Path, mode: str) -> IO[bytes]:
+    """A file for its owner only: a game tells the prompts, the replies and the names of machines."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _existing(database: Path) -> sqlite3.Connection:
@@ -173,10 +200,10 @@ class _ArchivedGame:
 def _write_file(connection: sqlite3.Connection, folder: Path, rollout_ids: Sequence[str]) -> list[_ArchivedGame]:
     """Write games to a file that is complete, and on the disk, once it has its name."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    final = folder / f"games-{stamp}-{rollout_ids[0]}.jsonl.gz"
+    final = folder / f"games-{stamp}-{secrets.token_hex(6)}.jsonl.gz"
     part = final.with_suffix(".part")
     archived = []
-    with part.open("xb") as file:
+    with _written(final, part), _private_file(part, "xb") as file:
         with gzip.open(file, "wb") as packed:
             for rollout_id in rollout_ids:
                 line, game = _read_game(connection, rollout_id)

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from store.auth import TOKEN_VARIABLE
 from store.errors import OneLineError
+from store.printable import printable
 
 STATES = ("queuing", "requeuing", "preparing", "running", "succeeded", "failed", "cancelled")
 """The states of a game, in the order of its life."""
@@ -73,6 +74,7 @@ class HubStatus:
     games: number by state, of ``STATES``. games_per_minute: succeeded, over the last ten minutes.
     policies: games under way by the resources they are played with. oldest: None when nothing is under way.
     errors: the latest games that failed or wait for another try, by kind of error, the most frequent first.
+    What the hub's users call things has lost its escape codes.
     """
 
     url: str
@@ -130,7 +132,7 @@ async def ask(session: aiohttp.ClientSession, url: str) -> HubStatus:
         retried, _ = await search("rollouts", status_in=["requeuing"], limit=_RECENT_GAMES)
         workers, now = await search("workers")
     except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
-        raise HubSilent(f"no hub answers at {root}: {error or type(error).__name__}") from error
+        raise HubSilent(f"no hub answers at {root}: {printable(str(error)) or type(error).__name__}") from error
     return summarise(root, counts, played["items"], closed["items"], retried["items"], workers["items"], now)
 
 
@@ -164,7 +166,7 @@ def summarise(
         games=dict(counts),
         games_per_minute=recent.total() / minutes,
         machines=_machines(workers, played, recent, minutes, now),
-        policies=dict(Counter(rollout["resources_id"] or "(none)" for rollout in played).most_common()),
+        policies=dict(Counter(printable(rollout["resources_id"] or "(none)") for rollout in played).most_common()),
         oldest=None if oldest is None else _running(oldest, now),
         errors=dict(Counter(map(_kind_of_error, troubled)).most_common()),
     )
@@ -200,7 +202,7 @@ def _machine(worker_id: str | None) -> str:
     if worker_id is None:
         return "(unnamed)"
     name = _OF_A_MACHINE.fullmatch(worker_id)
-    return name["host"] if name else worker_id
+    return printable(name["host"] if name else worker_id)
 
 
 def _last_heard(worker: Record) -> float | None:
@@ -219,7 +221,13 @@ def _attempt(rollout: Record) -> Record:
 def _running(rollout: Record, now: float) -> Running:
     attempt = _attempt(rollout)
     seconds = max(now - attempt.get("start_time", now), 0.0)
-    return Running(rollout["rollout_id"], attempt.get("attempt_id", ""), attempt.get("worker_id"), seconds)
+    worker_id = attempt.get("worker_id")
+    return Running(
+        printable(rollout["rollout_id"]),
+        printable(attempt.get("attempt_id", "")),
+        None if worker_id is None else printable(worker_id),
+        seconds,
+    )
 
 
 def _kind_of_error(rollout: Record) -> str:
@@ -227,8 +235,8 @@ def _kind_of_error(rollout: Record) -> str:
     attempt = _attempt(rollout)
     reason = (attempt.get("metadata") or {}).get("reason")
     if isinstance(reason, str) and reason.strip():
-        return reason.strip().split(":")[0].splitlines()[0][:_LONGEST_KIND]
-    return str(attempt.get("status", "no attempt"))
+        return printable(reason.strip().split(":")[0].splitlines()[0][:_LONGEST_KIND])
+    return printable(str(attempt.get("status", "no attempt")))
 
 
 def render(status: HubStatus) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What advantage estimators, verl's and ours, ask for, by their signatures. Nothing here brings agentlightning along."""
+"""What advantage estimators, verl's and ours, ask for, by their signatures. Brings no agentlightning along."""
 
 import inspect
 

@@ -224,7 +224,7 @@ class RolloutQueue:
                 if best is None and await self._may_be_used(rollout):
                     best = rollout
                 elif rollout.status not in _TERMINAL:
-                    await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+                    await self._client.take_back(rollout.rollout_id)
             if best is None:
                 missing.append(task)
                 continue
@@ -255,7 +255,7 @@ class RolloutQueue:
                 rollouts = await self._client.query_rollouts(rollout_id_in=list(self._open)) if self._open else []
                 for rollout in rollouts:
                     if rollout.status not in _TERMINAL:
-                        await self._client.update_rollout(rollout.rollout_id, status="cancelled")
+                        await self._client.take_back(rollout.rollout_id)
                     del self._open[rollout.rollout_id]
         except (TimeoutError, aiohttp.ClientError) as error:
             kind = type(error).__name__

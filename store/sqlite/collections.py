@@ -1,5 +1,6 @@
 """agentlightning's Collection, Queue and KeyValue as SQLite tables, and all of a store's collections together."""
 
+import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Self, TypeVar
@@ -47,7 +48,7 @@ class SqliteCollection(Collection[Item], Generic[Item]):
         self._database = database
         self._item_type = item_type
         self._table = table = Table.of(name, item_type, primary_keys)
-        database.create(*table.creation(indexes))
+        database.create(*table.creation(indexes), *table.counting())
         names = [*table.columns, "document"]
         by_key = " AND ".join(f"{key} = ?" for key in table.keys)
         self._select_one = f"SELECT document FROM {name} WHERE {by_key}"
@@ -70,8 +71,12 @@ class SqliteCollection(Collection[Item], Generic[Item]):
 
     @tracked("size")
     async def size(self) -> int:
-        """Number of items."""
-        return await self._count("1", ())
+        """Number of items, which is kept and not counted."""
+        async with self._database.transaction(write=False):
+            (count,) = self._database.execute(
+                "SELECT COALESCE(SUM(number), 0) FROM counts WHERE name = ?", [self._table.name]
+            ).fetchone()
+        return count
 
     @tracked("query")
     async def query(
@@ -85,10 +90,21 @@ class SqliteCollection(Collection[Item], Generic[Item]):
         check_page(limit, offset)
         condition, parameters = self._table.where(filter)
         order = self._table.order(sort)
+        statuses = self._table.only_statuses(filter)
         async with self._database.transaction(write=False):
-            items = await self.select(f"{condition} ORDER BY {order} LIMIT ? OFFSET ?", [*parameters, limit, offset])
-            whole = limit == -1 and offset == 0
-            total = len(items) if whole else await self._count(condition, parameters)
+            if statuses is not None and limit != -1:
+                # Positions are found in an index, one state after the other; only then are documents looked at.
+                page = f"{self._table.page_of_statuses(len(statuses), sort)} ORDER BY {order}"
+                items = await self.select(page, [*statuses, limit, offset])
+                total = await self._count_statuses(statuses)
+            else:
+                page = f"{condition} ORDER BY {order} LIMIT ? OFFSET ?"
+                items = await self.select(page, [*parameters, limit, offset])
+                whole = limit == -1 and offset == 0
+                if whole:
+                    total = len(items)
+                else:
+                    total = await (self._count(condition, parameters) if parameters else self.size())
         return PaginatedResult(items=items, limit=limit, offset=offset, total=total)
 
     @tracked("get")
@@ -105,6 +121,13 @@ class SqliteCollection(Collection[Item], Generic[Item]):
                 f"SELECT document FROM {self._table.name} WHERE {condition}", parameters
             ).fetchall()
         return [self._item_type.model_validate_json(document) for (document,) in rows]
+
+    async def _count_statuses(self, statuses: Sequence[str]) -> int:
+        (count,) = self._database.execute(
+            "SELECT COALESCE(SUM(number), 0) FROM counts WHERE name = ? AND status IN (SELECT value FROM json_each(?))",
+            [self._table.name, json.dumps(statuses)],
+        ).fetchone()
+        return count
 
     async def _count(self, condition: str, parameters: Sequence[Any]) -> int:
         async with self._database.transaction(write=False):
@@ -320,6 +343,18 @@ class SqliteKeyValue(KeyValue[str, Value], Generic[Value]):
         return value
 
 
+_CLOSED = "('succeeded', 'failed', 'cancelled')"
+_ORDER_OF_COMPLETION = (
+    # A number is never used twice, so that who has seen one has seen all before it.
+    "CREATE TABLE IF NOT EXISTS completions (number INTEGER PRIMARY KEY AUTOINCREMENT, rollout_id TEXT UNIQUE)",
+    "CREATE TRIGGER IF NOT EXISTS rollouts_completed AFTER UPDATE OF status ON rollouts "
+    f"WHEN NEW.status IN {_CLOSED} AND OLD.status NOT IN {_CLOSED} BEGIN "
+    "INSERT OR REPLACE INTO completions (rollout_id) VALUES (NEW.rollout_id); END",
+    "CREATE TRIGGER IF NOT EXISTS rollouts_forgotten AFTER DELETE ON rollouts BEGIN "
+    "DELETE FROM completions WHERE rollout_id = OLD.rollout_id; END",
+)
+
+
 class SqliteCollections(LightningCollections):
     """Everything a store keeps, in one file.
 
@@ -331,7 +366,7 @@ class SqliteCollections(LightningCollections):
         super().__init__(tracker=tracker)
         self.database = database
         self._rollouts = SqliteCollection(
-            database, "rollouts", Rollout, ["rollout_id"], [["status", "end_time"]], tracker
+            database, "rollouts", Rollout, ["rollout_id"], [["status"], ["status", "end_time"], ["start_time"]], tracker
         )
         self._attempts = SqliteCollection(
             database, "attempts", Attempt, ["rollout_id", "attempt_id"], [["rollout_id", "sequence_id"]], tracker
@@ -350,6 +385,7 @@ class SqliteCollections(LightningCollections):
         self.idempotency_keys = SqliteKeyValue[str](database, "idempotency_keys", tracker)
         """Key of an enqueued task -> id of its rollout."""
         database.create("CREATE INDEX IF NOT EXISTS idempotency_keys_by_value ON idempotency_keys (value)")
+        database.create(*_ORDER_OF_COMPLETION)
 
     @property
     def collection_name(self) -> str:
@@ -380,6 +416,29 @@ class SqliteCollections(LightningCollections):
     def workers(self) -> SqliteCollection[Worker]:
         """Workers by id."""
         return self._workers
+
+    async def completed_after(self, number: int, limit: int) -> list[tuple[int, str]]:
+        """(number in the order of completion, rollout id) of those that were closed after that number, in order."""
+        async with self.database.transaction(write=False):
+            return self.database.execute(
+                "SELECT number, rollout_id FROM completions WHERE number > ? ORDER BY number LIMIT ?", [number, limit]
+            ).fetchall()
+
+    async def last_completion(self) -> int:
+        """The highest number that was ever given in the order of completion."""
+        async with self.database.transaction(write=False):
+            row = self.database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'completions'").fetchone()
+        return row[0] if row else 0
+
+    async def numbers_of_attempts(self, rollout_ids: Sequence[str]) -> dict[str, int]:
+        """How many attempts those rollouts have had that have any."""
+        async with self.database.transaction(write=False):
+            rows = self.database.execute(
+                "SELECT rollout_id, MAX(sequence_id) FROM attempts "
+                "WHERE rollout_id IN (SELECT value FROM json_each(?)) GROUP BY rollout_id",
+                [json.dumps(rollout_ids)],
+            ).fetchall()
+        return dict(rows)
 
     @property
     def rollout_queue(self) -> SqliteQueue:

@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -23,7 +24,11 @@ APPLICATION_ID = 0x57455257
 FORMAT_VERSION = 1
 """SQLite's ``user_version`` of a hub's file; a newer one is refused."""
 
-_BUSY_MILLISECONDS = 10_000
+_BUSY_SECONDS = 10.0
+_LONGEST_BUSY_POLL_SECONDS = 0.05
+_BLOCKING_SECONDS = 0.005
+"""How long a statement may wait for another process's lock in this thread, where nothing else goes on."""
+
 _CACHE_KIBIBYTES = 32 * 1024
 _LOG_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -40,12 +45,10 @@ def open_connection(path: Path, *, fsync: bool = False) -> sqlite3.Connection:
     Raises DatabaseUnusable.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=_BUSY_MILLISECONDS / 1000
-        )
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS)
     except (OSError, sqlite3.Error) as error:
         raise DatabaseUnusable(f"cannot open the database {path}: {_reason(error)}") from error
     try:
@@ -54,6 +57,13 @@ def open_connection(path: Path, *, fsync: bool = False) -> sqlite3.Connection:
         connection.close()
         raise DatabaseUnusable(f"cannot use the database {path}: {_reason(error)}") from error
     return connection
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only its owner can look into, and those above it, if it is not there."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _configure(connection: sqlite3.Connection, fsync: bool) -> None:
@@ -92,6 +102,7 @@ class Database:
     def __init__(self, path: Path, *, fsync: bool = False):
         self.path = path
         self._connection = open_connection(path, fsync=fsync)
+        self._block_for(_BLOCKING_SECONDS)
         self._lock = aiologic.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._writable = False
@@ -99,11 +110,14 @@ class Database:
 
     def create(self, *statements: str) -> None:
         """Run statements that make tables, outside of any transaction. Raises DatabaseUnusable."""
+        self._block_for(_BUSY_SECONDS)
         try:
             for statement in statements:
                 self._connection.execute(statement)
         except sqlite3.Error as error:
             raise DatabaseUnusable(f"cannot write the database {self.path}: {error}") from error
+        finally:
+            self._block_for(_BLOCKING_SECONDS)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run one statement; inside a transaction only. ValueError for a number that SQLite cannot hold."""
@@ -126,7 +140,7 @@ class Database:
         async with self._lock:
             self._owner, self._writable = asyncio.current_task(), write
             try:
-                self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                await self._begin(write)
                 yield self
                 self._connection.execute("COMMIT")
             finally:
@@ -134,6 +148,22 @@ class Database:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 self._owner = None
+
+    async def _begin(self, write: bool) -> None:
+        """Another process may be writing: wait for it here, where other tasks go on, instead of inside of SQLite."""
+        deadline, delay = time.monotonic() + _BUSY_SECONDS, 0.001
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_BUSY_POLL_SECONDS)
+
+    def _block_for(self, seconds: float) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
     @asynccontextmanager
     async def _nested(self, write: bool) -> AsyncIterator[None]:
@@ -172,7 +202,7 @@ def holding(lock_file: Path, otherwise: str) -> Iterator[None]:
     otherwise: what DatabaseUnusable says if somebody has it.
     """
     try:
-        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(lock_file.parent)
         descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise DatabaseUnusable(f"cannot write {lock_file}: {error.strerror}") from error

@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
@@ -22,6 +22,7 @@ from agentlightning.store.base import (
 from agentlightning.store.collection_based import CollectionBasedLightningStore, healthcheck_before
 from agentlightning.store.utils import rollout_status_from_attempt
 from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, TaskInput
+from agentlightning.utils.id import generate_id
 from agentlightning.utils.metrics import MetricsBackend
 
 from store.errors import Conflict, UnknownId
@@ -32,7 +33,10 @@ from store.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_chan
 
 logger = logging.getLogger(__name__)
 
+LARGEST_SEQUENCE_ID = 2**53
+
 _POLL_SECONDS = 0.05
+_MOST_COMPLETIONS = 10_000
 
 RolloutUpdate = tuple[Rollout, Sequence[str]]
 """A rollout and the fields of it that have changed."""
@@ -78,7 +82,7 @@ class SqliteLightningStore(_Stock):
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
-        """The stock counts, and the file's size."""
+        """The stock counts, which are kept and not counted anew, and the file's size."""
         return {**(await super().statistics()), "database_bytes": self.collections.database.size_bytes()}
 
     def close(self) -> None:
@@ -91,8 +95,37 @@ class SqliteLightningStore(_Stock):
     add_span = _in_one_transaction(_Stock.add_span)
     add_many_spans = _in_one_transaction(_Stock.add_many_spans)
     add_otel_span = _in_one_transaction(_Stock.add_otel_span)
-    update_rollout = _in_one_transaction(_Stock.update_rollout)
-    update_attempt = _in_one_transaction(_Stock.update_attempt)
+
+    @_in_one_transaction
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        input: TaskInput | Unset = UNSET,
+        mode: Literal["train", "val", "test"] | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatus | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed rollout cannot have."""
+        rollout = await super().update_rollout(rollout_id, input, mode, resources_id, status, config, metadata)
+        _check_taken(f"rollout {rollout_id}", rollout.status, status)
+        return rollout
+
+    @_in_one_transaction
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Attempt:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed attempt cannot have."""
+        attempt = await super().update_attempt(rollout_id, attempt_id, status, worker_id, last_heartbeat_time, metadata)
+        _check_taken(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
+        return attempt
 
     @_in_one_transaction
     async def start_rollout(
@@ -200,10 +233,18 @@ class SqliteLightningStore(_Stock):
 
     @_in_one_transaction
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """See the contract. UnknownId for an attempt that is not there."""
+        """See the contract; "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
         for rollout_id, attempt_id in set(rollout_attempt_ids):
-            await self._attempt(rollout_id, attempt_id)
+            if attempt_id == "latest":
+                await self._latest_attempt(rollout_id)
+            else:
+                await self._attempt(rollout_id, attempt_id)
         return await super().get_many_span_sequence_ids(rollout_attempt_ids)
+
+    async def _issue_many_span_sequence_ids(self, rollout_ids: list[str]) -> list[int]:
+        issued = await super()._issue_many_span_sequence_ids(rollout_ids)
+        check_sequence_ids(issued)
+        return issued
 
     @healthcheck_before
     async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
@@ -219,6 +260,25 @@ class SqliteLightningStore(_Stock):
             if len(closed) == len(found) or not rest > 0:  # "not >" also ends a wait of NaN seconds
                 return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
             await asyncio.sleep(rest)
+
+    @_in_one_transaction
+    async def finished_since(self, after: str | None) -> tuple[list[str], str]:
+        """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.
+
+        None marks the present. ValueError for a mark of another database.
+        """
+        database = await self.collections.latest.get("database")
+        if database is None:
+            database = generate_id(12)
+            await self.collections.latest.set("database", database)
+        last = await self.collections.last_completion()
+        if after is None:
+            return [], f"{database}/{last}"
+        origin, _, number = after.partition("/")
+        if origin != database or not number.isdecimal() or int(number) > last:
+            raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
+        found = await self.collections.completed_after(int(number), _MOST_COMPLETIONS)
+        return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
 
     @_in_one_transaction
     async def close_overdue(self) -> None:
@@ -240,6 +300,7 @@ class SqliteLightningStore(_Stock):
         return added
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
+        check_sequence_ids(span.sequence_id for span in spans)
         await self._attempt(rollout_id, attempt_id)
         added = await self._insert_spans_with_fallback(spans)
         if added:
@@ -271,7 +332,6 @@ class SqliteLightningStore(_Stock):
         latest = await self._latest_attempt(rollout_id)
         attempt = latest if attempt_id == "latest" else await self._attempt(rollout_id, attempt_id)
         if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
-            logger.info("attempt %s of rollout %s stays %s", attempt.attempt_id, rollout_id, attempt.status)
             status = UNSET
         changes: dict[str, Any] = {
             name: value
@@ -306,11 +366,8 @@ class SqliteLightningStore(_Stock):
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
         status: RolloutStatus | Unset = changes.pop("status", UNSET)
-        if not isinstance(status, Unset):
-            if rollout.status not in CLOSED_ROLLOUT:
-                changes["status"] = status
-            elif status != rollout.status:
-                logger.info("rollout %s stays %s and does not become %s", rollout_id, rollout.status, status)
+        if not isinstance(status, Unset) and rollout.status not in CLOSED_ROLLOUT:
+            changes["status"] = status
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
@@ -321,6 +378,34 @@ class SqliteLightningStore(_Stock):
             for rollout, fields in rollouts
             if "status" in fields and rollout.status not in WAITING_ROLLOUT
         )
+
+    async def _post_dequeue_rollouts(
+        self, rollout_ids: Sequence[str], worker_id: str | None
+    ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
+        """One query for all, where the stock method makes several for each."""
+        found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
+        waiting = [one for id_ in rollout_ids if (one := found.get(id_)) is not None and one.status in WAITING_ROLLOUT]
+        numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
+        now = time.time()
+        attempts = [
+            Attempt(
+                rollout_id=rollout.rollout_id,
+                attempt_id="at-" + generate_id(8),
+                sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                start_time=now,
+                status="preparing",
+                worker_id=worker_id,
+            )
+            for rollout in waiting
+        ]
+        for rollout in waiting:
+            rollout.status = "preparing"
+        await self.collections.attempts.insert(attempts)
+        await self.collections.rollouts.update(waiting)
+        return [
+            (AttemptedRollout.model_validate({**dict(rollout), "attempt": attempt}), ["status"])
+            for rollout, attempt in zip(waiting, attempts, strict=True)
+        ]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
         self, collections: SqliteCollections, rollouts: Sequence[Rollout]
@@ -378,6 +463,18 @@ class SqliteLightningStore(_Stock):
         if attempt is None:
             raise UnknownId(f"rollout {rollout_id!r} has no attempt yet")
         return attempt
+
+
+def _check_taken(what: str, status: str, wanted: str | Unset) -> None:
+    if not isinstance(wanted, Unset) and wanted != status:
+        raise Conflict(f"{what} stays {status} and does not become {wanted}")
+
+
+def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
+    """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
+    for sequence_id in sequence_ids:
+        if not (isinstance(sequence_id, int) and 0 <= sequence_id <= LARGEST_SEQUENCE_ID):
+            raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")
 
 
 def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:

@@ -54,10 +54,59 @@ class Table:
             f"CREATE TABLE IF NOT EXISTS {self.name} (position INTEGER PRIMARY KEY, {', '.join(self.columns)}, "
             f"document TEXT NOT NULL, UNIQUE ({', '.join(self.keys)}))",
             *(
-                f"CREATE INDEX IF NOT EXISTS {self.name}_by_{'_'.join(fields)} ON {self.name} ({', '.join(fields)})"
+                f"CREATE INDEX IF NOT EXISTS {self.name}_ordered_by_{'_'.join(fields)} "
+                f"ON {self.name} ({', '.join(map(self.sort_value, fields))})"
                 for fields in indexes
             ),
         ]
+
+    def counting(self) -> list[str]:
+        """Statements that keep the number of items, by status where they have one, in the table ``counts``."""
+
+        def status_of(row: str) -> str:
+            return f"{row}.status" if "status" in self.columns else "''"
+
+        def change(row: str, by: int) -> str:
+            return (
+                f"INSERT INTO counts VALUES ('{self.name}', {status_of(row)}, {by}) "
+                f"ON CONFLICT DO UPDATE SET number = number + {by};"
+            )
+
+        triggers = [("INSERT", change("NEW", 1), ""), ("DELETE", change("OLD", -1), "")]
+        if "status" in self.columns:
+            triggers.append(("UPDATE OF status", change("OLD", -1) + change("NEW", 1), "WHEN OLD.status <> NEW.status"))
+        status = "status" if "status" in self.columns else "''"
+        return [
+            "CREATE TABLE IF NOT EXISTS counts (name TEXT, status TEXT, number INTEGER NOT NULL, "
+            "PRIMARY KEY (name, status)) WITHOUT ROWID",
+            # What a database of an earlier version holds is counted once; the status "" stands for none of an item.
+            f"INSERT INTO counts SELECT '{self.name}', {status}, COUNT(*) FROM {self.name} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM counts WHERE name = '{self.name}') GROUP BY 2",
+            f"INSERT OR IGNORE INTO counts VALUES ('{self.name}', '', 0)",
+            *(
+                f"CREATE TRIGGER IF NOT EXISTS {self.name}_counted_{event.split()[0].lower()} AFTER {event} "
+                f"ON {self.name} {condition} BEGIN {statements} END"
+                for event, statements, condition in triggers
+            ),
+        ]
+
+    def only_statuses(self, options: FilterOptions | None) -> list[str] | None:
+        """The states that a filter asks for, each once, if it asks for nothing else."""
+        filters, must, _ = normalize_filter_options(options)
+        if must or not filters or set(filters) != {"status"} or set(filters["status"]) != {"within"}:
+            return None
+        statuses = filters["status"]["within"]
+        return list(dict.fromkeys(statuses)) or None if statuses and None not in statuses else None
+
+    def page_of_statuses(self, number: int, options: SortOptions | None) -> str:
+        """A condition for the items of a page; its parameters are that many states, the limit and the offset.
+
+        Each state's positions are read from an index in the order of the page, and no further than the page needs.
+        """
+        value, direction = self._order(options)
+        each = f"SELECT {value} AS value, position FROM {self.name} WHERE status = ?"
+        merged = " UNION ALL ".join([each] * number)
+        return f"position IN (SELECT position FROM ({merged} ORDER BY 1 {direction}, 2 LIMIT ? OFFSET ?))"
 
     def row(self, item: BaseModel) -> list[Any]:
         """The item's columns, then its document. ValueError for what JSON cannot hold."""
@@ -101,14 +150,21 @@ class Table:
 
         None counts as the end of time in a field named ``*_time``, else as an empty text or zero.
         """
+        value, direction = self._order(options)
+        return f"{value} {direction}, position"
+
+    def _order(self, options: SortOptions | None) -> tuple[str, str]:
         field, direction = resolve_sort_options(options)
         if field is None:
-            return "position"
+            return "position", "ASC"
         self._check_column(field, "sort")
-        value = field
-        if field in self.optional:
-            value = f"COALESCE({field}, {'9e999' if field.endswith('_time') else _PLACE_OF_NULL[self.columns[field]]})"
-        return f"{value} {direction.upper()}, position"
+        return self.sort_value(field), direction.upper()
+
+    def sort_value(self, field: str) -> str:
+        """What items are sorted by for a field, as SQL."""
+        if field not in self.optional:
+            return field
+        return f"COALESCE({field}, {'9e999' if field.endswith('_time') else _PLACE_OF_NULL[self.columns[field]]})"
 
     def _check_column(self, field: str, purpose: str) -> None:
         if field not in self.columns:

@@ -6,16 +6,25 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench import fleet, prefix_cache, through_hub, training_step, training_tokens, waiting_time, whole_games
-from rich.console import Console
+from bench import (
+    fleet,
+    prefix_cache,
+    small_requests,
+    through_hub,
+    training_step,
+    training_tokens,
+    waiting_time,
+    whole_games,
+)
+from rich.console import Console, Group
 from rich.table import Table
 
 from algo.tiny_model import build_tiny_model
 
-PARTS: Mapping[str, Callable[[Path], Table]] = {
+PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "games": lambda model: whole_games.measure(),
     "tokens": training_tokens.measure,
-    "hub": through_hub.measure,
+    "hub": lambda model: Group(small_requests.measure(model), through_hub.measure(model)),
     "fleet": fleet.measure,
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,

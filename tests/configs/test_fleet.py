@@ -131,7 +131,7 @@ def addresses():
 async def test_every_health_check_asks_for_what_is_served(tmp_path):
     asked = {(port, path) for _, port, path in addresses()}
     assert {port for port, _ in asked} == {HUB_PORT, POLICY_PORT, VLLM_PORT}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(hub_app(tmp_path)), base_url="http://hub") as hub:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(hub_app(tmp_path)), base_url="http://localhost") as hub:
         for port, path in asked:
             if port == HUB_PORT:  # without the token, which health checks by others do not have
                 assert (await hub.get(path)).status_code == 200, path

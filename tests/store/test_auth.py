@@ -43,7 +43,7 @@ def app(database):
 
 @pytest.fixture
 async def web(app):
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://hub") as web:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as web:
         yield web
 
 
@@ -85,7 +85,8 @@ async def test_nothing_else_passes_for_health(web, path):
     "headers",
     [
         [("Authorization", TOKEN)],
-        [("Authorization", f"bearer {TOKEN}")],
+        [("Authorization", f"Bearer{TOKEN}")],
+        [("Authorization", f"Bearer  {TOKEN}")],
         [("Authorization", f"Bearer {TOKEN} ")],
         [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
         [("X-Authorization", f"Bearer {TOKEN}")],
@@ -96,12 +97,17 @@ async def test_only_the_exact_header_is_taken(web, headers):
     assert (await web.get("/v1/agl/workers", headers=headers)).status_code == 401
 
 
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "bEARER"])
+async def test_the_scheme_may_be_written_in_any_case(web, scheme):
+    assert (await web.get("/v1/agl/workers", headers={"Authorization": f"{scheme} {TOKEN}"})).status_code == 200
+
+
 async def test_the_comparison_takes_the_same_time_for_every_guess(web, monkeypatch):
     compared = []
     stock = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(a) or stock(a, b))
     await web.get("/v1/agl/workers", headers={"Authorization": "Bearer guess"})
-    assert compared == [b"Bearer guess"]
+    assert compared == [b"guess"]
 
 
 async def test_pages_of_an_allowed_origin_may_ask_before_they_have_the_token(web):
@@ -190,6 +196,24 @@ def test_the_token_may_lie_in_a_file_that_the_environment_names(tmp_path, monkey
         read_token()
 
 
+@pytest.mark.parametrize("empty", ["", "  ", "\n"])
+def test_a_token_that_did_not_arrive_opens_no_hub(tmp_path, monkeypatch, empty):
+    for variable in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE):
+        monkeypatch.setenv(variable, empty)
+        with pytest.raises(UnusableToken, match=rf"{variable} is .*, but empty.*unset it"):
+            read_token()
+        with pytest.raises(UnusableToken, match="but empty"):
+            connect("http://127.0.0.1:1")
+        monkeypatch.delenv(variable)
+    assert read_token() is None
+    file = tmp_path / "token"
+    file.write_text(empty)
+    file.chmod(0o600)
+    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
+    with pytest.raises(UnusableToken, match=f"the token file {file} is given, but empty"):
+        read_token()
+
+
 def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -199,8 +223,15 @@ def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
     assert "chmod 600" in caplog.text and TOKEN not in caplog.text
 
 
-async def test_a_hub_open_to_the_network_without_a_token_says_so(tmp_path):
-    hub = HubProcess(tmp_path, "--host", "0.0.0.0")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_hub_without_a_token_does_not_face_the_network_unless_told(tmp_path, host):
+    status, said = run_command("--host", host, "--port", str(free_port()), "--db", str(tmp_path / "db"))
+    assert status == 1 and said.count("\n") == 1
+    assert f"whoever reaches {host}" in said and "--token-file" in said and "--for-everybody" in said
+
+
+async def test_a_hub_that_is_meant_for_everybody_says_so(tmp_path):
+    hub = HubProcess(tmp_path, "--host", "0.0.0.0", "--for-everybody")
     await hub.start()
     assert hub.stop() == 0
     assert "no token: whoever reaches 0.0.0.0" in hub.log.read_text()

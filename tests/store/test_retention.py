@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import os
+import resource
 import signal
 import sqlite3
 import sys
@@ -140,7 +141,8 @@ async def test_an_archived_game_is_forgotten_altogether(store, path, folder):
     with sqlite3.connect(path) as looking_on:
         tables = [name for (name,) in looking_on.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         counts = {name: looking_on.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0] for name in tables}
-    assert {name for name, count in counts.items() if count and name != "sqlite_sequence"} == {"workers"}
+    filled = {name for name, count in counts.items() if count} - {"sqlite_sequence", "counts"}
+    assert filled == {"workers"}
     with pytest.raises(ValueError, match="no rollout"):
         await store.add_many_spans(spans_of(rollout, 2))
     await play(store, 1, 1)  # its key is free again
@@ -303,6 +305,13 @@ async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_pa
     elsewhere.close()
 
 
+def renamed(game, key, name):
+    parts = {"rollout": game["rollout"]} if key == "rollout_id" else {}
+    parts = {part: {**value, key: name} for part, value in parts.items()}
+    parts |= {part: [{**one, key: name} for one in game[part]] for part in ("attempts", "spans")}
+    return {**game, **parts}
+
+
 async def one_line(store, path, tmp_path):
     await play(store, 1, 1)
     export(path, tmp_path / "one.jsonl")
@@ -317,8 +326,15 @@ async def one_line(store, path, tmp_path):
         (lambda game: {**game, "rollout": {**game["rollout"], "rollout_id": "ro-other"}}, "parts of others"),
         (lambda game: {**game, "attempts": []}, "parts of others"),
         (lambda game: {**game, "spans": [{"name": "x"}]}, "ValidationError"),
-        (lambda game: {**game, "span_sequence_id": "x"}, "must be numeric"),
+        (lambda game: {**game, "span_sequence_id": "x"}, "sequence id is a number"),
         (lambda game: {name: value for name, value in game.items() if name != "attempts"}, "KeyError: 'attempts'"),
+        (
+            lambda game: renamed(game, "rollout_id", "../../elsewhere"),
+            r"'../../elsewhere' cannot be the id of a rollout",
+        ),
+        (lambda game: renamed(game, "rollout_id", "x" * 200), "cannot be the id of a rollout"),
+        (lambda game: renamed(game, "attempt_id", "a\x1bb"), "cannot be the id of an? attempt"),
+        (lambda game: {**game, "span_sequence_id": 2**60}, "sequence id is a number"),
         (lambda game: [], "TypeError"),
         (lambda game: "half a li", "TypeError"),
     ],
@@ -332,6 +348,71 @@ async def test_a_damaged_line_is_named_and_the_others_are_restored(store, path, 
     restored = SqliteLightningStore(Database(tmp_path / "new.sqlite3"))
     assert await everything(restored) == await everything(store)
     restored.close()
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"format": ' * 100_000])
+async def test_a_line_nested_without_end_is_named(tmp_path, line):
+    file = tmp_path / "deep.jsonl"
+    file.write_text(line)
+    with pytest.raises(UnreadableArchive, match=r"deep.jsonl, line 1: RecursionError"):
+        await restore(tmp_path / "new.sqlite3", [file])
+
+
+async def test_a_line_without_end_is_not_read_into_memory(tmp_path):
+    file = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(file, "wb", compresslevel=1) as packed:
+        for _ in range(600):
+            packed.write(b" " * 1_000_000)
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(UnreadableArchive, match=r"bomb.jsonl.gz, after line 0: line 1 is longer than"):
+        await restore(tmp_path / "new.sqlite3", [file])
+    assert psutil.Process().memory_info().rss - before < 300e6
+
+
+async def test_what_the_hub_writes_is_for_its_owner_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.umask", os.umask)  # so that the next line is undone
+    os.umask(0o022)
+    path, folder = tmp_path / "made" / "hub.sqlite3", tmp_path / "made" / "old" / "games"
+    store = SqliteLightningStore(Database(path))
+    await play(store, 1, 2)
+    for output in ("plain.jsonl", "packed.jsonl.gz"):
+        export(path, tmp_path / "made" / output)
+    archive(path, folder, RetentionRule(keep_games=0, **AT_ONCE))
+    modes = {file: file.stat().st_mode & 0o777 for file in [path.parent, *path.parent.rglob("*")]}
+    assert len(modes) > 8
+    assert modes == {
+        file: mode & (0o700 if file.is_dir() else 0o600) for file, mode in modes.items() if file.name != "old"
+    } | {path.parent / "old": modes[path.parent / "old"]}
+    store.close()
+
+
+async def test_a_disk_without_room_is_one_line(store, path, capfd, tmp_path):
+    await play(store, 1, 2)
+    assert main(["export", "--db", str(path), "/dev/full"]) == 1
+    assert capfd.readouterr().err == "python -m store: cannot write /dev/full: No space left on device\n"
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "store", "export", "--db", str(path), "-"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=full, stderr=asyncio.subprocess.PIPE)
+        _, said = await process.communicate()
+    assert (process.returncode, said.count(b"\n")) == (1, 1) and b"No space left on device" in said
+
+
+def archive_with_little_room(path, folder, result):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    try:
+        archive(path, folder, RetentionRule(keep_games=0, **AT_ONCE))
+    except DatabaseUnusable as error:
+        os.write(os.open(result, os.O_CREAT | os.O_WRONLY), str(error).encode())
+
+
+async def test_an_archive_that_has_no_room_leaves_nothing_half_and_loses_nothing(store, path, folder, tmp_path):
+    await play(store, 1, 20)
+    process = fork(archive_with_little_room, path, folder, tmp_path / "said")
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert said.startswith(f"cannot write {folder}") and "File too large" in said
+    assert [file.name for file in folder.iterdir()] == [".lock"] and len(await kept(store)) == 20
 
 
 @pytest.mark.parametrize("keep", [20, -20])

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from dataclasses import asdict
 
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig
@@ -127,6 +128,23 @@ def test_the_screen_shows_everything_and_no_markup_of_others():
     shown = ("0.0 games/min", "[red]host[/x]", "3 min ago", "[red]policy[/nonsense]", "2 h", "ro-1", "[bold]Odd[/x]")
     for part in (*shown, *STATES):
         assert part in text, part
+
+
+ESCAPES = "\x1b]0;owned\x07\x9b2J\r\u202e"
+
+
+def test_what_others_call_things_cannot_command_the_terminal():
+    status = summary(
+        played=[rollout(1, start_time=NOW, resources_id=f"policy{ESCAPES}", worker_id=f"w{ESCAPES}")],
+        closed=[rollout(2, "failed", ended=1, metadata={"reason": f"Odd{ESCAPES}: y"})],
+        workers=[worker(f"host{ESCAPES}-1", NOW, finished=3)],
+    )
+    console = Console(width=300, file=io.StringIO(), force_terminal=True)
+    console.print(render(status))
+    for text in (console.file.getvalue(), json.dumps(asdict(status), ensure_ascii=False)):
+        for name in ("policy", "w", "host", "Odd"):
+            assert f"{name}\ufffd]0;owned\ufffd\ufffd2J" in text
+        assert not set(ESCAPES) & {"\x07", "\x9b", "\r", "\u202e"} & set(text) and "\x1b]" not in text
 
 
 async def used_hub(folder):

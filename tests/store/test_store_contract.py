@@ -4,6 +4,7 @@ Where the stock store does not keep a promise of ours the test says what it does
 """
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -47,6 +48,12 @@ async def taken(store, worker_id=None, **fields):
 
 async def status(store, rollout):
     return (await store.get_rollout_by_id(rollout.rollout_id)).status
+
+
+async def ended_or_refused(store, backend, attempted, status):
+    """A late report: the stock store takes it, ours says that it does not."""
+    with contextlib.nullcontext() if backend == "memory" else pytest.raises(Conflict, match="and does not become"):
+        await end(store, attempted, status)
 
 
 async def end(store, attempted, status):
@@ -338,6 +345,28 @@ async def test_unknown_ids(store):
     assert await spans_of(store, attempted) == []
 
 
+async def test_latest_stands_for_the_latest_attempt_also_where_sequence_numbers_are_given(store):
+    attempted = await taken(store)
+    assert await store.get_next_span_sequence_id(attempted.rollout_id, "latest") == 1
+    assert await store.get_many_span_sequence_ids([(attempted.rollout_id, "latest")] * 2) == [2, 3]
+
+
+@pytest.mark.parametrize("sequence_id", [2**53 + 1, 2**63 - 1, -1])
+async def test_a_sequence_number_that_not_every_reader_can_hold_is_refused_in_ours(store, backend, sequence_id):
+    attempted = await taken(store)
+    odd = span(attempted).model_copy(update={"sequence_id": sequence_id})
+    if backend == "memory":
+        assert await store.add_span(odd) == odd
+        return
+    for add in (store.add_span(odd), store.add_many_spans([span(attempted), odd])):
+        with pytest.raises(ValueError, match="2\\*\\*53"):
+            await add
+    assert await spans_of(store, attempted) == []
+    await store.add_span(span(attempted).model_copy(update={"sequence_id": 2**53}))
+    with pytest.raises(ValueError, match="2\\*\\*53"):
+        await store.get_next_span_sequence_id(attempted.rollout_id, attempted.attempt.attempt_id)
+
+
 async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers_in_ours(store, backend):
     attempted = await taken(store)
     for ids in (("ro-gone", "at-gone"), (attempted.rollout_id, "at-gone")):
@@ -356,12 +385,17 @@ async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers_in_ours(s
 async def test_a_closed_rollout_stays_closed_in_ours(store, backend, closed, late):
     attempted = await taken(store)
     first = await store.update_rollout(attempted.rollout_id, status=closed)
-    second = await store.update_rollout(attempted.rollout_id, status=late, metadata={"said": "later"})
-    assert second.metadata == {"said": "later"}
     if backend == "memory":
+        second = await store.update_rollout(attempted.rollout_id, status=late)
         assert second.status == late
         return
-    assert (second.status, second.end_time) == (closed, first.end_time)
+    if late == closed:  # a report that is sent again, since its answer was lost
+        await store.update_rollout(attempted.rollout_id, status=late)
+    else:
+        with pytest.raises(Conflict, match=f"{attempted.rollout_id} stays {closed} and does not become {late}"):
+            await store.update_rollout(attempted.rollout_id, status=late, metadata={"said": "later"})
+    second = await store.update_rollout(attempted.rollout_id, metadata={"said": "alone"})
+    assert (second.status, second.end_time, second.metadata) == (closed, first.end_time, {"said": "alone"})
     assert await store.dequeue_rollout() is None
 
 
@@ -382,10 +416,17 @@ async def test_a_closed_attempt_stays_closed_in_ours(store, backend, closed, lat
     attempted = await taken(store)
     first = await end(store, attempted, closed)
     before = await status(store, attempted)
-    second = await end(store, attempted, late)
     if backend == "memory":
-        assert second.status == late
+        assert (await end(store, attempted, late)).status == late
         return
+    if late == closed:
+        second = await end(store, attempted, late)
+    else:
+        with pytest.raises(
+            Conflict, match=f"{first.attempt_id} of rollout .* stays {closed} and does not become {late}"
+        ):
+            await end(store, attempted, late)
+        second = await store.update_attempt(first.rollout_id, first.attempt_id, last_heartbeat_time=1.0)
     assert (second.status, second.end_time) == (closed, first.end_time) and first.end_time is not None
     assert await status(store, attempted) == before
 
@@ -420,7 +461,7 @@ async def test_a_silent_attempt_that_was_replaced_does_not_come_back_in_ours(sto
     await end(store, attempted, "unresponsive")
     second = await store.dequeue_rollout()
     await store.add_span(span(attempted))
-    await end(store, attempted, "succeeded")
+    await ended_or_refused(store, backend, attempted, "succeeded")
     first_stored, second_stored = await store.query_attempts(attempted.rollout_id)
     assert second_stored.status == "preparing" and await status(store, attempted) == "preparing"
     assert first_stored.status == ("succeeded" if backend == "memory" else "unresponsive")
@@ -432,7 +473,7 @@ async def test_a_silent_attempt_of_a_failed_game_does_not_come_back_in_ours(stor
     attempted = await taken(store, max_attempts=1)
     await end(store, attempted, "unresponsive")
     await store.add_span(span(attempted))
-    await end(store, attempted, "succeeded")
+    await ended_or_refused(store, backend, attempted, "succeeded")
     assert await status(store, attempted) == ("succeeded" if backend == "memory" else "failed")
 
 

@@ -29,7 +29,7 @@ def store(database):
 
 @pytest.fixture
 def app(store, database):
-    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, largest_request_bytes=LARGEST)
+    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, largest_request_bytes=4 * LARGEST)
     return Hub(store, settings, 1).app
 
 
@@ -37,7 +37,7 @@ def app(store, database):
 async def web(app):
     # As a real server does, it answers what an error leaves unanswered.
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://hub/v1/agl") as web:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/v1/agl") as web:
         yield web
 
 
@@ -186,10 +186,10 @@ async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
         (span(first.rollout_id, second.attempt.attempt_id), 404, "has no attempt"),
         (span(second.rollout_id, second.attempt.attempt_id, x=float("nan")), 400, "not JSON compliant"),
     ]:
-        response = await web.post("http://hub/v1/traces", content=otlp(good, bad), headers=PROTOBUF)
+        response = await web.post("http://localhost/v1/traces", content=otlp(good, bad), headers=PROTOBUF)
         assert (response.status_code, fragment in response.text) == (status, True), response.text
         assert await contents(store) == before
-    assert (await web.post("http://hub/v1/traces", content=otlp(good), headers=PROTOBUF)).status_code == 200
+    assert (await web.post("http://localhost/v1/traces", content=otlp(good), headers=PROTOBUF)).status_code == 200
 
 
 async def test_a_bulk_request_with_a_nested_attribute_is_refused(web, store, playing):
@@ -199,7 +199,7 @@ async def test_a_bulk_request_with_a_nested_attribute_is_refused(web, store, pla
     attribute = request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="x")
     attribute.value.kvlist_value.values.add(key="y").value.int_value = 1
     before = await contents(store)
-    response = await web.post("http://hub/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
+    response = await web.post("http://localhost/v1/traces", content=request.SerializeToString(), headers=PROTOBUF)
     assert response.status_code == 400 and "attributes" in response.text
     assert await contents(store) == before
 
@@ -214,7 +214,9 @@ async def test_a_bulk_request_with_a_nested_attribute_is_refused(web, store, pla
     ],
 )
 async def test_a_body_that_is_no_spans_is_refused(web, body, headers, fragment):
-    response = await web.post("http://hub/v1/traces", content=body, headers={**headers, "Accept-Encoding": "identity"})
+    response = await web.post(
+        "http://localhost/v1/traces", content=body, headers={**headers, "Accept-Encoding": "identity"}
+    )
     assert response.status_code == 400 and fragment in response.content
 
 
@@ -243,7 +245,9 @@ async def test_sizes_are_limited_however_the_body_comes(web, app, store):
 async def test_an_upload_in_several_gzip_members_is_taken(web, playing):
     whole = otlp(span(playing[0].rollout_id, playing[0].attempt.attempt_id, 2))
     body = gzip.compress(whole[:50]) + gzip.compress(whole[50:])
-    response = await web.post("http://hub/v1/traces", content=body, headers={**PROTOBUF, "Content-Encoding": "gzip"})
+    response = await web.post(
+        "http://localhost/v1/traces", content=body, headers={**PROTOBUF, "Content-Encoding": "gzip"}
+    )
     assert response.status_code == 200
 
 
@@ -269,7 +273,7 @@ async def test_a_database_that_cannot_be_written_asks_to_try_again(web, store, m
     async def full(*arguments, **query):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(store, "enqueue_rollout", full)
+    monkeypatch.setattr(store, "enqueue_many_rollouts", full)
     response = await web.post("/queues/rollouts/enqueue", json={"rollouts": [{"input": 1}]})
     assert response.status_code == 503 and "disk is full" in response.text
 

@@ -1,0 +1,127 @@
+"""How much of a request the hub takes: bytes, unpacked bytes, JSON values, seconds, and all requests together."""
+
+import asyncio
+import gzip
+import io
+import logging
+import zlib
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from store.printable import printable
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
+
+_JSON_SHARE = 4
+"""JSON may have this part of the bytes of other requests: as objects it takes many times its size."""
+
+_MOST_JSON_VALUES = 50_000
+_MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enqueue": 500_000}
+"""Values that are no good take ten times more than good ones, all being told: only where the first of them ends it (see
+``store.hot_routes``) there may be many."""
+
+_HELD_REQUESTS = 4
+"""Requests that have not come in whole may hold as much memory together as this many of the largest."""
+
+_BODY_SECONDS = 60.0
+
+
+class LimitedBody:
+    """ASGI middleware: hands a request on with its whole body, unpacked if it is gzip, or refuses it.
+
+    413: it is larger than ``largest_bytes`` allows, or has too many JSON values. 408: it did not come within
+    ``seconds``. 503: too much of other requests is on its way. 400: it is not the gzip that it says it is.
+    """
+
+    def __init__(self, app: ASGIApp, largest_bytes: int, seconds: float = _BODY_SECONDS):
+        self._app = app
+        self._largest = largest_bytes
+        self._seconds = seconds
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its whole body, or refuse it."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else {}
+        if not ("content-length" in headers or "transfer-encoding" in headers):
+            await self._app(scope, receive, send)
+            return
+        try:
+            largest = self._largest if _is_protobuf(headers) else self._largest // _JSON_SHARE
+            async with asyncio.timeout(self._seconds):
+                body = await self._read(headers, receive, largest)
+            if headers.get("content-encoding", "").strip().lower() == "gzip":
+                body = _unpack(body, largest)
+                scope = {**scope, "headers": list(scope["headers"])}
+                changed = MutableHeaders(scope=scope)
+                del changed["content-encoding"]
+                changed["content-length"] = str(len(body))
+            if not _is_protobuf(headers):
+                _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
+        except (_Refused, TimeoutError) as error:
+            refusal = error if isinstance(error, _Refused) else _Refused(408, f"no whole body in {self._seconds:.0f} s")
+            logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), refusal.status, refusal)
+            await JSONResponse({"detail": str(refusal)}, refusal.status)(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, replay, send)
+
+    async def _read(self, headers: Headers, receive: Receive, largest: int) -> bytes:
+        announced = headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > largest:
+            raise _too_large(largest)
+        body, more = bytearray(), True
+        try:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Refused(400, "the connection ended before the request did")
+                chunk = message.get("body", b"")
+                body += chunk
+                self._held += len(chunk)
+                if len(body) > largest:
+                    raise _too_large(largest)
+                if self._held > _HELD_REQUESTS * self._largest:
+                    raise _Refused(503, "too many large requests are on their way; try again")
+                more = message.get("more_body", False)
+        finally:
+            self._held -= len(body)
+        return bytes(body)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+def _is_protobuf(headers: Headers) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-protobuf"
+
+
+def _unpack(body: bytes, largest: int) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
+            unpacked = packed.read(largest + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _Refused(400, f"the body is not the gzip that its header says: {error}") from error
+    if len(unpacked) > largest:
+        raise _too_large(largest)
+    return unpacked
+
+
+def _check_json_size(body: bytes, most: int) -> None:
+    """What takes memory is the number of values; every one but the first has a comma or a bracket of its own."""
+    if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
+        raise _Refused(413, f"a request may have {most} JSON values here; send less at a time")
+
+
+def _too_large(largest: int) -> _Refused:
+    return _Refused(413, f"a request may have {largest} bytes, unpacked; send less at a time")

@@ -1,0 +1,275 @@
+"""The requests that make up nearly all of a hub's work, answered without the layers that FastAPI puts around a call.
+
+The same requests and answers as the stock server's, which still gets whatever is out of the ordinary, and whose models
+these are. What is wrong with a large request is told after the first fault: a list of all of them would take a thousand
+times the request's size.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, LightningStore, Rollout, Span
+from agentlightning.store.base import UNSET
+from agentlightning.store.client_server import (
+    API_V1_AGL_PREFIX,
+    DequeueManyRolloutsRequest,
+    QueryRolloutsRequest,
+    QuerySpansRequest,
+    UpdateAttemptRequest,
+    UpdateWorkerRequest,
+    WaitForRolloutsRequest,
+)
+from agentlightning.types import Worker
+from agentlightning.utils.otlp import spans_from_proto
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from pydantic import BaseModel, FailFast, TypeAdapter, ValidationError
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from store.otlp_size import check_number_of_spans
+from store.printable import printable
+from store.sqlite.lightning_store import SqliteLightningStore
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Awaitable[Response | None]]
+"""Answers a request's JSON (or OTLP bytes); None leaves it to the stock server."""
+
+FINISHED_PATH = f"{API_V1_AGL_PREFIX}/queues/rollouts/finished"
+"""Not of the stock protocol: a stock hub answers 405."""
+
+_LONGEST_DETAIL = 500
+_MOST_CONDITIONS = 100
+_ITEMS = {
+    Rollout: TypeAdapter(list[Rollout]),
+    AttemptedRollout: TypeAdapter(list[AttemptedRollout]),
+    Span: TypeAdapter(list[Span]),
+}
+_MIXED_ROLLOUTS = TypeAdapter(list[AttemptedRollout | Rollout])
+
+
+class _EnqueueRequest(BaseModel):
+    rollouts: Annotated[list[EnqueueRolloutRequest], FailFast()]
+
+
+class FinishedRequest(BaseModel):
+    """Which rollouts were closed since a mark; see ``SqliteLightningStore.finished_since``."""
+
+    after: str | None = None
+
+
+class HotRoutes:
+    """ASGI middleware, the innermost: answers some requests from the store, and passes the others on.
+
+    refuse: the answer to an error that the store raised, given method and path; None for what is a bug.
+    """
+
+    def __init__(self, app: ASGIApp, store: LightningStore, refuse: Callable[[str, str, Exception], Response | None]):
+        self._app = app
+        self._store = store
+        self._refuse = refuse
+        self._fixed: dict[str, Handler] = {
+            "/v1/traces": self._add_otlp,
+            f"{API_V1_AGL_PREFIX}/spans": self._add_span,
+            f"{API_V1_AGL_PREFIX}/spans/search": self._search_spans,
+            f"{API_V1_AGL_PREFIX}/rollouts/search": self._search_rollouts,
+            f"{API_V1_AGL_PREFIX}/queues/rollouts/enqueue": self._enqueue,
+            f"{API_V1_AGL_PREFIX}/queues/rollouts/dequeue": self._dequeue,
+            f"{API_V1_AGL_PREFIX}/waits/rollouts": self._wait,
+        }
+        if isinstance(store, SqliteLightningStore):
+            self._fixed[FINISHED_PATH] = self._finished
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or pass it on."""
+        handler = self._handler(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handler is None:
+            await self._app(scope, receive, send)
+            return
+        body = await _whole_body(receive)
+        answer = await self._answer(scope, body, handler)
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, replay, send)
+
+    def _handler(self, scope: Scope) -> Handler | None:
+        path: str = scope["path"]
+        kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        if kind != ("application/x-protobuf" if path == "/v1/traces" else "application/json"):
+            return None
+        if (fixed := self._fixed.get(path)) is not None:
+            return fixed
+        match path.removeprefix(f"{API_V1_AGL_PREFIX}/").split("/"):
+            case ["rollouts", rollout_id, "attempts", attempt_id] if attempt_id != "search":
+                return lambda request: self._update_attempt(rollout_id, attempt_id, request)
+            case ["workers", worker_id] if worker_id != "search":
+                return lambda request: self._update_worker(worker_id, request)
+        return None
+
+    async def _answer(self, scope: Scope, body: bytes, handler: Handler) -> Response | None:
+        """None leaves the request to the stock server."""
+        try:
+            request = body if scope["path"] == "/v1/traces" else json.loads(body)
+        except (ValueError, RecursionError):
+            return None  # which says what is wrong
+        try:
+            return await handler(request)
+        except _Invalid as invalid:
+            logger.warning("%s %s answered 422: %s", scope["method"], printable(scope["path"]), invalid)
+            return JSONResponse({"detail": str(invalid)}, status_code=422)
+        except Exception as error:
+            answer = self._refuse(scope["method"], scope["path"], error)
+            if answer is None:
+                raise
+            return answer
+
+    async def _enqueue(self, request: Any) -> Response:
+        _check_conditions(request)
+        tasks = _valid(_EnqueueRequest, request).rollouts
+        rollouts = await self._store.enqueue_many_rollouts(tasks) if tasks else []
+        return _json(_ITEMS[Rollout].dump_json(list(rollouts)), 201)
+
+    async def _dequeue(self, request: Any) -> Response | None:
+        if request is None:
+            return None
+        wanted = _valid(DequeueManyRolloutsRequest, request)
+        if wanted.limit <= 0:
+            return None
+        rollouts = await self._store.dequeue_many_rollouts(limit=wanted.limit, worker_id=wanted.worker_id)
+        return _json(_ITEMS[AttemptedRollout].dump_json(list(rollouts)))
+
+    async def _search_rollouts(self, request: Any) -> Response | None:
+        wanted = _valid(QueryRolloutsRequest, request)
+        if not _is_page(wanted, Rollout):
+            return None
+        query = wanted.model_dump(exclude={"status_in", "rollout_id_in"})
+        for name in ("status_in", "rollout_id_in"):
+            query[name] = getattr(wanted, name) if name in wanted.model_fields_set else None
+        page = await self._store.query_rollouts(**query)
+        return _page(_MIXED_ROLLOUTS.dump_json(list(page.items)), page)
+
+    async def _search_spans(self, request: Any) -> Response | None:
+        wanted = _valid(QuerySpansRequest, request)
+        if not _is_page(wanted, Span):
+            return None
+        page = await self._store.query_spans(**wanted.model_dump())
+        return _page(_ITEMS[Span].dump_json(list(page.items)), page)
+
+    async def _wait(self, request: Any) -> Response:
+        wanted = _valid(WaitForRolloutsRequest, request)
+        rollouts = await self._store.wait_for_rollouts(rollout_ids=wanted.rollout_ids, timeout=wanted.timeout)
+        return _json(_ITEMS[Rollout].dump_json(rollouts))
+
+    async def _finished(self, request: Any) -> Response:
+        wanted = _valid(FinishedRequest, request)
+        rollout_ids, mark = await self._store.finished_since(wanted.after)
+        return JSONResponse({"rollout_ids": rollout_ids, "mark": mark})
+
+    async def _add_span(self, request: Any) -> Response:
+        _check_attributes(request)
+        span = await self._store.add_span(_valid(Span, request))
+        return _json(b"null" if span is None else span.model_dump_json().encode(), 201)
+
+    async def _add_otlp(self, body: bytes) -> Response | None:
+        check_number_of_spans(body)
+        export = ExportTraceServiceRequest()
+        try:
+            export.ParseFromString(body)
+        except Exception:  # whatever protobuf raises; the stock server says what is wrong
+            return None
+        await self._store.add_many_spans(await spans_from_proto(export, self._store.get_many_span_sequence_ids))
+        return Response(b"", media_type="application/x-protobuf")
+
+    async def _update_attempt(self, rollout_id: str, attempt_id: str, request: Any) -> Response | None:
+        changes = _changes(UpdateAttemptRequest, request)
+        if changes is None:
+            return None
+        attempt: Attempt = await self._store.update_attempt(rollout_id, attempt_id, **changes)
+        return _json(attempt.model_dump_json().encode())
+
+    async def _update_worker(self, worker_id: str, request: Any) -> Response | None:
+        changes = None if request is None else _changes(UpdateWorkerRequest, request)
+        if changes is None:
+            return None
+        worker: Worker = await self._store.update_worker(worker_id, changes.get("heartbeat_stats", UNSET))
+        return _json(worker.model_dump_json().encode())
+
+
+class _Invalid(Exception):
+    """What is wrong with a request, and where."""
+
+
+def invalid(problems: list[Any]) -> str:
+    """pydantic's problems in a line: what is wrong and where, without the data itself."""
+    told = (f"{'.'.join(map(str, ('body', *problem['loc'])))}: {problem['msg']}" for problem in problems)
+    return printable("; ".join(told)[:_LONGEST_DETAIL])
+
+
+def _valid(model: type[Any], request: Any) -> Any:
+    try:
+        return model.model_validate(request)
+    except ValidationError as error:
+        raise _Invalid(invalid(error.errors(include_url=False, include_context=False, include_input=False))) from None
+
+
+def _check_conditions(request: Any) -> None:
+    """A task's only list whose faulty items would all be told."""
+    tasks = request.get("rollouts") if isinstance(request, dict) else None
+    for task in tasks if isinstance(tasks, list) else ():
+        config = task.get("config") if isinstance(task, dict) else None
+        conditions = config.get("retry_condition") if isinstance(config, dict) else None
+        if isinstance(conditions, list) and len(conditions) > _MOST_CONDITIONS:
+            raise _Invalid(f"body.rollouts.config.retry_condition: at most {_MOST_CONDITIONS}")
+
+
+def _check_attributes(span: Any) -> None:
+    """Refuse at the first value that no attribute can have: every one of very many would be told, in five ways each."""
+    if not isinstance(span, dict):
+        return
+    parts = [span, *(part for kind in ("events", "links") if isinstance(span.get(kind), list) for part in span[kind])]
+    for part in parts:
+        if not isinstance(part, dict):
+            raise _Invalid(f"body: a span's events and links are objects, not {type(part).__name__}")
+        attributes = part.get("attributes")
+        for name, value in attributes.items() if isinstance(attributes, dict) else ():
+            kinds = set(map(type, value)) if isinstance(value, list) else {type(value)}
+            if kinds != {str} and not kinds <= {bool, int, float}:
+                raise _Invalid(f"body.attributes.{printable(name)[:100]}: only text, numbers, or a list of one of them")
+
+
+def _changes(model: type[BaseModel], request: Any) -> dict[str, Any] | None:
+    """The fields that a request sets; None if one of them is null, which the stock server refuses."""
+    wanted = _valid(model, request)
+    changes = {name: getattr(wanted, name) for name in wanted.model_fields_set & model.model_fields.keys()}
+    return None if None in changes.values() else changes
+
+
+def _is_page(wanted: Any, model: type[BaseModel]) -> bool:
+    sortable = wanted.sort_by is None or wanted.sort_by in model.model_fields
+    return sortable and (wanted.limit > 0 or wanted.limit == -1) and wanted.offset >= 0
+
+
+def _json(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type="application/json")
+
+
+def _page(items: bytes, page: Any) -> Response:
+    return _json(b'{"items":%b,"limit":%d,"offset":%d,"total":%d}' % (items, page.limit, page.offset, page.total))
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    chunks, more = [], True
+    while more:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(chunks)

@@ -1,0 +1,163 @@
+"""Single small requests and bulk ones, one after another: our hub against ``agl store``, which keeps all in memory.
+
+Both run as processes of their own and get the same requests, in turns, so that what else the machine does slows both.
+Milliseconds of the whole request, seen by a client on the same machine: the median over many.
+"""
+
+import asyncio
+import gzip
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.table import Table
+
+from store.client import encode_otlp
+
+# isort: split
+from agentlightning import Span
+from conftest import free_port
+
+ROUNDS = 40
+BULK = 100
+TURNS = 60
+OTLP = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+TEXT = "x" * 400
+
+
+class Side:
+    """One hub under measurement."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str):
+        self.session = session
+        self.url = url
+        self.times: dict[str, list[float]] = {}
+
+    async def ask(self, name: str | None, method: str, path: str, **request: Any) -> Any:
+        """Send a request and read the answer; its time counts for ``name``."""
+        started = time.perf_counter()
+        async with self.session.request(method, f"{self.url}/v1/{path}", **request) as response:
+            body = await response.read()
+            taken = time.perf_counter() - started
+            assert response.status < 300, body
+            if name is not None:
+                self.times.setdefault(name, []).append(1000 * taken)
+            return await response.json() if path != "traces" else None
+
+
+def span(key: tuple[str, str], number: int) -> Span:
+    """A turn's span: some text, some packed numbers."""
+    return Span.from_attributes(
+        attributes={"reply": TEXT, "prompt": TEXT, "turn": number, "seat": number % 12},
+        rollout_id=key[0],
+        attempt_id=key[1],
+        sequence_id=number,
+        name="turn",
+        trace_id=f"{1:032x}",
+        span_id=f"{number:016x}",
+        start_time=1.7e9,
+        end_time=1.7e9,
+    )
+
+
+def otlp(key: tuple[str, str], numbers: range) -> bytes:
+    """Spans as our runners send them."""
+    return gzip.compress(encode_otlp({key: [span(key, number) for number in numbers]}).SerializeToString())
+
+
+def tasks(count: int) -> dict[str, Any]:
+    """A request to enqueue games."""
+    return {"rollouts": [{"input": {"seed": n, "text": TEXT}, "metadata": {"run": "bench"}} for n in range(count)]}
+
+
+async def one_round(side: Side) -> None:
+    """Every operation once, alone and in bulk."""
+    ask = side.ask
+    await ask("health check", "GET", "agl/health")
+    await ask("enqueue 1", "POST", "agl/queues/rollouts/enqueue", json=tasks(1))
+    (taken,) = await ask("dequeue 1", "POST", "agl/queues/rollouts/dequeue", json={"limit": 1, "worker_id": "w-1"})
+    key = taken["rollout_id"], taken["attempt"]["attempt_id"]
+    attempt = f"agl/rollouts/{key[0]}/attempts/{key[1]}"
+    await ask("store 1 span (OTLP)", "POST", "traces", data=otlp(key, range(1, 2)), headers=OTLP)
+    await ask("store 1 span (JSON)", "POST", "agl/spans", json=span(key, 2).model_dump(mode="json"))
+    await ask(f"store {TURNS} spans (OTLP)", "POST", "traces", data=otlp(key, range(3, TURNS + 3)), headers=OTLP)
+    await ask(f"read {TURNS} spans", "POST", "agl/spans/search", json={"rollout_id": key[0]})
+    await ask("keep an attempt alive", "POST", attempt, json={"last_heartbeat_time": time.time()})
+    await ask("finish an attempt", "POST", attempt, json={"status": "succeeded"})
+    await ask("runner's heartbeat", "POST", "agl/workers/w-1", json={"heartbeat_stats": {"playing": 1}})
+    await ask("wait for 1", "POST", "agl/waits/rollouts", json={"rollout_ids": [key[0]], "timeout": 0})
+    await ask("count by state", "POST", "agl/rollouts/search", json={"status_in": ["succeeded"], "limit": 1})
+    newest = {"status_in": ["succeeded", "failed"], "sort_by": "end_time", "sort_order": "desc", "limit": 50}
+    await ask("newest 50 finished", "POST", "agl/rollouts/search", json=newest)
+    await ask("statistics", "GET", "agl/statistics")
+
+    many = await ask(f"enqueue {BULK}", "POST", "agl/queues/rollouts/enqueue", json=tasks(BULK))
+    ids = [one["rollout_id"] for one in many]
+    await ask(f"look at {BULK} games", "POST", "agl/rollouts/search", json={"rollout_id_in": ids})
+    await ask(f"wait for {BULK}", "POST", "agl/waits/rollouts", json={"rollout_ids": ids, "timeout": 0})
+    taken = await ask(f"dequeue {BULK}", "POST", "agl/queues/rollouts/dequeue", json={"limit": BULK, "worker_id": "w"})
+    for one in taken:
+        path = f"agl/rollouts/{one['rollout_id']}/attempts/{one['attempt']['attempt_id']}"
+        await ask(None, "POST", path, json={"status": "succeeded"})
+
+
+@asynccontextmanager
+async def running(command: Callable[[int], list[str]]) -> AsyncIterator[str]:
+    """A hub of its own process; yields its address."""
+    port = free_port()
+    process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            while True:
+                try:
+                    async with session.get(f"{url}/v1/agl/health") as response:
+                        response.raise_for_status()
+                    break
+                except aiohttp.ClientConnectionError:
+                    assert process.poll() is None
+                    await asyncio.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def both_sides(folder: Path) -> tuple[Side, Side]:
+    """(ours, stock), measured."""
+    binary = str(Path(sys.executable).with_name("agl"))
+
+    def ours(port: int) -> list[str]:
+        return [sys.executable, "-m", "store", "--port", str(port), "--db", str(folder / "hub.sqlite3")]
+
+    def stock(port: int) -> list[str]:
+        return [binary, "store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING"]
+
+    async with running(ours) as our_url, running(stock) as stock_url, aiohttp.ClientSession() as session:
+        sides = Side(session, our_url), Side(session, stock_url)
+        for round_number in range(ROUNDS + 2):
+            for side in sides:
+                if round_number == 2:  # the first rounds warm both up
+                    side.times.clear()
+                await one_round(side)
+    return sides
+
+
+def measure(model_folder: Path) -> Table:
+    """The table of all operations."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours, stock = asyncio.run(both_sides(Path(folder)))
+    table = Table(title="Milliseconds of a request, one after another", title_justify="left")
+    for column in ("request", "ours", "agl store", "ours / other"):
+        table.add_column(column, justify="left" if column == "request" else "right")
+    for name, times in ours.times.items():
+        mine, other = statistics.median(times), statistics.median(stock.times[name])
+        table.add_row(name, f"{mine:.2f}", f"{other:.2f}", f"{mine / other:.2f}")
+    return table

@@ -1,0 +1,60 @@
+"""A game whose model is slow is not given to another runner; one whose runner is dead is."""
+
+import asyncio
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from fakes import make_result, make_turn
+from hub_process import HubProcess, StockHub
+
+from runners.worker import Worker
+from store.client import connect
+
+SILENCE = 2.0
+CONFIG = RolloutConfig(unresponsive_seconds=SILENCE, max_attempts=2, retry_condition=["unresponsive"])
+
+
+class SlowPlay:
+    """A ``Play`` that says nothing until it is let go."""
+
+    def __init__(self):
+        self.started, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, rollout, on_turn):
+        self.started.set()
+        await self.gate.wait()
+        on_turn(make_turn(turn=0), 1.7e9, 1.7e9)
+        return make_result()
+
+
+@pytest.fixture(params=[HubProcess, StockHub], ids=["ours", "stock"])
+async def client(request, tmp_path):
+    hub = await request.param(tmp_path).start()
+    client = connect(hub.url, 20)
+    yield client
+    await client.close()
+    hub.kill()
+
+
+async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_else(client):
+    play = SlowPlay()
+    (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
+    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.1, max_games=1).run())
+    await play.started.wait()
+    async with asyncio.timeout(30):
+        while True:  # until its runner has kept it alive for longer than its silence may be
+            attempt = await client.get_latest_attempt(rollout.rollout_id)
+            if (attempt.last_heartbeat_time or 0) - attempt.start_time > 1.5 * SILENCE:
+                break
+            await asyncio.sleep(0.1)
+    assert attempt.status == "preparing" and attempt.sequence_id == 1
+    play.gate.set()
+    assert (await running).finished == 1
+    (attempt,) = await client.query_attempts(rollout.rollout_id)
+    assert attempt.status == "succeeded"
+
+    (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
+    await client.dequeue_rollout(worker_id="dead")
+    async with asyncio.timeout(30):
+        while (await client.get_rollout_by_id(rollout.rollout_id)).status != "requeuing":
+            await asyncio.sleep(0.1)

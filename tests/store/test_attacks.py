@@ -1,0 +1,231 @@
+"""What somebody who reaches a hub may try, on a real hub with bare sockets. Each worked on an earlier version."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import socket
+import sqlite3
+
+import aiohttp
+import psutil
+import pytest
+from agentlightning import EnqueueRolloutRequest
+from conftest import free_port
+from hub_process import HubProcess
+
+from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from store.client import NotAHub, connect
+from store.hub import listen
+
+TOKEN = "jIwG7-long-and-secret"
+ANSWER_SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def no_token_from_outside(monkeypatch):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A hub with a token."""
+    hub = HubProcess(tmp_path_factory.mktemp("guarded"), AGL_TOKEN=TOKEN)
+    asyncio.run(hub.start())
+    yield hub
+    hub.kill()
+
+
+def ask(hub, head: str, body: bytes = b"") -> bytes:
+    """The beginning of the answer to a request that may be incomplete; TimeoutError if there is none."""
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=ANSWER_SECONDS) as connection:
+        connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n" + body)
+        return connection.recv(65536)
+
+
+def test_small_answers_do_not_wait_for_an_acknowledgement():
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(("method", "status"), [("POST", 405), ("GET", 200)])
+def test_a_health_check_is_answered_before_its_body_has_come(guarded, method, status):
+    head = f"{method} /v1/agl/health HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 60000000\n"
+    assert ask(guarded, head, b"x" * 100_000).startswith(f"HTTP/1.1 {status}".encode())
+
+
+@pytest.fixture(scope="module")
+def open_hub(tmp_path_factory):
+    """A hub for this machine, without a token, that a proxy calls by a name."""
+    hub = HubProcess(
+        tmp_path_factory.mktemp("open"), "--public-name", "hub.example", "--cors-origin", "http://page.example"
+    )
+    asyncio.run(hub.start())
+    yield hub
+    hub.kill()
+
+
+def dequeue(hub, *headers: str) -> bytes:
+    return ask(
+        hub, "POST /v1/agl/queues/rollouts/dequeue HTTP/1.1\nContent-Length: 0\n" + "".join(f"{h}\n" for h in headers)
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "hub.example.evil"]
+)
+def test_a_page_whose_name_leads_here_takes_no_game(open_hub, name):
+    for host in (name, f"{name}:{open_hub.port}", name.upper()):
+        assert dequeue(open_hub, f"Host: {host}").startswith(b"HTTP/1.1 421"), host
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:8080", "http://hub.example.evil", "x"]
+)
+def test_a_page_of_another_site_takes_no_game(open_hub, origin):
+    own = f"127.0.0.1:{open_hub.port}"
+    assert dequeue(open_hub, f"Host: {own}", f"Origin: {origin}").startswith(b"HTTP/1.1 403")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "LOCALHOST", "a.localhost", "[::1]", "10.1.2.3", "hub.example"]
+)
+def test_its_own_names_and_pages_are_let_in(open_hub, host):
+    own = f"{host}:{open_hub.port}"
+    assert dequeue(open_hub, f"Host: {own}").startswith(b"HTTP/1.1 200")
+    for origin in (f"http://{own}", "http://page.example", "https://hub.example", "http://hub.example:99"):
+        assert dequeue(open_hub, f"Host: {own}", f"Origin: {origin}").startswith(b"HTTP/1.1 200"), origin
+
+
+def memory(hub) -> int:
+    return psutil.Process(hub.process.pid).memory_info().rss
+
+
+def lists(levels_of_name: str, megabytes: int) -> bytes:
+    return f'{{"{levels_of_name}": ['.encode() + b"[]," * (megabytes * 1024 * 1024 // 3) + b"1]}"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("queues/rollouts/enqueue", lists("rollouts", 60)),
+        ("queues/rollouts/enqueue", lists("rollouts", 15)),
+        ("rollouts/search", lists("rollout_id_in", 15)),
+        ("workers/w", lists("heartbeat_stats", 15)),
+    ],
+)
+def test_a_body_of_very_many_values_is_refused_before_it_is_taken_apart(open_hub, path, body):
+    before = memory(open_hub)
+    head = (
+        f"POST /v1/agl/{path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nContent-Length: {len(body)}\n"
+    )
+    assert ask(open_hub, head, body[: 15 * 1024 * 1024 + 100]).startswith(b"HTTP/1.1 413")
+    assert memory(open_hub) - before < 100e6
+
+
+SPAN = {"rollout_id": "r", "attempt_id": "a", "sequence_id": 1, "trace_id": "0", "span_id": "0", "parent_id": None}
+SPAN |= {"name": "n", "status": {"status_code": "OK"}, "events": [], "links": [], "start_time": 1, "end_time": 1}
+SPAN |= {"context": None, "parent": None, "resource": {"attributes": {}, "schema_url": ""}}
+TASK = {"input": 1, "config": {"retry_condition": [1] * 200_000}}
+INVALID = {
+    "tasks": ("queues/rollouts/enqueue", {"rollouts": [1] * 400_000}),
+    "conditions": ("queues/rollouts/enqueue", {"rollouts": [TASK]}),
+    "mixed attributes": ("spans", {**SPAN, "attributes": {"x": [1, "a"] * 200_000}}),
+    "empty attributes": ("spans", {**SPAN, "attributes": dict.fromkeys(map(str, range(200_000)))}),
+    "events": ("spans", {**SPAN, "attributes": {}, "events": [1] * 400_000}),
+}
+
+
+@pytest.mark.parametrize(("path", "content"), INVALID.values(), ids=INVALID)
+def test_of_very_many_faults_only_the_first_is_told(open_hub, path, content):
+    before, body = memory(open_hub), json.dumps(content).encode()
+    head = f"POST /v1/agl/{path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: {len(body)}\n"
+    assert ask(open_hub, f"{head}Content-Type: application/json\n", body).startswith(b"HTTP/1.1 422")
+    assert memory(open_hub) - before < 150e6
+
+
+def test_of_very_many_spans_none_is_made(open_hub):
+    def field(number: int, content: bytes) -> bytes:
+        length, digits = len(content), b""
+        while length >= 128:
+            digits, length = digits + bytes([length & 127 | 128]), length >> 7
+        return bytes([number << 3 | 2]) + digits + bytes([length]) + content
+
+    before, body = memory(open_hub), gzip.compress(field(1, field(2, b"\x12\x00" * 10_000_000)), 1)
+    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
+    assert ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body).startswith(b"HTTP/1.1 400")
+    assert memory(open_hub) - before < 150e6
+
+
+def test_a_header_without_end_is_cut_off(guarded):
+    before = memory(guarded)
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=ANSWER_SECONDS) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(200):
+                connection.sendall(b"x" * 1_000_000)
+    assert memory(guarded) - before < 50e6
+
+
+def test_trailers_without_end_are_cut_off(open_hub):
+    before = memory(open_hub)
+    with socket.create_connection(("127.0.0.1", open_hub.port), timeout=ANSWER_SECONDS) as connection:
+        head = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+        connection.sendall(head)
+        with pytest.raises(ConnectionError):
+            for _ in range(200):
+                connection.sendall((b"X: " + b"x" * 97 + b"\r\n") * 10_000)
+    assert memory(open_hub) - before < 50e6
+
+
+async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tmp_path):
+    hub = await HubProcess(tmp_path).start()
+    lock = sqlite3.connect(hub.database, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    async with connect_session() as session:
+        writing = asyncio.create_task(session.post(f"{hub.url}/v1/agl/queues/rollouts/dequeue", json={}))
+        for _ in range(20):  # the first of them may be there before the write is
+            async with session.get(f"{hub.url}/v1/agl/health") as response:
+                assert response.status == 200
+            await asyncio.sleep(0.02)
+        assert not writing.done()
+        lock.execute("ROLLBACK")
+        assert (await writing).status == 200
+    lock.close()
+    hub.kill()
+
+
+def connect_session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3))
+
+
+ANSWERS = {
+    "an empty body": "Content-Length: 0\r\n\r\n",
+    "an empty body that says it is JSON": "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n",
+    "a web page": "Content-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
+    "another JSON": "Content-Type: application/json\r\nContent-Length: 4\r\n\r\ntrue",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_what_is_no_hub_is_told_at_once(answer):
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(f"HTTP/1.1 200 OK\r\n{answer}".encode())
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port := free_port())
+    client = connect(f"http://127.0.0.1:{port}", patience_seconds=100)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is no hub"):
+                await client.wait_until_reachable()
+            if "true" not in answer:
+                with pytest.raises(NotAHub, match="is no hub"):
+                    await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1)])
+    finally:
+        await client.close()
+        server.close()
