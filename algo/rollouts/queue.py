@@ -14,6 +14,7 @@ from algo.rollouts.adoption import Resumption, find_rollouts, may_be_used, versi
 from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, read_attempt
 from configs.rollout import RolloutSettings
 from store.client import PatientStoreClient
+from store.finished import FinishedGames
 from store.schema import IDEMPOTENCY_KEY, PolicyResources, Task
 from store.token_spans import MalformedSpan, TaskKind
 
@@ -25,7 +26,7 @@ UNREADABLE_GAME = "unreadable_game"
 
 _POLL_SECONDS = 0.5
 _LOOKS_FOR_SPANS = 10
-_ALIVE_CHECK_SECONDS = 5.0
+_FULL_LOOK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
@@ -164,18 +165,22 @@ class RolloutQueue:
         left_out: Counter[str] = Counter()
         looks: Counter[str] = Counter()
         turns_stored = 0
-        next_alive_check, lonely_since = 0.0, time.monotonic()
+        ended_since = FinishedGames(self._client)
+        statuses: Counter[str] = Counter()
+        next_full_look, lonely_since = 0.0, time.monotonic()
         while waiting := [rollout_id for rollout_id, game in self._open.items() if game.task.task_id in wanted]:
-            if time.monotonic() >= next_alive_check:
+            if time.monotonic() >= next_full_look:
                 await check_alive()
-                next_alive_check = time.monotonic() + _ALIVE_CHECK_SECONDS
-            rollouts = {
-                rollout.rollout_id: rollout for rollout in await self._client.query_rollouts(rollout_id_in=waiting)
-            }
-            await self._restore_forgotten([rollout_id for rollout_id in waiting if rollout_id not in rollouts])
-            for rollout_id, rollout in rollouts.items():
-                if rollout.status not in _TERMINAL:
-                    continue
+                next_full_look = time.monotonic() + _FULL_LOOK_SECONDS
+                rollouts = await self._client.query_rollouts(rollout_id_in=waiting)
+                known = {rollout.rollout_id for rollout in rollouts}
+                await self._restore_forgotten([rollout_id for rollout_id in waiting if rollout_id not in known])
+                ended = [rollout for rollout in rollouts if rollout.status in _TERMINAL]
+                statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in _TERMINAL)
+            else:  # in between, only what has ended since
+                ended = await ended_since.look(waiting)
+            for rollout in ended:
+                rollout_id = rollout.rollout_id
                 spans = list(await self._client.query_spans(rollout_id))
                 if rollout.status == "succeeded" and not spans and looks[rollout_id] < _LOOKS_FOR_SPANS:
                     looks[rollout_id] += 1
@@ -186,9 +191,8 @@ class RolloutQueue:
                 game = read_rollout(self._kind, rollout, spans, left_out, failures)
                 if game is not None:
                     finished[task_id] = game
-            statuses = Counter(rollout.status for rollout_id, rollout in rollouts.items() if rollout_id in self._open)
-            playing = statuses["preparing"] + statuses["running"]
-            still_open = statuses.total()
+            still_open = sum(game.task.task_id in wanted for game in self._open.values())
+            playing = min(statuses["preparing"] + statuses["running"], still_open)
             on_progress(Progress(len(finished), failures.total(), playing, still_open - playing))
             if playing or not still_open:
                 lonely_since = time.monotonic()
@@ -196,7 +200,7 @@ class RolloutQueue:
                 command = f"python -m {self._kind.runner} --n 8 --store {self._client.server_address_root}"
                 logger.warning("%d games wait and no runner takes them; start one: %s", still_open, command)
                 lonely_since = time.monotonic()
-            if still_open or len(rollouts) < len(waiting):
+            if still_open:
                 await asyncio.sleep(_POLL_SECONDS)
         if not finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
