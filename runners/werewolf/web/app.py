@@ -44,6 +44,7 @@ def make_app(library: Library, tables: Tables, token: str | None = None, hosts: 
             web.get("/api/table/{table}", _table),
             web.get("/api/seat/{secret}", _seat),
             web.get("/api/seat/{secret}/live", _seat_live),
+            web.get("/api/seat/{secret}/game", _seat_game),
             web.post("/api/seat/{secret}/act", _act),
         ]
     )
@@ -161,6 +162,15 @@ async def _seat(request: web.Request) -> web.Response:
 
 async def _seat_live(request: web.Request) -> web.StreamResponse:
     return await _stream(request, _seat_of(request).follow())
+
+
+async def _seat_game(request: web.Request) -> web.Response:
+    """The whole game, once it is over: nothing of it is secret then, and a seat's link needs no token."""
+    view = _seat_of(request)
+    if view.phase != "over":
+        raise NotThere("the game is not over")
+    game = await request.app[LIBRARY].game(view.replay)
+    return _json(shown(game, viewer_of(request.query.get("view", GOD), game)))
 
 
 async def _act(request: web.Request) -> web.Response:

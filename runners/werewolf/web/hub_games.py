@@ -54,7 +54,7 @@ class HubGames:
         for one page; ``next`` goes on from there.
         """
         wanted = {name: query[name] for name in _FILTERS if query.get(name)}
-        total = (await self._client.query_rollouts(limit=0)).total
+        total = (await self._client.query_rollouts(limit=1)).total  # the hub wants one at least
         before = int(query["before"]) if query.get("before", "").isdecimal() else total
         position = min(before, total)
         rows: list[dict[str, Any]] = []
@@ -139,9 +139,10 @@ class HubGames:
                 seen = followed.changes
                 if followed.problem is not None:
                     raise followed.problem
-                assert followed.game is not None
-                yield followed.game
-                if not followed.game.live:
+                game = followed.game
+                assert game is not None
+                yield game
+                if not game.live:  # as it was sent
                     return
         finally:
             followed.readers -= 1

@@ -119,6 +119,7 @@ def turn_of(span: TurnSpan) -> ShownTurn:
         trainable=span.trainable,
         finish_reason=span.finish_reason,
         tokens=(len(span.prompt_ids), len(span.response_ids)),
-        logprob=round(fmean(span.logprobs), 4) if span.logprobs else None,
+        # All zeros are a demonstration's: no policy sampled it.
+        logprob=round(fmean(span.logprobs), 4) if any(span.logprobs) else None,
         facts={name: value for name, value in span.facts.items() if value},
     )

@@ -174,8 +174,9 @@ class SeatView:
             changed = self._changed
             if self._versions != seen:
                 seen = self._versions
-                yield self.data()
-                if self.phase in ("over", "failed"):
+                data = self.data()
+                yield data
+                if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
                     return
                 continue
             await changed.wait()

@@ -100,7 +100,8 @@ def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
         start = len(ids) + len(span.prompt_ids)
         ids += [*span.prompt_ids, *span.response_ids]
         sampled += [0] * len(span.prompt_ids) + [1] * len(span.response_ids)
-        logprobs += [None] * len(span.prompt_ids) + [round(value, 5) for value in span.logprobs]
+        known = any(span.logprobs)  # all zeros are a demonstration's, which no policy sampled
+        logprobs += [None] * len(span.prompt_ids) + [round(value, 5) if known else None for value in span.logprobs]
         turns.append(
             {
                 "turn": span.turn,

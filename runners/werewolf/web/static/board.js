@@ -97,8 +97,8 @@ export class Board {
     marks.slice(0, 3).forEach((mark, number) => group.append(this.badge(size * 0.9 - number * 46, size * 1.08, { kill: "刀", guard: "守", save: "救", poison: "毒" }[mark], `mark-${mark}`)));
     if (table.counts.has(seat)) group.append(this.badge(size * 0.86, size * 0.9, table.counts.get(seat), "count-mark"));
     if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, "弃", "abstain-mark"));
-    if (isAsked) group.append(svg("text", { class: "dots", y: -size - 10, "font-size": 44 }, "…"));
-    if (seat === you) group.append(this.badge(0, -size * 1.0, "你", "you-mark"));
+    if (isAsked) group.append(svg("text", { class: "dots", y: seat === you ? size + 34 : -size - 10, "font-size": 44 }, "…"));
+    if (seat === you) group.append(this.badge(0, -size * 1.12, "你", "you-mark"));
     return group;
   }
 

@@ -23,7 +23,7 @@ export class Replay {
   async load(at = this.options.at) {
     const keep = this.game ? this.publicPlace() : null;
     this.stopListening?.();
-    this.game = await ask("/api/game", { id: this.options.id, view: this.view });
+    this.game = await (this.options.source ? this.options.source(this.view) : ask("/api/game", { id: this.options.id, view: this.view }));
     this.view = this.game.view;
     this.following = this.game.live && (at === null || at === undefined) && keep === null;
     const last = this.game.events.length - 1;
@@ -114,7 +114,7 @@ export class Replay {
     });
     return h("div", { class: "bar", role: "group", "aria-label": say("播放", "playback") },
       h("div", { class: "keys" }, button(icon("first"), text.first, () => this.go(0)), button(icon("back"), text.back, () => this.go(this.at - 1)), this.playButton, button(icon("next"), text.next, () => this.go(this.at + 1)), button(icon("last"), text.last, () => this.go(last))),
-      h("div", { class: "track" }, this.strip, this.range), this.place, this.speedPicker, this.options.small ? null : link);
+      h("div", { class: "track" }, this.strip, this.range), this.place, this.speedPicker, this.options.small || this.options.source ? null : link);
   }
 
   buildLog() {

@@ -63,7 +63,7 @@ export async function runPage(main, name) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, words().nothingYet));
     replace(evaluations, h("table", { class: "list" }, h("thead", {}, h("tr", {}, [say("何时", "when"), say("策略", "policy"), say("对手与局数", "opponents and games"), say("评级", "rating")].map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, found.map((entry) => {
       const rating = entry.ratings?.[entry.player];
-      return h("tr", {}, h("td", {}, tidy(entry.label)), h("td", {}, `v${entry.policy_version}`), h("td", {}, Object.entries(entry.opponents ?? {}).map(([opponent, games]) => `${tidy(opponent)} ×${games}`).join(", ")), h("td", {}, rating ? `${rating.mu.toFixed(2)} (${rating.low.toFixed(2)} – ${rating.high.toFixed(2)})` : "–"));
+      return h("tr", {}, h("td", {}, tidy(entry.label)), h("td", {}, `v${entry.policy_version}`), h("td", {}, Object.entries(entry.opponents ?? {}).map(([opponent, games]) => `${tidy(opponent)} ×${games}`).join(", ")), h("td", {}, rating ? `${rating.mu.toFixed(1)} ± ${(2 * rating.sigma).toFixed(1)}` : "–"));
     }))));
   }
 

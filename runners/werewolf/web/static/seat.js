@@ -1,10 +1,10 @@
 // A seat of one's own: what this seat was told, and what it is asked. The server sends nothing else.
 
 import { Board } from "./board.js";
-import { h, listen, quoted, replace, send, tidy } from "./dom.js";
+import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
-import { announce } from "./replay.js";
-import { ROLE_MARK, isWolf, lineOf, say, words } from "./words.js";
+import { Replay, announce } from "./replay.js";
+import { QUESTIONS, ROLE_MARK, isWolf, lineOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
   const text = words(), key = `draft-${secret.slice(0, 8)}`;
@@ -39,13 +39,20 @@ export async function seatPage(main, secret) {
   const deck = (roles) => [...new Set(roles)].map((role) => `${text.roles[role]}${roles.filter((other) => other === role).length > 1 ? `×${roles.filter((other) => other === role).length}` : ""}`).join(say("、", ", "));
 
   function drawLog(events) {
+    let ballot = null;
     replace(log, events.filter((event) => event.kind !== "game_start").map((event) => {
+      if (event.kind === "vote" || event.kind === "sheriff_vote") {
+        const chip = h("span", { class: "tag" }, h("b", {}, String(event.seat)), event.target ? ` → ${event.target}` : ` ${text.abstain}`);
+        if (ballot) { ballot.append(chip); return null; }
+        return (ballot = h("li", { class: "entry ballot" }, h("span", { class: "head" }, event.kind === "vote" ? text.decisions.exile_vote : text.decisions.sheriff_vote), chip));
+      }
+      ballot = null;
       if (event.kind === "night_falls" || event.kind === "day_breaks") return h("li", { class: "entry divider" }, h("div", { class: "line" }, event.kind === "night_falls" ? text.night(event.day) : text.day(event.day)));
       if (!isSpeech(event)) return h("li", { class: `entry ${event.secret ? "secret" : ""}` }, h("div", { class: "line", dir: "auto" }, lineOf(event)));
       const named = event.target ? (event.kind === "wolf_says" ? text.proposes(event.target) : text.closes(event.target)) : "";
       return h("li", { class: "entry" }, h("div", { class: "line" }, h("span", { class: "who" }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
     }));
-    log.scrollTop = log.scrollHeight;
+    requestAnimationFrame(() => { log.scrollTop = log.scrollHeight; });
   }
 
   function ask(data) {
@@ -54,7 +61,7 @@ export async function seatPage(main, secret) {
       asked = null;
       question.classList.remove("mine");
       const result = data.game.result;
-      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), h("p", {}, data.replay ? h("a", { class: "tag", href: `/game?${new URLSearchParams({ id: data.replay })}` }, say("看完整回放", "See the whole game")) : null)]);
+      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), h("p", {}, h("button", { type: "button", class: "primary replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")))]);
       return;
     }
     if (!request) {
@@ -121,6 +128,14 @@ export async function seatPage(main, secret) {
     }
   }
 
+  // Once it is over nothing is secret any more.
+  async function watchAll() {
+    const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
+    replace(main, replay.element);
+    document.addEventListener("keydown", (event) => { if (!event.target.closest("select, button, input:not([type=range])")) replay.key(event); });
+    await replay.load();
+  }
+
   // A seat on the table chosen by a click is the same as its button.
   function pick(seat) {
     const number = asked?.choices.findIndex((entry) => entry.value === seat) ?? -1;
@@ -130,5 +145,5 @@ export async function seatPage(main, secret) {
   const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
   // The form of the answer is the buttons' business here; what stands before it is the question.
-  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${words().decisions[request.decision]}${request.subject ? `: ${request.subject} was attacked tonight` : ""}`);
+  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? `${request.subject} was attacked tonight. ` : ""}${QUESTIONS[request.decision] ?? request.decision}`);
 }

@@ -77,7 +77,7 @@ function show(body, data, turn) {
     data.complete ? null : h("p", { class: "notice" }, say("这一段缺少更早的回合", "earlier turns of this segment are missing")),
     h("ul", { class: "known" }, known.map(([name, is]) => h("li", { class: is ? "yes" : "no" }, is ? "✓ " : "– ", name, is ? "" : say("：没有保存", ": not kept")))),
     picker, legend(), stream, detail);
-  stream.querySelector(".current")?.scrollIntoView({ block: "nearest" });
+  stream.querySelector(".current .sampled-part")?.scrollIntoView({ block: "center" });
 }
 
 // Seven steps, told by underline weight as well as by colour.

@@ -53,6 +53,7 @@ const en = {
 };
 
 const asked = new URLSearchParams(location.search).get("lang");
+if (asked) localStorage.setItem("lang", asked);
 let chosen = asked ?? localStorage.getItem("lang") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
 if (chosen !== "en") chosen = "zh";
 document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
@@ -67,6 +68,12 @@ export function switchLanguage() {
   location.replace(url);
 }
 
+export const QUESTIONS = {
+  wolf_talk: "Tell your fellow wolves your plan; you may propose a victim.", guard: "Whom do you protect tonight?", wolf_kill: "Whom do you attack tonight?", seer_check: "Whom do you check tonight?", witch: "Do you use a potion tonight?",
+  sign_up: "Do you run for sheriff?", campaign_speech: "Give your campaign speech.", sheriff_vote: "Whom do you vote for as sheriff?", sheriff_pk_speech: "You are tied: speak once more for the badge.", sheriff_pk_vote: "Runoff: whom do you vote for as sheriff?",
+  last_words: "Your last words.", shot: "You are out: do you shoot somebody?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
+  exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
+};
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
 const WAYS = { sheriff_left: "rising from the sheriff", sheriff_right: "falling from the sheriff", dead_left: "rising from the dead", dead_right: "falling from the dead" };
 const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_votes: "all abstained", tied_twice: "tied twice", swallowed: "two explosions" };
