@@ -56,11 +56,10 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
                 response = web.HTTPFound(request.rel_url.with_query(_without_token(request)))
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
                 response.headers.update(HEADERS)
-                return response
+                raise response
             if not _brings(request, token):
                 raise _refusal(web.HTTPUnauthorized, "open the address with ?token=… that the console printed")
-        response = await handler(request)
-        return response
+        return await handler(request)
 
     return middleware
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,16 @@ class Library:
         if kind == "file":
             return await asyncio.to_thread(self._files.game, game_id)
         if kind == "run":
-            return await asyncio.to_thread(self._runs.game, game_id)
+            return await asyncio.to_thread(self._kept_by_a_run, game_id)
         if kind == "table":
             return self.played_here(game_id)
         if kind == "hub" and self._hub is not None:
             return await self._hub.game(game_id)
         raise NotThere(f"no game {game_id!r}")
+
+    def _kept_by_a_run(self, game_id: str) -> ShownGame:
+        game = self._runs.game(game_id)
+        return game if game.turns else replace(game, turns=self._tokens.turns_of(game))
 
     async def follow(self, game_id: str) -> AsyncIterator[ShownGame]:
         """A game as it goes on: at once, and whenever there is more; ends with the game."""

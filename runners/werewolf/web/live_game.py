@@ -12,7 +12,7 @@ from statistics import fmean
 
 from runners.werewolf.brains import BRAINS, Brain
 from runners.werewolf.demonstrations import DEFAULTED
-from runners.werewolf.game import Action, Request, apply, get_preset, new_game, observe, pending
+from runners.werewolf.game import Action, GameState, Request, apply, get_preset, new_game, observe, pending
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.policy_model import seed_of
 from runners.werewolf.replies import ReplyError, parse_reply
@@ -55,12 +55,7 @@ class LiveGame:
     @property
     def asked(self) -> tuple[Asked, ...]:
         """Whom the game waits for."""
-        secret = PHASES[self._state.phase].secret
-        return tuple(
-            Asked(request.seat, request.decision.value, secret)
-            for request in pending(self._state)
-            if request.seat not in self._answers
-        )
+        return tuple(asked for asked in asked_in(self._state) if asked.seat not in self._answers)
 
     @property
     def blocked(self) -> bool:
@@ -99,6 +94,12 @@ class LiveGame:
             if turn.is_reask:
                 return request.default
         return None
+
+
+def asked_in(state: GameState) -> tuple[Asked, ...]:
+    """Whom a game asks, with whether that is a secret."""
+    secret = PHASES[state.phase].secret
+    return tuple(Asked(request.seat, request.decision.value, secret) for request in pending(state))
 
 
 def turn_of(span: TurnSpan) -> ShownTurn:

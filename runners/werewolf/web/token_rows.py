@@ -8,12 +8,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from runners.werewolf.replies import split_thought
 from runners.werewolf.web.folders import NotThere, RunFolders
-from runners.werewolf.web.views import ShownGame
+from runners.werewolf.web.views import ANY_DAY, ShownGame, ShownTurn
 from store.spans import TurnSpan
 
 _BatchKey = tuple[str, int, int]
@@ -47,6 +49,38 @@ class TokenRows:
         tokenizer = self._tokenizer_for(game)
         data["texts"] = None if tokenizer is None else texts_of(tokenizer, data["ids"])
         return data
+
+    def turns_of(self, game: ShownGame) -> tuple[ShownTurn, ...]:
+        """The turns of a game that a run kept as text, from the run's saved batches; none where it saved none."""
+        run, name = game.about.get("run"), game.about.get("game")
+        folder = self._runs.run_of(str(run)) if run and name else None
+        if folder is None:
+            return ()
+        tokenizer = self._tokenizer_for(game)
+        found = []
+        for row in self._batches.rows_of(folder / "batches", str(name)):
+            for turn in _from_batch(row)["turns"]:
+                sampled = row["token_ids"][turn["start"] : turn["end"]]
+                logprobs = row["logprobs"][turn["start"] : turn["end"]]
+                text = "" if tokenizer is None else tokenizer.decode(list(sampled), skip_special_tokens=True)
+                thought, reply = split_thought(text)
+                found.append(
+                    ShownTurn(
+                        seat=row["seat"],
+                        day=ANY_DAY,
+                        decision=turn["decision"],
+                        reply=reply,
+                        thought=thought,
+                        number=turn["turn"],
+                        segment=row["segment"],
+                        policy=turn["policy"],
+                        version=turn["version"],
+                        trainable=True,
+                        tokens=(turn["start"] - turn["given"], turn["end"] - turn["start"]),
+                        logprob=round(fmean(logprobs), 4) if logprobs else None,
+                    )
+                )
+        return tuple(found)
 
     def _batch_row(self, game: ShownGame, seat: int, segment: int) -> Mapping[str, Any] | None:
         run, name = game.about.get("run"), game.about.get("game")
@@ -171,6 +205,13 @@ class _Batches:
                     for value in values
                 ]
         return row | {"file": path.name}
+
+    def rows_of(self, folder: Path, game: str) -> list[Mapping[str, Any]]:
+        """All trajectories of a game, by seat and segment."""
+        for path in sorted(folder.glob("step-*.jsonl")):
+            self._index(folder, path)
+        keys = sorted(key for of_folder, key in self._places if of_folder == folder and key[0] == game)
+        return [row for key in keys if (row := self.row(folder, key)) is not None]
 
     def _index(self, folder: Path, path: Path) -> None:
         start = self._read.get(path, 0)

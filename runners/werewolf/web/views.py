@@ -15,6 +15,8 @@ from runners.werewolf.web.transcripts import NOTE, ShownEvent
 
 GOD, PUBLIC = "god", "public"
 Viewer = str | int
+ANY_DAY = 0
+"""Day of a turn of which it was not kept."""
 
 
 class UnknownViewer(ValueError):
@@ -230,7 +232,7 @@ def place_turns(turns: Sequence[ShownTurn], events: Sequence[ShownEvent]) -> lis
 
 
 def _made(turn: ShownTurn, event: ShownEvent) -> bool:
-    if event.day != turn.day:
+    if turn.day not in (event.day, ANY_DAY):
         return False
     if event.kind == EventKind.SIGNED_UP:
         return turn.decision == Decision.SIGN_UP
@@ -244,7 +246,7 @@ def _end_of_day_part(events: Sequence[ShownEvent], start: int, turn: ShownTurn) 
     for number in range(start, len(events)):
         event = events[number]
         ends_night = by_night and event.kind == EventKind.DAY_BREAKS and event.day == turn.day
-        if ends_night or event.day > turn.day:
+        if ends_night or event.day > turn.day != ANY_DAY:
             return max(number - 1, 0)
     return last
 
