@@ -20,7 +20,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 SCREENSHOTS = Path("runs/screenshots")
 LAPTOP, PHONE = (1366, 768), (390, 844)
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 25
 _FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
@@ -45,7 +45,7 @@ def start_driver() -> webdriver.Chrome:
 
 
 class Person:
-    """Somebody at a browser. Waiting looks again and again until what is waited for is there, a minute at most."""
+    """Somebody at a browser. Waiting looks again and again until what is waited for is there, 25 seconds at most."""
 
     def __init__(self, driver: webdriver.Chrome):
         self.driver = driver
