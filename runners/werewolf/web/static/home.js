@@ -46,7 +46,7 @@ function hubSection(query) {
   let next = null, shown = new Map(), busy = false;
   const input = (name, label, extra = {}) => h("label", {}, label, h("input", { value: filters[name], ...extra, onchange: (event) => set(name, event.target.value.trim()) }));
   const select = (name, label, values) => h("label", {}, label, h("select", { onchange: (event) => set(name, event.target.value) }, h("option", { value: "" }, say("全部", "all")), values.map(([value, word]) => h("option", { value, selected: filters[name] === value }, word))));
-  const box = (name, label) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: filters[name] !== "", onchange: (event) => set(name, event.target.checked ? "1" : "") }), label);
+  const filterBox = (name, label) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: filters[name] !== "", onchange: (event) => set(name, event.target.checked ? "1" : "") }), label);
   const more = h("button", { type: "button", class: "more", hidden: true, onclick: () => load(next) }, say("更早的对局", "Earlier games"));
 
   function set(name, value) {
@@ -108,7 +108,7 @@ function hubSection(query) {
   const all = h("section", { class: "card" }, h("h2", {}, say("全部对局 ", "All games "), count, " ", compare),
     h("div", { class: "filters" }, input("run", say("训练", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), ["12p_sheriff", "9p", "7p", "5p_tiny"].map((name) => [name, name])), input("policy", say("玩家", "player")),
       select("result", say("结果", "result"), [["wolf", text.sides.wolf], ["good", text.sides.good], ["draw", text.sides.draw]]), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
-      box("leak", say("有泄露", "leaks")), box("unusable", say("有无效回答", "unusable replies")), box("people", say("有真人", "with people"))),
+      filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "unusable replies")), filterBox("people", say("有真人", "with people"))),
     problem, h("div", { class: "scroll" }, h("table", { class: "list games" }, header(), rows)), more);
   load(null);
   setInterval(refresh, EVERY_SECONDS * 1000);

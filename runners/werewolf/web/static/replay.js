@@ -91,7 +91,7 @@ export class Replay {
     this.bar = this.buildBar();
     this.log = this.buildLog();
     const side = h("aside", { class: "side" }, h("div", { class: "tools" }, this.viewPicker, hasThoughts ? this.thoughtsBox : null), this.log, small ? null : this.about());
-    replace(this.element, this.heading, this.notice, h("div", { class: "stage" }, this.board.element, side), this.bar);
+    replace(this.element, this.heading, this.notice, this.bar, h("div", { class: "stage" }, this.board.element, side));  // the keys come first for those who tab
   }
 
   buildBar() {
@@ -127,7 +127,7 @@ export class Replay {
       if ((event.kind === "vote" || event.kind === "sheriff_vote") && !turns.length) {
         const before = this.game.events[index - 1]?.kind === event.kind ? this.entries.at(-1) : null;
         const ballot = before?.classList.contains("ballot") ? before : h("li", { class: `entry ballot ${event.kind}` }, h("span", { class: "head" }, event.kind === "vote" ? text.decisions.exile_vote : text.decisions.sheriff_vote));
-        const chip = h("button", { type: "button", class: "vote-chip", onclick: () => this.go(index) }, h("b", {}, String(event.seat)), event.target ? ` → ${event.target}` : ` ${text.abstain}`);
+        const chip = h("button", { type: "button", class: "vote-chip", tabindex: "-1", onclick: () => this.go(index) }, h("b", {}, String(event.seat)), event.target ? ` → ${event.target}` : ` ${text.abstain}`);
         ballot.append(chip);
         (ballot.chips ??= []).push([index, chip]);
         if (!before?.classList.contains("ballot")) list.append(ballot);
@@ -135,7 +135,7 @@ export class Replay {
         return;
       }
       const entry = h("li", { class: `entry kind-${event.kind} ${event.secret ? "secret" : ""}` });
-      const jump = { role: "button", tabindex: "0", onclick: () => this.go(index), onkeydown: (key) => { if (key.key === "Enter") this.go(index); } };
+      const jump = { role: "button", tabindex: "-1", onclick: () => this.go(index), onkeydown: (key) => { if (key.key === "Enter") this.go(index); } };
       if (event.kind === "night_falls" || event.kind === "day_breaks") {
         entry.classList.add("divider");
         entry.append(h("div", { ...jump, class: "line" }, event.kind === "night_falls" ? text.night(event.day) : text.day(event.day)));

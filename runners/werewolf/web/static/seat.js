@@ -57,6 +57,7 @@ export async function seatPage(main, secret) {
 
   function ask(data) {
     const { request } = data;
+    if (data.phase !== "playing" || !request) question.dataset.question = "";
     if (data.phase !== "playing") {
       asked = null;
       question.classList.remove("mine");
@@ -76,6 +77,7 @@ export async function seatPage(main, secret) {
     asked = request;
     choice = null;
     question.classList.add("mine");
+    question.dataset.question = request.question;
     const clock = h("span", { class: "clock", role: "timer" });
     const kept = sessionStorage.getItem(key);
     const draft = kept && JSON.parse(kept).question === request.question ? JSON.parse(kept).text : "";

@@ -87,7 +87,7 @@ async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_m
         assert "袭击" not in p.text(".log")
         here = p.driver.current_url
         assert f"view={seer}" in here and "at=" in here
-        friend.opens(here)
+        friend.opens(f"{here}&lang=zh")
         assert friend.sees(".middle").text == p.sees(".middle").text
         assert friend.sees(".place").text == p.sees(".place").text
         friend.clicks("#top button", "English")
