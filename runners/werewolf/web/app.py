@@ -24,7 +24,9 @@ _HEARTBEAT_SECONDS = 15.0
 _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}", "/people")
 
 
-def make_app(library: Library, tables: Tables, token: str | None = None, hosts: tuple[str, ...] = ()) -> web.Application:
+def make_app(
+    library: Library, tables: Tables, token: str | None = None, hosts: tuple[str, ...] = ()
+) -> web.Application:
     """The application. token, hosts: as ``guard`` takes them."""
     app = web.Application(middlewares=[_clear_errors, guard(token, hosts)], client_max_size=_LARGEST_REQUEST)
     app[LIBRARY], app[TABLES] = library, tables

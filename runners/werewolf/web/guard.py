@@ -79,7 +79,8 @@ def _without_token(request: web.Request) -> dict[str, str]:
 
 def _brings(request: web.Request, token: str) -> bool:
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return any(hmac.compare_digest(given.encode(), token.encode()) for given in (request.cookies.get(COOKIE, ""), bearer))
+    given = (request.cookies.get(COOKIE, ""), bearer)
+    return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
 
 
 def _check_host(request: web.Request, known: set[str]) -> None:
@@ -90,7 +91,7 @@ def _check_host(request: web.Request, known: set[str]) -> None:
 
 
 def _check_origin(request: web.Request) -> None:
-    """What changes something must come from a page of ours: other pages can neither set the header nor read the answer."""
+    """What changes something must come from a page of ours: others can neither set the header nor read the answer."""
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
         raise _refusal(web.HTTPForbidden, "the request comes from another page")
@@ -98,9 +99,9 @@ def _check_origin(request: web.Request) -> None:
         request.method not in ("GET", "HEAD") or request.path.startswith("/api/")
     ):
         raise _refusal(web.HTTPForbidden, "the request comes from another page")
-    if request.method not in ("GET", "HEAD"):
-        if request.content_type != "application/json" or "X-Werewolf" not in request.headers:
-            raise _refusal(web.HTTPForbidden, "a change must be sent by the page itself: JSON, with X-Werewolf")
+    by_a_page = request.content_type == "application/json" and "X-Werewolf" in request.headers
+    if request.method not in ("GET", "HEAD") and not by_a_page:
+        raise _refusal(web.HTTPForbidden, "a change must be sent by the page itself: JSON, with X-Werewolf")
 
 
 def _refusal(kind: type[web.HTTPException], reason: str) -> web.HTTPException:

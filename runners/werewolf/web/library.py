@@ -14,7 +14,7 @@ from runners.werewolf.web.views import ShownGame
 
 
 class Library:
-    """Games by id. hub: None without ``--store``. tokenizer: folder to show tokens' texts with; None finds the run's."""
+    """Games by id. hub: None without ``--store``. tokenizer: folder to show tokens with; None finds the run's own."""
 
     def __init__(
         self,

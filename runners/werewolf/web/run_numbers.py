@@ -61,9 +61,8 @@ def _summary(path: Path) -> Any:
 
 
 def _slim(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: evaluation.get(name) for name in ("label", "player", "policy_version", "opponents", "ratings", "behaviour")
-    }
+    kept = ("label", "player", "policy_version", "opponents", "ratings", "behaviour")
+    return {name: evaluation.get(name) for name in kept}
 
 
 def _json_file(path: Path) -> Any:
@@ -73,5 +72,3 @@ def _json_file(path: Path) -> Any:
         return None
     except ValueError:  # being written right now; the next look finds it whole
         return None
-
-

@@ -22,7 +22,7 @@ _BatchKey = tuple[str, int, int]
 
 
 class TokenRows:
-    """Tokens by seat and segment. tokenizer: a folder with ``tokenizer.json``; None takes the run's own model folder."""
+    """Tokens by seat and segment. tokenizer: folder with a ``tokenizer.json``; None takes the run's own model folder."""
 
     def __init__(self, runs: RunFolders, tokenizer: Path | None):
         self._runs = runs
@@ -108,7 +108,7 @@ def _newest_model(run: Path) -> Path | None:
 
 
 def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The text of each token. A character that several tokens make stands with the last of them; the others are empty."""
+    """The text of each token. A character that several tokens make stands with the last; the others are empty."""
     texts: list[str] = []
     waiting: list[int] = []
     for token_id in ids:

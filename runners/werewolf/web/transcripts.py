@@ -168,7 +168,8 @@ def _order(match: re.Match[str]) -> Found:
 
 
 def _count(match: re.Match[str]) -> Found:
-    return {"data": {"count": ",".join(f"{seat}:{votes}" for seat, votes in re.findall(r"(\d+)号([\d.]+)票", match[1]))}}
+    counted = re.findall(r"(\d+)号([\d.]+)票", match[1])
+    return {"data": {"count": ",".join(f"{seat}:{votes}" for seat, votes in counted)}}
 
 
 _ROLE_WORDS = "|".join(map(re.escape, _ROLES))

@@ -131,9 +131,7 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         "total": len(visible),
         "events": [_event_data(event, viewer) for event in visible[first_event:]],
         "first": first_event,
-        "turns": [
-            _turn_data(turn, place) for turn, place in zip(turns[first_turn:], places[first_turn:], strict=True)
-        ],
+        "turns": [_turn_data(turn, place) for turn, place in zip(turns[first_turn:], places[first_turn:], strict=True)],
         "firstTurn": first_turn,
         "asked": [
             {"seat": asked.seat, "decision": asked.decision}
@@ -249,5 +247,3 @@ def _end_of_day_part(events: Sequence[ShownEvent], start: int, turn: ShownTurn) 
         if ends_night or event.day > turn.day != ANY_DAY:
             return max(number - 1, 0)
     return last
-
-

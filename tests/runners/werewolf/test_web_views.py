@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from test_game_properties import _Undecidable, blind_chooser
 from web_server import WebServer
 
-from runners.werewolf.game import PRESETS, Decision, Event, EventKind, Role, Side, deal, get_preset, new_game, observe, winner
+from runners.werewolf.game import (
+    PRESETS,
+    Decision,
+    Event,
+    EventKind,
+    Role,
+    Side,
+    deal,
+    get_preset,
+    new_game,
+    observe,
+    winner,
+)
 from runners.werewolf.players import Msg
 from runners.werewolf.transcript import Transcript
 from runners.werewolf.web.live_game import asked_in
@@ -45,9 +57,7 @@ def two_worlds(preset, seed, play, observer, one, other):
     return worlds
 
 
-worlds = given(
-    st.sampled_from(["12p_sheriff", "9p", "7p"]), st.integers(0, 10**6), st.integers(0, 10**6), st.data()
-)
+worlds = given(st.sampled_from(["12p_sheriff", "9p", "7p"]), st.integers(0, 10**6), st.integers(0, 10**6), st.data())
 
 
 def drawn(name, seed, play, data):
@@ -175,9 +185,12 @@ def test_turns_stand_with_the_events_that_came_of_them():
 async def test_a_view_that_does_not_exist_is_refused(tmp_path, view):
     game = tmp_path / "game.json"
     game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1)).as_data()))
-    async with WebServer(tmp_path, [game]) as server, aiohttp.ClientSession(server.url) as session:
-        async with session.get("/api/game", params={"id": "file:1", "view": view}) as response:
-            assert response.status == 400
+    async with (
+        WebServer(tmp_path, [game]) as server,
+        aiohttp.ClientSession(server.url) as session,
+        session.get("/api/game", params={"id": "file:1", "view": view}) as response,
+    ):
+        assert response.status == 400
 
 
 async def test_of_one_seats_transcript_only_its_view_can_be_asked_for(tmp_path):

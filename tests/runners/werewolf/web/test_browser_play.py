@@ -96,7 +96,7 @@ async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path
             return found
 
     def sit_down(p, q):
-        host, links = opens_a_table(p, server, people=2, seed=31)
+        _, links = opens_a_table(p, server, people=2, seed=31)
         p.opens(links[0])
         p.sees(".ask", "等其他人入座")
         q.opens(links[1])

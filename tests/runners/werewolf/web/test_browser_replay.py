@@ -110,8 +110,8 @@ async def test_it_fits_a_phone_by_day_and_by_night_in_light_and_dark(tmp_path, p
             p.driver.execute_cdp_cmd(
                 "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
             )
-            for name, at in (("night", index_of(state, EventKind.WOLF_SAYS)), ("day", index_of(state, EventKind.SPEECH))):
-                p.opens(game(server, at=at))
+            for name, kind in (("night", EventKind.WOLF_SAYS), ("day", EventKind.SPEECH)):
+                p.opens(game(server, at=index_of(state, kind)))
                 assert p.overflow() <= 0
                 board = p.sees(".board").rect
                 assert board["width"] <= PHONE[0] and board["height"] < PHONE[1]
@@ -201,40 +201,31 @@ async def test_a_hostile_game_stays_text_inside_its_box(tmp_path, person):
         await at_the_browser(visit, person)
 
 
-_CONTRAST = """
-const light = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
-const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-const rgba = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); const d = canvas.getImageData(0, 0, 1, 1).data; return [d[0], d[1], d[2], d[3] / 255]; };
-const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
-const ground = (element) => { const stack = []; for (let e = element; e; e = e.parentElement) stack.push(rgba(getComputedStyle(e).backgroundColor)); return stack.reverse().reduce((under, top) => over(top, under), [255, 255, 255]); };
-const poor = [];
-for (const element of document.querySelectorAll('#top *, main *')) {
-  if (element.closest('svg, .later, [disabled], .strip') || !element.checkVisibility()) continue;
-  if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
-  const style = getComputedStyle(element), under = ground(element), ink = over(rgba(style.color), under);
-  const [a, b] = [light(ink), light(under)].sort((x, y) => y - x), ratio = (a + .05) / (b + .05);
-  const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.5 && Number(style.fontWeight) >= 700);
-  if (ratio < (large ? 3 : 4.5)) poor.push(`${element.tagName}.${element.className} ${element.textContent.trim().slice(0, 20)} ${ratio.toFixed(2)}`);
-}
-return poor;
-"""
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 
 
 async def test_the_pages_can_be_read_and_used_by_keyboard_and_without_motion(tmp_path, person):
     path, state = written(tmp_path, "game")
 
     def visit(p):
-        p.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-            {"name": "prefers-reduced-motion", "value": "reduce"}]})  # fmt: skip
+        votes = game(server, at=index_of(state, EventKind.VOTE_COUNT))
+        p.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+        )
         for theme in ("light", "dark"):
-            for address in (game(server, at=index_of(state, EventKind.VOTE_COUNT)), f"{server.url}/play?lang=zh", f"{server.url}/"):
+            for address in (votes, f"{server.url}/play?lang=zh", f"{server.url}/"):
                 p.opens(address)
                 p.run("document.documentElement.dataset.theme = arguments[0]", theme)
-                assert p.run(_CONTRAST) == [], (theme, address)
-        p.opens(game(server, at=index_of(state, EventKind.VOTE_COUNT)))
-        assert p.run("return [...document.querySelectorAll('.arrow')].every(e => getComputedStyle(e).animationName === 'none')")
-        unnamed = p.run("return [...document.querySelectorAll('button, a, input, select, [role=button]')].filter(e =>"
-                        "!(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).map(e => e.outerHTML)")  # fmt: skip
+                assert p.run(CONTRAST) == [], (theme, address)
+        p.opens(votes)
+        assert p.all(".arrow")
+        assert p.run(
+            "return [...document.querySelectorAll('.arrow')].every(e => getComputedStyle(e).animationName === 'none')"
+        )
+        unnamed = p.run(
+            "return [...document.querySelectorAll('button, a, input, select, [role=button]')].filter(e =>"
+            "!(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).map(e => e.outerHTML)"
+        )
         assert unnamed == []
         reached = set()
         for _ in range(60):

@@ -27,9 +27,11 @@ async def guarded(tmp_path):
 
 
 async def status(server, path, method="GET", **request):
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-        async with session.request(method, server.url + path, allow_redirects=False, **request) as response:
-            return response.status
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.request(method, server.url + path, allow_redirects=False, **request) as response,
+    ):
+        return response.status
 
 
 async def test_pages_load_nothing_from_elsewhere_and_run_no_script_of_their_text(server):
@@ -86,7 +88,10 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
     assert await status(guarded, "/api/seat/anything") == 404
     assert await status(guarded, "/static/../app.py") == 401
     assert await status(guarded, "/api/config", headers={"Authorization": f"Bearer {TOKEN}"}) == 200
-    assert await status(guarded, "/api/config", headers={"Host": "werewolf.example", "Authorization": f"Bearer {TOKEN}"}) == 200
+    assert (
+        await status(guarded, "/api/config", headers={"Host": "werewolf.example", "Authorization": f"Bearer {TOKEN}"})
+        == 200
+    )
 
 
 async def test_the_token_leaves_the_address_at_once(guarded):

@@ -97,7 +97,9 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
         assert [row["game"] for row in whole["rows"]] == [task.game_id for task in (make_task(50), *tasks[::-1])]
         assert (whole["total"], whole["next"]) == (10, None)
         assert whole["rows"][0]["status"] == "queuing" and "result" not in whole["rows"][0]
-        assert {row["run"] for row in whole["rows"]} == {"run-0123abcd"} and {r["version"] for r in whole["rows"]} == {3}
+        assert {row["run"] for row in whole["rows"]} == {"run-0123abcd"} and {r["version"] for r in whole["rows"]} == {
+            3
+        }
         assert [row["preset"] for row in (await page(preset="9p"))["rows"]] == ["9p"] * 3
         results = [row.get("result") for row in whole["rows"]]
         for result in ("wolf", "good"):
@@ -112,22 +114,26 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
             assert response.status == 404
 
 
-async def test_tokens_are_those_of_the_spans_with_their_texts(hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path):
+async def test_tokens_are_those_of_the_spans_with_their_texts(
+    hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path
+):
     (rollout_id,) = await enqueue(client, unserved, [make_task(1)])
     await play_all(client)
     games = HubGames(client, hub.url)
     spans = await games.turn_spans(f"hub:{rollout_id}")
     seat = spans[0].seat
     of_seat = [span for span in spans if span.seat == seat]
-    async with WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as server:
-        async with aiohttp.ClientSession(server.url) as session:
-            query = {"id": f"hub:{rollout_id}", "seat": seat, "segment": 0}
-            async with session.get("/api/tokens", params=query) as response:
-                tokens = await response.json()
-            async with session.get("/api/tokens", params=query | {"view": "public"}) as response:
-                assert response.status == 400  # a seat's prompt holds its secrets
-            async with session.get("/api/tokens", params=query | {"view": str(seat % 5 + 1)}) as response:
-                assert response.status == 400
+    async with (
+        WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        query = {"id": f"hub:{rollout_id}", "seat": seat, "segment": 0}
+        async with session.get("/api/tokens", params=query) as response:
+            tokens = await response.json()
+        async with session.get("/api/tokens", params=query | {"view": "public"}) as response:
+            assert response.status == 400  # a seat's prompt holds its secrets
+        async with session.get("/api/tokens", params=query | {"view": str(seat % 5 + 1)}) as response:
+            assert response.status == 400
     assert tokens["ids"] == [token for span in of_seat for token in (*span.prompt_ids, *span.response_ids)]
     assert [(turn["start"] - turn["given"], turn["end"] - turn["start"]) for turn in tokens["turns"]] == [
         (len(span.prompt_ids), len(span.response_ids)) for span in of_seat

@@ -44,11 +44,13 @@ def test_one_seats_transcript_gives_back_what_it_knew():
 
 
 def test_a_line_of_another_version_is_kept_as_it_stands():
-    text = Transcript.of(played("9p", 1)).as_text().replace("## 第1天\n", "## 第1天\n【裁判】乌鸦诅咒了3号。　（仅2号知道）\n")
+    text = (
+        Transcript.of(played("9p", 1))
+        .as_text()
+        .replace("## 第1天\n", "## 第1天\n【裁判】乌鸦诅咒了3号。　（仅2号知道）\n")
+    )
     notes = [event for event in read_text(text).events if event.kind == NOTE]
-    assert [(note.text, note.audience, note.day) for note in notes] == [
-        ("【裁判】乌鸦诅咒了3号。", frozenset({2}), 1)
-    ]
+    assert [(note.text, note.audience, note.day) for note in notes] == [("【裁判】乌鸦诅咒了3号。", frozenset({2}), 1)]
 
 
 def test_no_speech_can_forge_an_event_or_its_audience():
