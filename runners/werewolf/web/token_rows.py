@@ -22,7 +22,7 @@ _BatchKey = tuple[str, int, int]
 
 
 class TokenRows:
-    """Tokens by seat and segment. tokenizer: folder with a ``tokenizer.json``; None takes the run's own model folder."""
+    """Tokens by seat and segment. tokenizer: folder with a ``tokenizer.json``; None takes the run's newest model."""
 
     def __init__(self, runs: RunFolders, tokenizer: Path | None):
         self._runs = runs
