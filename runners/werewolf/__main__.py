@@ -1,6 +1,7 @@
 """``python -m runners.werewolf``: take Werewolf games from the hub and play them.
 
-``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub and without a model.
+``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub and without a model; ``web``
+shows games in a browser, and lets people play.
 
 Needs no GPU and no torch. Start as many as you like, on any number of machines, before or after the
 hub and the algorithm. Ctrl-C (or SIGTERM) finishes the games under way; a second one hands them back at once, and so
@@ -26,6 +27,7 @@ from runners.keys import ApiKeys
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
+from runners.werewolf.web.command import add_web_command
 
 logger = logging.getLogger("runners.werewolf")
 
@@ -35,7 +37,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m runners.werewolf",
         description="Take Werewolf games from the hub, play them at an AgentScope table, store a span per turn.",
-        epilog="`python -m runners.werewolf play --help` is about games on this machine alone.",
+        epilog="`python -m runners.werewolf play --help` is about games on this machine alone, `web --help` about "
+        "watching and playing in a browser.",
     )
     parser.add_argument(
         "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
@@ -107,7 +110,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--process-number", type=_positive, help=argparse.SUPPRESS)  # set by the supervisor
     _add_dry_run(parser)
-    add_play_command(parser.add_subparsers(title="commands", metavar="play"))
+    commands = parser.add_subparsers(title="commands", metavar="play|web")
+    add_play_command(commands)
+    add_web_command(commands)
     options = parser.parse_args(arguments)
     if "run" not in options:
         _check_dry_run(parser, options)

@@ -1,7 +1,9 @@
 """Plays one attempt of a game rollout: reads its task and resources, seats the players, plays."""
 
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from agentlightning import AttemptedRollout, Rollout
 
@@ -45,9 +47,16 @@ class WerewolfGames:
         self._api_models = ApiModels(keys)
         self._judges: dict[ChatEndpoint, Judge] = {}
 
-    async def play(self, task: GameTask, resources: PolicyResources, on_turn: TurnSink) -> ResultSpan:
+    async def play(
+        self,
+        task: GameTask,
+        resources: PolicyResources,
+        on_turn: TurnSink,
+        guests: Mapping[str, Callable[[int], Player]] = MappingProxyType({}),
+    ) -> ResultSpan:
         """Play one game, whose task ``read_task`` has checked.
 
+        guests: name -> makes the player of a seat, for players that are this process's own, such as people.
         Raises CannotPlay, naming the prompts, player or server at fault.
         """
         preset = get_preset(task.preset, task.rules)
@@ -67,6 +76,8 @@ class WerewolfGames:
 
         def player_of(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
+            if name in guests:
+                return guests[name](seat)
             if name in BRAINS:
                 return BrainPlayer(seat, BRAINS[name](random.Random(seed_of(key))))
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)

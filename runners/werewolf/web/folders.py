@@ -1,0 +1,194 @@
+"""Games and numbers in files: transcripts of ``play``, and what a run leaves in its folder. Read, never written.
+
+Names in an address are looked up among what is there, so that none can lead out of the folder.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
+from runners.werewolf.web.views import ShownGame, ShownTurn, seats_of
+
+_NAME = re.compile(r"[\w.@+-]+")
+_LARGEST_FILE = 256 * 1024 * 1024
+
+
+class NotThere(LookupError):
+    """No such game or run."""
+
+
+class GameFiles:
+    """Games that the command line named, one file each. Ids: ``file:1``, …"""
+
+    def __init__(self, paths: Sequence[Path]):
+        self._paths = tuple(paths)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What can be opened."""
+        return [{"id": f"file:{number}", "title": path.name} for number, path in enumerate(self._paths, start=1)]
+
+    def game(self, game_id: str) -> ShownGame:
+        """One of them. Raises NotThere and UnreadableGame."""
+        number = game_id.removeprefix("file:")
+        if not number.isdecimal() or not 1 <= int(number) <= len(self._paths):
+            raise NotThere(f"no game {game_id}")
+        path = self._paths[int(number) - 1]
+        return read_game(game_id, path.name, read_file(path))
+
+
+def read_file(path: Path) -> str:
+    """A file's text. Raises UnreadableGame."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UnreadableGame(f"{path.name} is too large to be a game")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableGame(f"{path.name} cannot be read: {error}") from error
+
+
+def read_game(game_id: str, title: str, text: str) -> ShownGame:
+    """A game from what ``play`` wrote, in either format, or from what the web page kept. Raises UnreadableGame."""
+    if text.lstrip().startswith("{"):
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise UnreadableGame(f"{title} is no JSON: {error}") from error
+        players = {int(seat): str(name) for seat, name in (data.get("players") or {}).items() if str(seat).isdecimal()}
+        return as_game(game_id, title, read_data(data), players=players)
+    return as_game(game_id, title, read_text(text))
+
+
+def as_game(game_id: str, title: str, read: ReadTranscript, **fields: Any) -> ShownGame:
+    """What a transcript tells, as a game to show."""
+    return ShownGame(
+        id=game_id,
+        title=title,
+        preset=read.preset,
+        seats=seats_of(read.events, read.roles),
+        events=read.events,
+        result=read.result,
+        seed=read.seed,
+        only_view=read.viewer,
+        **fields,
+    )
+
+
+class RunFolders:
+    """The folder that runs lie in, one folder each. Ids of games: ``run:NAME/step-0001/GAME``, ``run:NAME/eval/…``."""
+
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Runs, newest first."""
+        if self._folder is None or not self._folder.is_dir():
+            return []
+        found = [path for path in self._folder.iterdir() if (path / "config.yaml").is_file()]
+        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+    def run(self, name: str) -> Path:
+        """A run's folder. Raises NotThere."""
+        if self._folder is None or not _NAME.fullmatch(name) or name.startswith("."):
+            raise NotThere(f"no run {name!r}")
+        path = self._folder / name
+        if not (path / "config.yaml").is_file():
+            raise NotThere(f"no run {name!r} in {self._folder.name}")
+        return path
+
+    def run_of(self, run_id: str) -> Path | None:
+        """The folder of the run that names its games and resources so; None where it is not here."""
+        for name in [run_id, run_id.rpartition("-")[0]]:
+            try:
+                return self.run(name)
+            except NotThere:
+                continue
+        return None
+
+    def samples(self, name: str) -> list[dict[str, Any]]:
+        """The games that a run kept: transcripts of its steps, and whole games of its evaluations."""
+        run = self.run(name)
+        rows = []
+        for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
+            for path in sorted(step.glob("*.txt")):
+                rows.append({"id": f"run:{name}/{step.name}/{path.stem}", "title": path.stem, "group": step.name})
+        for path, evaluation in self._evaluations(run):
+            for sample in evaluation.get("samples", ()):
+                rows.append(
+                    {
+                        "id": f"run:{name}/eval/{path.stem}/{sample['game_id']}",
+                        "title": sample["game_id"],
+                        "group": str(evaluation.get("label", path.stem)),
+                        "players": sample.get("players"),
+                        "result": sample.get("result"),
+                        "deal": sample.get("deal"),
+                    }
+                )
+        return rows
+
+    def game(self, game_id: str) -> ShownGame:
+        """A kept game. Raises NotThere and UnreadableGame."""
+        name, _, rest = game_id.removeprefix("run:").partition("/")
+        run, parts = self.run(name), rest.split("/")
+        if not all(_NAME.fullmatch(part) and not part.startswith(".") for part in parts):
+            raise NotThere(f"no game {game_id}")
+        if parts[0] == "eval" and len(parts) == 3:
+            for path, evaluation in self._evaluations(run):
+                if path.stem == parts[1]:
+                    for sample in evaluation.get("samples", ()):
+                        if sample["game_id"] == parts[2]:
+                            return _sample_game(game_id, name, evaluation, sample)
+        elif len(parts) == 2:
+            path = run / "transcripts" / parts[0] / f"{parts[1]}.txt"
+            if path.is_file():
+                read = read_text(read_file(path))
+                return as_game(game_id, parts[1], read, about={"run": name, "step": parts[0], "game": parts[1]})
+        raise NotThere(f"no game {game_id}")
+
+    def evaluations(self, name: str) -> list[dict[str, Any]]:
+        """A run's evaluations, without their games."""
+        return [
+            {key: value for key, value in evaluation.items() if key not in ("games", "samples")}
+            for _, evaluation in self._evaluations(self.run(name))
+        ]
+
+    def _evaluations(self, run: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        for path in sorted((run / "evaluations").glob("*.json")):
+            read = json.loads(read_file(path))
+            evaluation = read.get("evaluation")
+            if isinstance(evaluation, dict):
+                yield path, evaluation
+
+
+def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: Mapping[str, Any]) -> ShownGame:
+    seats = sample["seats"]
+    turns = tuple(
+        ShownTurn(
+            seat=seat["seat"],
+            day=turn["day"],
+            decision=turn["decision"],
+            reply=turn["reply"],
+            thought=turn["thought"],
+            error=turn["error"],
+            target=turn["target"],
+            policy=seat["policy"],
+            version=evaluation.get("policy_version") if seat["policy"] == "policy" else None,
+        )
+        for seat in seats
+        for turn in seat["turns"]
+    )
+    return as_game(
+        game_id,
+        sample["game_id"],
+        read_text(sample["transcript"]),
+        players={seat["seat"]: seat["policy"] for seat in seats},
+        turns=turns,
+        about={
+            "run": run,
+            "evaluation": str(evaluation.get("label", "")),
+            "version": evaluation.get("policy_version"),
+            "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},
+        },
+    )

@@ -1,0 +1,108 @@
+"""What stands between a browser and the pages: who may come in, from which page, and what a page may load.
+
+Loopback needs no token: whoever is on the machine may look. Any other address does. A seat's link carries a secret of
+its own (``runners.werewolf.web.tables``), which opens that seat and nothing else, so it needs no token.
+"""
+
+import hmac
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+logger = logging.getLogger(__name__)
+
+COOKIE = "werewolf_token"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",  # addresses of seats are secrets
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+_OPEN = ("/static/", "/seat/", "/api/seat/")
+_LOOPBACK_NAMES = ("localhost",)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on, or a name in a Host header, is this machine alone."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() in _LOOPBACK_NAMES
+
+
+def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """aiohttp middleware. token: what every request but a seat's must bring; None on loopback. hosts: further names."""
+    known = {host.lower() for host in hosts}
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        _check_host(request, known)
+        _check_origin(request)
+        if token is not None and not request.path.startswith(_OPEN):
+            given = request.query.get("token")
+            if given is not None and request.method == "GET" and hmac.compare_digest(given.encode(), token.encode()):
+                # Once, and out of the address bar: the address would travel in screenshots and histories.
+                response = web.HTTPFound(request.rel_url.with_query(_without_token(request)))
+                response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
+                response.headers.update(HEADERS)
+                raise response
+            if not _brings(request, token):
+                raise _refusal(web.HTTPUnauthorized, "open the address with ?token=… that the console printed")
+        return await handler(request)
+
+    return middleware
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """aiohttp's signal ``on_response_prepare``."""
+    response.headers.update(HEADERS)
+    if not request.path.startswith("/static/"):
+        response.headers["Cache-Control"] = "no-store"
+    else:
+        response.headers["Cache-Control"] = "no-cache"
+
+
+def _without_token(request: web.Request) -> dict[str, str]:
+    return {name: value for name, value in request.query.items() if name != "token"}
+
+
+def _brings(request: web.Request, token: str) -> bool:
+    bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    given = (request.cookies.get(COOKIE, ""), bearer)
+    return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+
+
+def _check_host(request: web.Request, known: set[str]) -> None:
+    """A name that somebody else's DNS made point here (rebinding) is none of ours."""
+    name = (urlsplit(f"//{request.host}").hostname or "").lower()
+    if not is_loopback(name) and name not in known:
+        raise _refusal(web.HTTPForbidden, f"this server is not {name!r}; name it with --public-host {name}")
+
+
+def _check_origin(request: web.Request) -> None:
+    """What changes something must come from a page of ours: others can neither set the header nor read the answer."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+        raise _refusal(web.HTTPForbidden, "the request comes from another page")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and (
+        request.method not in ("GET", "HEAD") or request.path.startswith("/api/")
+    ):
+        raise _refusal(web.HTTPForbidden, "the request comes from another page")
+    by_a_page = request.content_type == "application/json" and "X-Werewolf" in request.headers
+    if request.method not in ("GET", "HEAD") and not by_a_page:
+        raise _refusal(web.HTTPForbidden, "a change must be sent by the page itself: JSON, with X-Werewolf")
+
+
+def _refusal(kind: type[web.HTTPException], reason: str) -> web.HTTPException:
+    return kind(text=reason, content_type="text/plain")

@@ -1,0 +1,84 @@
+// Opening a table for people, and the host's page: links to hand out, and what the whole table hears.
+
+import { Board } from "./board.js";
+import { ask, h, replace, send, tidy } from "./dom.js";
+import { fold } from "./fold.js";
+import { say, words } from "./words.js";
+
+const EVERY_SECONDS = 1.5;
+const PRESET_NAMES = { "12p_sheriff": ["12人 · 警长局", "12 players, sheriff"], "9p": ["9人 · 预女猎", "9 players"], "7p": ["7人 · 预女", "7 players"], "5p_tiny": ["5人 · 速玩", "5 players, quick"] };
+const OTHERS = { scripted: ["规则玩家（会推理）", "scripted"], timid: ["规则玩家（胆小）", "timid"], random: ["随机", "random"], policy: ["训练中的策略", "the policy in training"] };
+
+const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));
+
+export async function newTablePage(main) {
+  const { tables } = await ask("/api/config");
+  const wanted = { preset: "9p", people: 1, side: "any", others: tables.others.includes("policy") ? "policy" : "scripted", clock: 120, record: "no" };
+  const problem = h("p", { class: "notice", hidden: true, role: "alert" });
+  const form = h("form", { class: "card form", onsubmit: open });
+  async function open(event) {
+    event.preventDefault();
+    const seed = form.elements.seed.value.trim();
+    try {
+      const made = await send("/api/tables", { ...wanted, people: Number(form.elements.people.value), clock: Number(form.elements.clock.value), seed: seed === "" ? null : Number(seed) });
+      location.href = `/table/${made.table}`;
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+    }
+  }
+  const tabs = (name, label, options) => {
+    const group = h("div", { class: "tabs", role: "group", "aria-label": label }, options.map(([value, word]) => h("button", { type: "button", "aria-pressed": String(wanted[name] === value), "data-value": value, onclick: (event) => {
+      wanted[name] = value;
+      for (const other of group.children) other.setAttribute("aria-pressed", String(other === event.currentTarget));
+      limit();
+    } }, word)));
+    return h("fieldset", { "data-name": name }, h("legend", {}, label), group);
+  };
+  const field = (label, input, note = "") => h("label", { class: "field" }, h("span", {}, label), input, note ? h("small", { class: "faint" }, note) : null);
+  const people = h("input", { name: "people", type: "number", min: 1, max: 12, value: 1 });
+  function limit() {
+    const { seats, wolves } = tables.presets[wanted.preset];
+    people.max = wanted.side === "any" ? seats : wanted.side === "wolf" ? wolves : seats - wolves;
+    people.value = Math.min(Number(people.value), Number(people.max));
+  }
+  replace(form,
+    h("h1", {}, say("开一桌", "Open a table")),
+    tabs("preset", say("规则", "Rules"), Object.keys(tables.presets).map((name) => [name, either(PRESET_NAMES, name)])),
+    tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? `${either(OTHERS, name)} (${tidy(tables.policy)})` : either(OTHERS, name)])),
+    h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link of their own")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
+    tabs("side", say("人坐哪一边", "Whose seats people take"), [["any", say("随机", "any")], ["good", words().sides.good], ["wolf", words().sides.wolf]]),
+    tables.records.length > 1 ? tabs("record", say("结束后在 hub 里记作", "Keep in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against it")], ["demonstration", say("示范：供模仿", "demonstration, to be imitated")]]) : null,
+    problem, h("div", {}, h("button", { class: "primary", type: "submit" }, say("开桌", "Open the table"))));
+  limit();
+  replace(main, form);
+}
+
+export async function hostPage(main, table) {
+  const text = words();
+  let board = null, stopped = false;
+  const links = h("ul", { class: "samples links" }), state = h("p", { class: "faint", role: "status" }), stage = h("div", {});
+  replace(main, h("section", { class: "card" }, h("h1", {}, say("牌桌", "The table")), state, h("p", { class: "faint" }, say("把链接分给每个人：链接就是座位，谁打开谁就是那个人。所有人都打开后开局。", "Hand out the links: a link is a seat. The game begins once all are open.")), links), stage);
+  let drawn = "";
+  async function refresh() {
+    const status = await ask(`/api/table/${table}`);
+    const now = JSON.stringify([status.people, status.phase]);
+    if (now !== drawn) {
+      drawn = now;
+      replace(links, status.people.map((person, number) => {
+        const address = new URL(person.link, location.href).toString();
+        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link", href: person.link, target: "_blank", rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", class: "chip", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ here") : say("… 等待中", "… not here yet")));
+      }));
+      const phases = { waiting: say("等人入座", "waiting for people"), playing: say("进行中", "being played"), over: say("结束", "over"), failed: say("中断", "stopped") };
+      replace(state, `${either(PRESET_NAMES, status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null);
+    }
+    if (status.game.events.length && !board) { board = new Board(status.game.seats); replace(stage, board.element); }
+    if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
+    stopped = status.phase === "over" || status.phase === "failed";
+  }
+  await refresh();
+  while (!stopped) {
+    await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
+    if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+  }
+}

@@ -1,0 +1,67 @@
+// Which page the address asks for, and what stands above every page.
+
+import { h, icon, replace } from "./dom.js";
+import { comparePage } from "./compare.js";
+import { homePage } from "./home.js";
+import { hostPage, newTablePage } from "./host.js";
+import { Replay } from "./replay.js";
+import { runPage, runsPage } from "./run.js";
+import { seatPage } from "./seat.js";
+import { lang, say, switchLanguage, words } from "./words.js";
+
+const main = document.getElementById("main");
+const query = new URLSearchParams(location.search);
+const theme = localStorage.getItem("theme");
+if (theme) document.documentElement.dataset.theme = theme;
+
+function header() {
+  const text = words(), here = location.pathname, atSeat = here.startsWith("/seat/");
+  const link = (address, name) => h("a", { href: address, "aria-current": here === address || (address !== "/" && here.startsWith(address)) ? "page" : null }, name);
+  document.title = text.title;
+  replace(document.getElementById("top"),
+    h("a", { class: "brand", href: atSeat ? null : "/" }, h("img", { src: "/static/icon.svg", alt: "", width: 28, height: 28 }), text.title),
+    atSeat ? h("nav", {}) : h("nav", { "aria-label": say("主导航", "Main") }, link("/", text.games), link("/runs", text.runs), link("/play", text.play)),
+    h("div", { class: "top-tools" },
+      h("button", { type: "button", class: "key", "aria-label": text.theme, title: text.theme, onclick: switchTheme }, icon("theme")),
+      h("button", { type: "button", class: "key", lang: lang() === "zh" ? "en" : "zh", onclick: switchLanguage }, text.language)));
+}
+
+function switchTheme() {
+  const light = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark")) === "light";
+  document.documentElement.dataset.theme = light ? "dark" : "light";
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+}
+
+async function gamePage() {
+  const at = query.get("at");
+  const replay = new Replay({
+    id: query.get("id") ?? "", view: query.get("view") ?? "god", at: at === null ? null : Number(at),
+    onMove: (moved) => history.replaceState(null, "", new URL(moved.link()).pathname + new URL(moved.link()).search),
+  });
+  replace(main, replay.element);
+  document.addEventListener("keydown", (event) => {
+    if (!replay.game || document.querySelector("dialog[open]")) return;
+    if (event.target.closest("input:not([type=range]):not([type=checkbox]), textarea, select") || (event.key === " " && event.target.closest("button, [role=button], summary"))) return;
+    replay.key(event);
+  });
+  await replay.load();
+  replay.element.append(h("p", { class: "hint" }, words().help));
+}
+
+const pages = [
+  [/^\/$/, () => homePage(main, query)], [/^\/game$/, gamePage], [/^\/compare$/, () => comparePage(main, query)], [/^\/runs$/, () => runsPage(main)],
+  [/^\/run\/(.+)$/, (found) => runPage(main, decodeURIComponent(found[1]))], [/^\/play$/, () => newTablePage(main)],
+  [/^\/table\/(.+)$/, (found) => hostPage(main, found[1])], [/^\/seat\/(.+)$/, (found) => seatPage(main, found[1])],
+];
+
+header();
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+try {
+  for (const [form, page] of pages) {
+    const found = form.exec(location.pathname);
+    if (found) { await page(found); break; }
+  }
+} catch (problem) {
+  replace(main, h("section", { class: "card problem" }, h("h1", {}, words().failed), h("p", {}, problem.message), h("p", {}, h("a", { href: "/" }, "←"))));
+}
+document.body.dataset.ready = "yes";

@@ -1,0 +1,106 @@
+// A run at a glance: curves, evaluations, who beats whom, and sample games; the page follows the run.
+
+import { ask, h, replace, svg, tidy } from "./dom.js";
+import { gameList } from "./home.js";
+import { say, words } from "./words.js";
+
+const EVERY_SECONDS = 5;
+const FIRST = [
+  [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/rating$/, ["评级", "rating"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
+  [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
+];
+
+export async function runsPage(main) {
+  const { runs } = await ask("/api/runs");
+  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? h("ul", { class: "samples" }, runs.map(({ name }) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, tidy(name))))) : h("p", { class: "faint" }, say("文件夹里还没有训练（--runs）", "no runs in the folder (--runs)"))));
+}
+
+export async function runPage(main, name) {
+  const series = new Map();
+  let position = 0, samplesShown = "";
+  const numbers = h("div", { class: "numbers" }), charts = h("div", { class: "charts" }), rest = h("div", { class: "charts" }), more = h("details", { class: "card" }, h("summary", {}, say("其他所有曲线", "All other curves")), rest), evaluations = h("div", { class: "scroll" }), payoff = h("section", { class: "card", hidden: true }), samples = h("div", {}), batches = h("p", { class: "faint" });
+  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, tidy(name)), numbers), h("section", { class: "card" }, h("h2", {}, say("曲线", "Curves")), charts), h("section", { class: "card" }, h("h2", {}, say("评估", "Evaluations")), evaluations), payoff, h("section", { class: "card" }, h("h2", {}, say("样局", "Sample games")), batches, samples), more);
+
+  async function refresh() {
+    const data = await ask("/api/run", { name, from: position });
+    if (data.position < position) series.clear();
+    const news = data.steps.length > 0 || position === 0;
+    position = data.position;
+    for (const { step, data: values } of data.steps) for (const [metric, value] of Object.entries(values)) {
+      if (typeof value !== "number" || !Number.isFinite(value)) continue;
+      if (!series.has(metric)) series.set(metric, new Map());
+      series.get(metric).set(step, value);
+    }
+    if (news) { drawNumbers(data.summary); drawCharts(); }
+    drawEvaluations(data.evaluations);
+    drawPayoff(data.payoff);
+    batches.textContent = data.batches.length ? say(`保存了 ${data.batches.length} 步的训练批次：在回放里打开“看 token”能看到奖励、优势和比值`, `batches of ${data.batches.length} steps were saved: "Tokens" in a replay shows reward, advantage and ratio`) : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
+    const listed = JSON.stringify(data.samples.map((entry) => entry.id));
+    if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameList(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
+  }
+
+  function drawNumbers(summary) {
+    const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
+    const steps = Math.max(0, ...[...series.values()].flatMap((values) => [...values.keys()]));
+    const entries = [[say("步", "steps"), steps], [say("策略版本", "policy version"), latest("policy_version") ?? summary?.policy_version], [say("局数", "games"), summary?.games?.finished], [say("失败的局", "games failed"), summary?.games?.failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary?.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
+    replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
+  }
+
+  function drawCharts() {
+    const names = [...series.keys()].filter((metric) => !/\/(low|high)$/.test(metric));
+    const chosen = [...new Set(FIRST.flatMap(([form]) => names.filter((metric) => form.test(metric))))];
+    replace(charts, chosen.length ? chosen.map(draw) : h("p", { class: "faint" }, words().nothingYet));
+    const others = names.filter((metric) => !chosen.includes(metric)).sort();
+    more.hidden = others.length === 0;
+    const fill = () => { if (more.open) replace(rest, others.map(draw)); };
+    more.ontoggle = fill;
+    fill();
+  }
+
+  const draw = (metric) => chart(FIRST.find(([form, title]) => title && form.test(metric))?.[1]?.[words().language === "English" ? 0 : 1] ?? metric, series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`));
+
+  function drawEvaluations(found) {
+    if (!found.length) return replace(evaluations, h("p", { class: "faint" }, words().nothingYet));
+    replace(evaluations, h("table", { class: "list" }, h("thead", {}, h("tr", {}, [say("何时", "when"), say("策略", "policy"), say("对手与局数", "opponents and games"), say("评级", "rating")].map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, found.map((entry) => {
+      const rating = entry.ratings?.[entry.player];
+      return h("tr", {}, h("td", {}, tidy(entry.label)), h("td", {}, `v${entry.policy_version}`), h("td", {}, Object.entries(entry.opponents ?? {}).map(([opponent, games]) => `${tidy(opponent)} ×${games}`).join(", ")), h("td", {}, rating ? `${rating.mu.toFixed(1)} ± ${(2 * rating.sigma).toFixed(1)}` : "–"));
+    }))));
+  }
+
+  function drawPayoff(table) {
+    const cells = table?.cells ?? table?.table?.cells ?? null;
+    payoff.hidden = !Array.isArray(cells);
+    if (payoff.hidden) return;
+    const wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
+    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("tr", {}, h("th"), goods.map((good) => h("th", { scope: "col" }, tidy(good)))), wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, tidy(wolf)), goods.map((good) => {
+      const cell = cells.find((entry) => entry.wolf === wolf && entry.good === good);
+      if (!cell || !cell.games) return h("td", { class: "value" }, "–");
+      const rate = cell.wolf_wins / cell.games;
+      return h("td", { class: "value", style: { background: `color-mix(in srgb, var(--wolf) ${Math.round(rate * 45)}%, transparent)` } }, `${percent(rate)} `, h("small", { class: "faint" }, `n=${cell.games}`));
+    }))))));
+  }
+
+  await refresh();
+  setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
+}
+
+const percent = (value) => (value === undefined || value === null ? undefined : `${Math.round(value * 1000) / 10} %`);
+
+function chart(title, values, low, high) {
+  const points = [...values].sort((a, b) => a[0] - b[0]), width = 320, height = 130, left = 44, bottom = 18, top = 8, right = 8;
+  const all = [...points.map(([, value]) => value), ...(low?.values() ?? []), ...(high?.values() ?? [])];
+  let min = Math.min(...all), max = Math.max(...all);
+  if (min === max) { min -= Math.abs(min) * 0.1 + 0.1; max += Math.abs(max) * 0.1 + 0.1; }
+  const first = points[0][0], last = points.at(-1)[0];
+  const x = (step) => left + ((step - first) / Math.max(last - first, 1)) * (width - left - right), y = (value) => top + (1 - (value - min) / (max - min)) * (height - top - bottom);
+  const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const bandSteps = low && high ? points.map(([step]) => step).filter((step) => low.has(step) && high.has(step)) : [];
+  const band = bandSteps.length > 1 ? `M${bandSteps.map((step) => `${x(step).toFixed(1)} ${y(high.get(step)).toFixed(1)}`).join("L")}L${[...bandSteps].reverse().map((step) => `${x(step).toFixed(1)} ${y(low.get(step)).toFixed(1)}`).join("L")}Z` : null;
+  const short = (value) => (Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
+  const latest = points.at(-1)[1];
+  return h("figure", { class: "chart" }, h("figcaption", {}, tidy(title), h("b", {}, short(latest))),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${tidy(title)}: ${points.length} ${say("个点，从", "points, from")} ${short(points[0][1])} ${say("到", "to")} ${short(latest)}` },
+      svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }), svg("text", { x: left - 5, y: top + 8, "text-anchor": "end" }, short(max)), svg("text", { x: left - 5, y: height - bottom, "text-anchor": "end" }, short(min)), svg("text", { x: left, y: height - 4 }, String(first)), svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, String(last)),
+      band ? svg("path", { class: "band", d: band }) : null, svg("path", { class: "curve", d: path }),
+      points.length < 40 ? points.map(([step, value]) => svg("circle", { class: "dot", cx: x(step).toFixed(1), cy: y(value).toFixed(1), r: 2.6 }, svg("title", {}, `${step}: ${short(value)}`))) : null));
+}

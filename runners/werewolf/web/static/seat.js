@@ -1,0 +1,151 @@
+// A seat of one's own: what this seat was told, and what it is asked. The server sends nothing else.
+
+import { Board } from "./board.js";
+import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
+import { fold, isSpeech } from "./fold.js";
+import { Replay, announce } from "./replay.js";
+import { QUESTIONS, ROLE_MARK, isWolf, lineOf, say, words } from "./words.js";
+
+export async function seatPage(main, secret) {
+  const text = words(), key = `draft-${secret.slice(0, 8)}`;
+  let board = null, asked = null, choice = null, until = null, shownEvents = -1;
+  const identity = h("section", { class: "identity card" }), log = h("ol", { class: "log" }), question = h("section", { class: "ask", "aria-live": "polite" }), link = h("p", { class: "notice", hidden: true }), boardPlace = h("div", {});
+  replace(main, link, h("div", { class: "seat-page" }, boardPlace, h("div", { class: "seat-side" }, identity, question, log)));
+
+  listen(`/api/seat/${secret}/live`, show, (state) => {
+    link.hidden = state !== "away";
+    link.textContent = text.connectionLost;
+  });
+
+  function show(data) {
+    const { game, request } = data, role = game.roles[data.seat];
+    if (role) {
+      const wolf = isWolf(role);
+      identity.className = `identity card ${wolf ? "wolf" : "good"}`;
+      const mates = [...fold(game.events, game.events.length - 1, game.seats).roles].filter(([seat, other]) => seat !== data.seat && isWolf(other));
+      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, ROLE_MARK[role]), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint" }, say("牌堆：", "Deck: "), deck(data.deck))));
+    } else replace(identity, h("h1", {}, `${data.seat}${say("号", "")}`));
+    if (!board && game.seats) { board = new Board(game.seats, pick); replace(boardPlace, board.element); }
+    const table = fold(game.events, game.events.length - 1, game.seats);
+    board?.draw(table, { you: data.seat, asked: request ? [{ seat: data.seat }] : [] });
+    document.body.dataset.time = table.night ? "night" : "day";
+    if (game.events.length !== shownEvents) {
+      shownEvents = game.events.length;
+      drawLog(game.events);
+    }
+    ask(data);
+  }
+
+  const deck = (roles) => [...new Set(roles)].map((role) => `${text.roles[role]}${roles.filter((other) => other === role).length > 1 ? `×${roles.filter((other) => other === role).length}` : ""}`).join(say("、", ", "));
+
+  function drawLog(events) {
+    let ballot = null;
+    replace(log, events.filter((event) => event.kind !== "game_start").map((event) => {
+      if (event.kind === "vote" || event.kind === "sheriff_vote") {
+        const chip = h("span", { class: "tag" }, h("b", {}, String(event.seat)), event.target ? ` → ${event.target}` : ` ${text.abstain}`);
+        if (ballot) { ballot.append(chip); return null; }
+        return (ballot = h("li", { class: "entry ballot" }, h("span", { class: "head" }, event.kind === "vote" ? text.decisions.exile_vote : text.decisions.sheriff_vote), chip));
+      }
+      ballot = null;
+      if (event.kind === "night_falls" || event.kind === "day_breaks") return h("li", { class: "entry divider" }, h("div", { class: "line" }, event.kind === "night_falls" ? text.night(event.day) : text.day(event.day)));
+      if (!isSpeech(event)) return h("li", { class: `entry ${event.secret ? "secret" : ""}` }, h("div", { class: "line", dir: "auto" }, lineOf(event)));
+      const named = event.target ? (event.kind === "wolf_says" ? text.proposes(event.target) : text.closes(event.target)) : "";
+      return h("li", { class: "entry" }, h("div", { class: "line" }, h("span", { class: "who" }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
+    }));
+    requestAnimationFrame(() => { log.scrollTop = log.scrollHeight; });
+  }
+
+  function ask(data) {
+    const { request } = data;
+    if (data.phase !== "playing" || !request) question.dataset.question = "";
+    if (data.phase !== "playing") {
+      asked = null;
+      question.classList.remove("mine");
+      const result = data.game.result;
+      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), h("p", {}, h("button", { type: "button", class: "primary replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")))]);
+      return;
+    }
+    if (!request) {
+      asked = null;
+      until = null;
+      question.classList.remove("mine");
+      return replace(question, h("p", { class: "faint" }, say("现在不用你做什么", "Nothing is asked of you now")));
+    }
+    if (request.left !== null) until = performance.now() + request.left * 1000;
+    else until = null;
+    if (asked?.question === request.question) return; // what is being written stays
+    asked = request;
+    choice = null;
+    question.classList.add("mine");
+    question.dataset.question = request.question;
+    const clock = h("span", { class: "clock", role: "timer" });
+    const kept = sessionStorage.getItem(key);
+    const draft = kept && JSON.parse(kept).question === request.question ? JSON.parse(kept).text : "";
+    const counter = h("div", { class: "counter" });
+    const speech = request.speechChars ? h("textarea", { "aria-label": say("发言", "speech"), maxlength: 4000, placeholder: say(`要说的话，最多${request.speechChars}字；留空就是过`, `what you say, at most ${request.speechChars} characters; empty is silence`), oninput: count }) : null;
+    if (speech) speech.value = draft;
+    function count() {
+      counter.textContent = `${[...speech.value].length} / ${request.speechChars}`;
+      counter.classList.toggle("over", [...speech.value].length > request.speechChars);
+      sessionStorage.setItem(key, JSON.stringify({ question: request.question, text: speech.value }));
+    }
+    const buttons = h("div", { class: "choices", role: "group", "aria-label": say("选择", "choices") }, request.choices.map((entry, number) => h("button", { type: "button", "aria-pressed": "false", "data-choice": number, "data-value": entry.value, onclick: () => choose(number) }, choiceName(entry, request))),
+      request.mayPass && !speech ? h("button", { type: "button", "aria-pressed": "false", "data-choice": "pass", onclick: () => choose("pass") }, say(request.passName, "nobody / no")) : null);
+    const submit = h("button", { type: "button", class: "primary submit", disabled: !speech, onclick: () => answer(speech) }, say("确定", "Answer"));
+    const problem = h("p", { class: "notice", hidden: true, role: "alert" });
+    replace(question, h("h2", {}, text.decisions[request.decision] ?? request.decision, clock), h("p", {}, questionText(request)), speech, speech ? counter : null, request.choices.length || request.mayPass ? buttons : null, problem, h("div", {}, submit));
+    if (speech) count();
+    question.scrollIntoView({ block: "nearest" });
+    (speech ?? buttons.querySelector("button"))?.focus({ preventScroll: true });
+    announce(questionText(request));
+    tick();
+
+    function choose(number) {
+      choice = choice === number && speech ? null : number;
+      for (const other of buttons.children) other.setAttribute("aria-pressed", String(String(choice) === other.dataset.choice));
+      submit.disabled = choice === null && !speech;
+    }
+    asked.choose = choose;
+
+    async function answer(words) {
+      submit.disabled = true;
+      try {
+        await send(`/api/seat/${secret}/act`, { question: request.question, choice: choice === "pass" ? null : choice, text: words?.value ?? "" });
+        sessionStorage.removeItem(key);
+      } catch (error) {
+        if (error.status === 409) return;
+        problem.textContent = error.message;
+        problem.hidden = false;
+        submit.disabled = false;
+      }
+    }
+
+    function tick() {
+      if (asked?.question !== request.question) return;
+      if (until === null) { clock.textContent = ""; return; }
+      const left = Math.max(0, Math.ceil((until - performance.now()) / 1000));
+      clock.textContent = say(`${left} 秒`, `${left} s`);
+      clock.classList.toggle("soon", left <= 10);
+      setTimeout(tick, 500);
+    }
+  }
+
+  // Once it is over nothing is secret any more.
+  async function watchAll() {
+    const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
+    replace(main, replay.element);
+    document.addEventListener("keydown", (event) => { if (!event.target.closest("select, button, input:not([type=range])")) replay.key(event); });
+    await replay.load();
+  }
+
+  // A seat on the table chosen by a click is the same as its button.
+  function pick(seat) {
+    const number = asked?.choices.findIndex((entry) => entry.value === seat) ?? -1;
+    if (number >= 0) asked.choose(number);
+  }
+
+  const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
+  const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
+  // The form of the answer is the buttons' business here; what stands before it is the question.
+  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? `${request.subject} was attacked tonight. ` : ""}${QUESTIONS[request.decision] ?? request.decision}`);
+}

@@ -1,0 +1,345 @@
+"""Tables that people play at in their browsers, each with a secret link of their own.
+
+A table is a game like any other: the same AgentScope table, the same players for the other seats. It begins once all
+its people have opened their links, and is kept as a transcript when it is over; if asked for, the hub gets it too.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.attempt_spans import AttemptSpans
+from runners.errors import CannotPlay
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.brains import BRAINS
+from runners.werewolf.game import PRESETS, Preset, get_preset, new_game
+from runners.werewolf.web.folders import NotThere, read_file, read_game
+from runners.werewolf.web.seats import NotYourTurn, SeatView, UnusableTable
+from runners.werewolf.web.transcripts import of_event, read_text
+from runners.werewolf.web.views import PUBLIC, ShownGame, shown
+from store.client import PatientStoreClient
+from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
+from store.werewolf import GameTask, ResultSpan, SeatingRule, TurnSpan
+
+__all__ = ["NotYourTurn", "SeatView", "Tables", "UnusableTable"]
+
+logger = logging.getLogger(__name__)
+
+PERSON = "person"
+"""Name of a person in ``GameTask.seating``."""
+PEOPLE = "people"
+"""Entry of a rollout's metadata: what a game with people was kept for."""
+RECORDS = ("no", "evaluation", "demonstration")
+_MOST_TABLES = 64
+_LONGEST_CLOCK = 3600
+_KEPT_NAME = re.compile(r"[\w-]+")
+
+Resources = Callable[[], Awaitable[PolicyResources | None]]
+Turn = tuple[TurnSpan, float, float]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table as somebody asked for it.
+
+    people: how many. side: whose seats they take, ``any``, ``wolf`` or ``good``. others: who plays the other seats.
+    clock: seconds for each answer, 0 without a clock. record: what the hub is to keep it as (``RECORDS``).
+    """
+
+    preset: Preset
+    people: int
+    side: str
+    others: str
+    clock: float
+    seed: int
+    record: str
+
+    @classmethod
+    def read(cls, data: object) -> "Wanted":
+        """Raises UnusableTable, naming what is wrong."""
+        if not isinstance(data, dict):
+            raise UnusableTable("a table is asked for by an object")
+        name = data.get("preset", "9p")
+        if name not in PRESETS:
+            raise UnusableTable(f"preset must be one of {', '.join(PRESETS)}")
+        preset = get_preset(name)
+        people, side, clock = data.get("people", 1), data.get("side", "any"), data.get("clock", 120)
+        seed, record, others = data.get("seed"), data.get("record", "no"), data.get("others", "scripted")
+        if side not in ("any", "wolf", "good"):
+            raise UnusableTable("side must be any, wolf or good")
+        most = sum(side in ("any", role.side) for role in preset.deck)
+        if type(people) is not int or not 1 <= people <= most:
+            raise UnusableTable(f"people must be a number from 1 to {most}")
+        if type(clock) not in (int, float) or not 0 <= clock <= _LONGEST_CLOCK:
+            raise UnusableTable(f"clock must be seconds from 0 (none) to {_LONGEST_CLOCK}")
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**31):
+            raise UnusableTable("seed must be a whole number from 0, or left out")
+        if record not in RECORDS:
+            raise UnusableTable(f"record must be one of {', '.join(RECORDS)}")
+        if not isinstance(others, str):
+            raise UnusableTable("others must be a player's name")
+        return cls(preset, people, side, others, clock, secrets.randbelow(2**31) if seed is None else seed, record)
+
+    def seats(self) -> list[int]:
+        """The people's seats, drawn among those of their side."""
+        deal = new_game(self.preset, self.seed)
+        free = [seat for seat in self.preset.seats if self.side in ("any", deal.role_of(seat).side)]
+        return sorted(random.Random(f"{self.seed}/people").sample(free, self.people))
+
+
+class Tables:
+    """All tables of this server.
+
+    games: plays them. resources: what the other players are played with; None where only players without a model are.
+    keep: folder for finished games. client: the hub for those that are to be kept there. limits: of policies' tokens.
+    """
+
+    def __init__(
+        self,
+        games: WerewolfGames,
+        keep: Path | None = None,
+        resources: Resources | None = None,
+        client: PatientStoreClient | None = None,
+        limits: TokenLimits | None = None,
+    ):
+        self._games = games
+        self._keep = keep
+        self._resources = resources
+        self._client = client
+        self._limits = limits or TokenLimits(context_tokens=8192, reply_tokens=512)
+        self._tables: dict[str, Table] = {}
+        self._seats: dict[str, SeatView] = {}
+
+    async def config(self) -> dict[str, Any]:
+        """What can be asked for."""
+        resources = await self._newest_resources()
+        models: list[str] = []
+        if resources is not None:
+            models = [TRAINED_POLICY] if resources.endpoints else []
+            models += [*resources.players, *resources.frozen]
+        return {
+            "presets": {
+                preset.name: {
+                    "seats": len(preset.deck),
+                    "wolves": sum(role.side == "wolf" for role in preset.deck),
+                    "deck": sorted(role.value for role in preset.deck),
+                }
+                for preset in PRESETS.values()
+            },
+            "others": [*BRAINS, *models],
+            "policy": None if resources is None else resources.resources_id,
+            "records": list(RECORDS) if self._client is not None else ["no"],
+            "kept": self._kept(),
+        }
+
+    async def open(self, data: object) -> dict[str, Any]:
+        """A new table; its address is for the host, its links are one for each person. Raises UnusableTable."""
+        wanted = Wanted.read(data)
+        playing = [table for table in self._tables.values() if table.phase in ("waiting", "playing")]
+        if len(playing) >= _MOST_TABLES:
+            raise UnusableTable(f"{_MOST_TABLES} tables are open already")
+        if wanted.record != "no" and self._client is None:
+            raise UnusableTable("there is no hub to keep the game in: start with --store URL")
+        resources = await self._newest_resources()
+        if resources is None:
+            resources = PolicyResources(run_name="web", version=0, endpoints=(), model="")
+        if wanted.others not in (await self.config())["others"]:
+            raise UnusableTable(f"others must be one of {', '.join((await self.config())['others'])}")
+        table = Table(wanted, resources, self._limits, self._games, self._over)
+        self._tables[table.id] = table
+        self._seats |= table.links
+        return {"table": table.id}
+
+    def table(self, table_id: str) -> "Table":
+        """A table by its host's address. Raises NotThere."""
+        if table_id not in self._tables:
+            raise NotThere("no such table; tables end with the server that opened them")
+        return self._tables[table_id]
+
+    def seat(self, secret: str) -> SeatView:
+        """A seat by its link. Raises NotThere."""
+        if secret not in self._seats:
+            raise NotThere("no such seat; its link ends with the server that gave it out")
+        return self._seats[secret]
+
+    def game(self, game_id: str) -> ShownGame:
+        """A finished table. Raises NotThere and UnreadableGame."""
+        name = game_id.removeprefix("table:")
+        if self._keep is None or not _KEPT_NAME.fullmatch(name) or not (self._keep / f"{name}.json").is_file():
+            raise NotThere(f"no game {game_id!r}")
+        return read_game(game_id, name, read_file(self._keep / f"{name}.json"))
+
+    async def close(self) -> None:
+        """End the tables that are still played."""
+        for table in self._tables.values():
+            table.stop()
+        await asyncio.gather(*(table.task for table in self._tables.values() if table.task), return_exceptions=True)
+        await self._games.close()
+
+    async def _newest_resources(self) -> PolicyResources | None:
+        return None if self._resources is None else await self._resources()
+
+    def _kept(self) -> list[dict[str, str]]:
+        if self._keep is None or not self._keep.is_dir():
+            return []
+        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True)
+        return [{"id": f"table:{name}", "title": name} for name in names[:100]]
+
+    async def _over(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> None:
+        """Keep a finished game: as a file, and in the hub if that was asked for."""
+        if self._keep is not None:
+            self._keep.mkdir(parents=True, exist_ok=True)
+            (self._keep / f"{table.name}.json").write_text(_as_file(result), encoding="utf-8")
+            table.replay = f"table:{table.name}"
+        if table.wanted.record != "no" and self._client is not None:
+            await self._store(table, result, turns)
+
+    async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> None:
+        known = self._resources is not None and table.resources.endpoints
+        rollout = await self._client.start_rollout(
+            input=table.task_of_game.encode(),
+            mode="train" if table.wanted.record == "demonstration" else "val",
+            resources_id=table.resources.resources_id if known else None,
+            metadata={PEOPLE: table.wanted.record},
+            worker_id="web",
+        )
+        spans: list[Any] = []
+        writer = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), time.time())
+        for turn in turns:
+            writer.add_turn(*turn)
+        writer.add_result(result, time.time())
+        await self._client.upload_spans(spans)
+        await self._client.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
+        table.replay = f"hub:{rollout.rollout_id}"
+
+
+class Table:
+    """One game with people. id: the host's secret address. name: what it is called afterwards."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        resources: PolicyResources,
+        limits: TokenLimits,
+        games: WerewolfGames,
+        over: Callable[["Table", ResultSpan, list[Turn]], Awaitable[None]],
+    ):
+        self.id = secrets.token_urlsafe(18)
+        self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset.name}-{secrets.token_hex(3)}"
+        self.wanted = wanted
+        self.resources = resources
+        self._games = games
+        self._over = over
+        self.phase = "waiting"
+        self.problem = ""
+        self.replay = ""
+        self._result: str | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._views = {
+            seat: SeatView(wanted.preset, seat, wanted.clock, self._somebody_came) for seat in wanted.seats()
+        }
+        self.links = {secrets.token_urlsafe(18): view for view in self._views.values()}
+        demonstrated = wanted.record == "demonstration"
+        self.task_of_game = GameTask(
+            game_id=self.name,
+            group_id=self.name,
+            seed=wanted.seed,
+            sampling_seed=secrets.randbelow(2**31),
+            preset=wanted.preset.name,
+            seating=(
+                *(SeatingRule(seat=seat, players={PERSON: 1.0}) for seat in self._views),
+                SeatingRule(players={wanted.others: 1.0}),
+            ),
+            trainable=frozenset(("wolf", "good")) if demonstrated else frozenset(),
+            demonstrators=frozenset((PERSON,)) if demonstrated else frozenset(),
+            limits=limits,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """What the host sees: links, who has come, and what the whole table heard; never more."""
+        heard = next(iter(self._views.values())).player.known
+        events = tuple(of_event(event) for event in heard if event.audience is None)
+        game = ShownGame("", "", self.wanted.preset.name, len(self.wanted.preset.seats), events, self._result)
+        return {
+            "phase": self.phase,
+            "problem": self.problem,
+            "preset": self.wanted.preset.name,
+            "clock": self.wanted.clock,
+            "people": [{"link": f"/seat/{link}", "joined": view.joined} for link, view in self._shuffled_links()],
+            "game": shown(game, PUBLIC),
+            "replay": self.replay,
+        }
+
+    def _shuffled_links(self) -> list[tuple[str, SeatView]]:
+        return sorted(self.links.items(), key=lambda item: item[0])  # by secret: the order tells nothing of the seats
+
+    def stop(self) -> None:
+        """End it where it is."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _somebody_came(self) -> None:
+        if self.task is None and all(view.joined for view in self._views.values()):
+            self.task = asyncio.create_task(self._play())
+
+    async def _play(self) -> None:
+        turns: list[Turn] = []
+        self._set("playing")
+        guests = {PERSON: lambda seat: self._views[seat].player}
+        try:
+            result = await self._games.play(
+                self.task_of_game, self.resources, lambda *turn: turns.append(turn), guests=guests
+            )
+            self._result = result.result
+            await self._over(self, result, turns)
+            self._set("over")
+        except CannotPlay as error:
+            self.problem = str(error)
+            self._set("failed")
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever went wrong, the people at the table are told
+            logger.exception("table %s failed", self.name)
+            self.problem = f"{type(error).__name__}; the server's log says more"
+            self._set("failed")
+
+    def _set(self, phase: str) -> None:
+        self.phase = phase
+        for view in self._views.values():
+            view.phase, view.problem, view.result = phase, self.problem, self._result
+            view.replay = self.replay if phase == "over" else ""
+            view.notify()
+
+
+def _as_file(result: ResultSpan) -> str:
+    """A finished game in the form of ``play --format json``, with who played."""
+    read = read_text(result.transcript)
+    data: Mapping[str, Any] = {
+        "preset": read.preset,
+        "seed": read.seed,
+        "viewer": None,
+        "roles": {str(seat): role for seat, role in read.roles.items()},
+        "players": {str(seat.seat): seat.policy for seat in result.seats},
+        "events": [
+            {
+                "kind": event.kind,
+                "day": event.day,
+                "audience": None if event.audience is None else sorted(event.audience),
+                "seat": event.seat,
+                "target": event.target,
+                "text": event.text,
+                "data": dict(event.data or {}),
+            }
+            for event in read.events
+        ],
+        "result": read.result,
+    }
+    return json.dumps(data, ensure_ascii=False, indent=1) + "\n"

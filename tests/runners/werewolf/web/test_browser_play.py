@@ -1,0 +1,148 @@
+"""People at a table, each at a browser: alone, two together, one that leaves, and one that comes back."""
+
+import random
+
+import aiohttp
+import pytest
+from browser import PHONE, at_the_browser
+from web_server import WebServer
+
+from runners.werewolf.web.folders import read_game
+
+pytestmark = pytest.mark.browser
+
+
+def opens_a_table(p, server, preset="9p", people=1, seed=12, clock=0):
+    """By the form; the links for the people."""
+    p.opens(f"{server.url}/play?lang=zh")
+    p.clicks(f"[data-name=preset] [data-value='{preset}']")
+    for name, value in (("people", people), ("clock", clock), ("seed", seed)):
+        p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, str(value))
+    p.clicks("button.primary")
+    p.until(lambda: len(p.all("a.seat-link")) == people, "links for the people")
+    return p.driver.current_url, [link.get_attribute("href") for link in p.all("a.seat-link")]
+
+
+def answers(p, chance):
+    """Answer what is asked, with a click on a button and with words; whether anything was."""
+    if not p.all(".ask.mine .submit"):
+        return False
+    number = p.run("return document.querySelector('.ask').dataset.question")
+    words = p.all(".ask textarea")
+    if words and not words[0].get_attribute("value"):
+        words[0].send_keys("我是好人，先听大家的。")
+    buttons = [b for b in p.all(".ask .choices button") if b.get_attribute("data-value") not in ("explode", "withdraw")]
+    if buttons and not words:
+        chance.choice(buttons).click()
+    p.clicks(".ask .submit")
+    answered = "return document.querySelector('.ask')?.dataset.question !== arguments[0]"
+    p.until(lambda: p.run(answered, number), f"the answer to question {number} to be taken")
+    return True
+
+
+def plays_on(p, chance):
+    """Until the game is over."""
+
+    def over_or_answered():
+        if p.all(".replay-all"):
+            return "over"
+        return "answered" if answers(p, chance) else None
+
+    while p.until(over_or_answered, "a question, or the end") != "over":
+        pass
+
+
+async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_all(tmp_path, person):
+    def visit(p):
+        host, (link,) = opens_a_table(p, server)
+        p.opens(link)
+        p.sees(".identity h1", "村民")
+        p.sees(".ask.mine textarea").send_keys("说到一半")
+        p.shot("play-laptop")
+        p.opens(link)  # a reload goes on where it was, with what was being written
+        p.until(lambda: p.sees(".ask textarea").get_attribute("value") == "说到一半", "the draft")
+        p.clicks(".ask .submit")
+        p.resize(*PHONE)
+        p.sees(".log", "说到一半")
+        assert p.overflow() <= 0
+        p.until(lambda: p.all(".ask.mine .choices button") or p.all(".replay-all"), "a vote")
+        p.shot("play-phone")
+        plays_on(p, random.Random(1))
+        result = p.sees(".ask h2").text
+        assert p.all(".seat.is-unknown")
+        p.clicks(".replay-all")
+        p.until(lambda: len(p.all(".seat.is-wolf")) == 3, "all roles")
+        assert result in p.sees(".result").text
+        assert p.complaints() == []
+        p.opens(host)
+        p.clicks("a", "看完整回放")
+        p.sees(".replay .log")
+
+    async with WebServer(tmp_path) as server:
+        await at_the_browser(visit, person)
+    (kept,) = (tmp_path / "kept").glob("*.json")
+    game = read_game("file:1", "x", kept.read_text())
+    assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
+    assert any(event.text == "说到一半" for event in game.events)
+
+
+async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path, people):
+    async def pages(links):
+        async with aiohttp.ClientSession() as session:
+            found = []
+            for link in links:
+                async with session.get(link.replace("/seat/", "/api/seat/")) as response:
+                    found.append(await response.json())
+            return found
+
+    def sit_down(p, q):
+        _, links = opens_a_table(p, server, people=2, seed=31)
+        p.opens(links[0])
+        p.sees(".ask", "等其他人入座")
+        q.opens(links[1])
+        q.sees(".identity .seal")
+        p.sees(".identity .seal")
+        return links
+
+    def play(p, q):
+        chances = random.Random(2), random.Random(3)
+        done = set()
+
+        def over_or_answered(number, person):
+            if person.all(".replay-all"):
+                done.add(number)
+                return True
+            return answers(person, chances[number])
+
+        while len(done) < 2:
+            p.until(
+                lambda: any([over_or_answered(n, person) for n, person in enumerate((p, q)) if n not in done]),
+                "one of two to be asked",
+            )
+        assert p.sees(".ask h2").text == q.sees(".ask h2").text
+        p.shot("two-people-first")
+        q.shot("two-people-second")
+
+    async with WebServer(tmp_path) as server:
+        both = people(2)
+        links = await at_the_browser(sit_down, *both)
+        first, second = await pages(links)
+        assert first["seat"] != second["seat"]
+        for page in (first, second):
+            assert list(page["game"]["roles"]) == [str(page["seat"])]
+        await at_the_browser(play, *both)
+
+
+async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp_path, person):
+    def visit(p):
+        host, (link,) = opens_a_table(p, server, preset="5p_tiny", clock=1, seed=4)
+        p.opens(link)
+        p.sees(".identity .seal")
+        p.driver.get("about:blank")
+        p.opens(host)
+        p.sees(".card", "结束")
+        p.clicks("a", "看完整回放")
+        p.sees(".result")
+
+    async with WebServer(tmp_path) as server:
+        await at_the_browser(visit, person)

@@ -1,0 +1,240 @@
+"""Replays in a real browser: every event by keys, clicks and links; and a game that tries to break out of the page."""
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import LAPTOP, PHONE, at_the_browser
+from selenium.webdriver.common.keys import Keys
+from web_server import WebServer
+
+from runners.werewolf.game import EventKind, Role, Side, get_preset
+from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.transcript import Transcript
+
+pytestmark = pytest.mark.browser
+
+
+def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted"):
+    rules = get_preset(preset)
+    state = play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(Transcript.of(state).as_data()))
+    return path, state
+
+
+def index_of(state, kind, nth=0):
+    return [number for number, event in enumerate(state.events) if event.kind is kind][nth]
+
+
+def game(server, number=1, **query):
+    return f"{server.url}/game?id=file:{number}&lang=zh" + "".join(f"&{name}={value}" for name, value in query.items())
+
+
+async def test_a_game_is_replayed_to_its_end_by_keys_and_clicks(tmp_path, person):
+    path, state = written(tmp_path, "game")
+    last = len(state.events) - 1
+
+    def visit(p):
+        p.opens(game(server))
+        start = index_of(state, EventKind.NIGHT_FALLS)
+        assert p.sees(".place").text == f"{start + 1} / {last + 1}"
+        p.presses(Keys.ARROW_RIGHT * 3)
+        assert p.sees(".place").text == f"{start + 4} / {last + 1}"
+        p.presses(Keys.ARROW_LEFT)
+        assert p.sees(".place").text == f"{start + 3} / {last + 1}"
+        p.clicks(".strip .day")
+        assert int(p.sees(".place").text.split()[0]) - 1 == index_of(state, EventKind.DAY_BREAKS)
+        count = index_of(state, EventKind.VOTE_COUNT, 1)
+        p.run("document.querySelector('.scrubber').value = arguments[0];"
+              "document.querySelector('.scrubber').dispatchEvent(new Event('input'))", count)  # fmt: skip
+        cast = sum(e.kind is EventKind.VOTE and e.day == 1 and e.target is not None for e in state.events)
+        assert len(p.all(".arrows path.arrow-vote")) == cast > 5
+        assert p.all(".count-mark") and p.all(".sheriff-mark")
+        p.shot("replay-vote-laptop")
+        p.presses(Keys.END)
+        p.sees(".outcome", {"wolf": "狼人阵营胜利", "good": "好人阵营胜利"}[state.result])
+        assert len(p.all(".seat.dead")) == len(state.roles) - len(state.living)
+        assert len(p.all(".seat.is-wolf")) == 4
+        p.presses(Keys.HOME)
+        assert p.sees(".place").text.startswith("1 /")
+        p.run("document.querySelector('.speed').value = '8';"
+              "document.querySelector('.speed').dispatchEvent(new Event('change'))")  # fmt: skip
+        p.presses(" ")
+        p.until(lambda: int(p.sees(".place").text.split()[0]) > 15, "the game to play by itself")
+        p.presses(" ")
+        p.clicks(".keys button:last-child")
+        p.sees(".outcome")
+        assert p.overflow() <= 0
+        assert p.complaints() == []
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, person)
+
+
+async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_moment(tmp_path, people):
+    path, state = written(tmp_path, "game")
+    seer = state.roles.index(Role.SEER) + 1
+
+    def visit(p, friend):
+        p.opens(game(server, at=60))
+        day = p.sees(".middle .when").text
+        p.run("const picker = document.querySelector('.view-picker'); picker.value = arguments[0];"
+              "picker.dispatchEvent(new Event('change'))", str(seer))  # fmt: skip
+        p.until(lambda: len(p.all(".seat.is-unknown")) == 11, "the others' roles to be hidden")
+        assert len(p.all(".seat.is-god.you")) == 1
+        assert p.sees(".middle .when").text == day  # the same moment, with fewer events before it
+        assert "袭击" not in p.text(".log")
+        here = p.driver.current_url
+        assert f"view={seer}" in here and "at=" in here
+        friend.opens(f"{here}&lang=zh")
+        assert friend.sees(".middle").text == p.sees(".middle").text
+        assert friend.sees(".place").text == p.sees(".place").text
+        friend.clicks("#top button", "English")
+        friend.until(lambda: friend.run("return document.documentElement.lang") == "en", "the page in English")
+        friend.sees("h1", "12p_sheriff")
+        friend.sees(".seat", "Seer")
+        friend.shot("replay-seat-english")
+        friend.run("localStorage.setItem('lang', 'zh')")
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, *people(2))
+
+
+async def test_it_fits_a_phone_by_day_and_by_night_in_light_and_dark(tmp_path, person):
+    path, state = written(tmp_path, "game")
+
+    def visit(p):
+        p.resize(*PHONE)
+        for scheme in ("light", "dark"):
+            p.driver.execute_cdp_cmd(
+                "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            )
+            for name, kind in (("night", EventKind.WOLF_SAYS), ("day", EventKind.SPEECH)):
+                p.opens(game(server, at=index_of(state, kind)))
+                assert p.overflow() <= 0
+                board = p.sees(".board").rect
+                assert board["width"] <= PHONE[0] and board["height"] < PHONE[1]
+                speech = p.sees(".middle .speech").rect
+                assert speech["x"] >= board["x"] and speech["width"] < board["width"] * 0.75
+                p.shot(f"replay-phone-{scheme}-{name}")
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, person)
+
+
+async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):
+    first, _ = written(tmp_path, "before", "9p", 5, "random")
+    second, _ = written(tmp_path, "after", "9p", 5, "scripted")
+
+    def visit(p):
+        p.opens(f"{server.url}/?lang=zh")
+        p.clicks(".samples input[aria-label*=before]")
+        p.clicks(".samples input[aria-label*=after]")
+        p.clicks("a.compare")
+        p.until(lambda: len(p.all(".pair .board")) == 2, "two tables")
+        p.until(lambda: len(p.all(".pair .place")) == 2, "two scrubbers")
+        assert not p.all(".card .notice")  # the same cards
+        p.clicks(".pair .replay:first-child .keys button:last-child")
+        p.until(lambda: len(p.all(".outcome")) >= 1, "the end of the first")
+        days = [element.text for element in p.all(".pair .middle .when")]
+        p.clicks(".pair .replay:first-child .strip .day")
+        p.until(lambda: [e.text for e in p.all(".pair .middle .when")] == ["第1天", "第1天"], f"both on day 1: {days}")
+        p.shot("side-by-side")
+
+    async with WebServer(tmp_path, [first, second]) as server:
+        await at_the_browser(visit, person)
+
+
+HOSTILE = [
+    "<script>window.pwned = 1</script>",
+    "<img src=x onerror='window.pwned = 2'>",
+    "\"><svg onload='window.pwned=3'>",
+    "javascript:window.pwned=4",
+    "{{constructor.constructor('window.pwned=5')()}}",
+    "\u202e狼是我\u202d\u2066 right to left",
+    "Z" + "\u0351\u0321\u0316\u0348" * 400 + "algo",
+    "长" * 100_000,
+    "a" * 5_000,
+    "\u0000\u0007\ufeff\u200b\ud83d",
+    "好" + "\n" * 500 + "人",
+]
+
+
+async def test_a_hostile_game_stays_text_inside_its_box(tmp_path, person):
+    path, _ = written(tmp_path, "game", "9p", 1)
+    data = json.loads(path.read_text())
+    speeches = [event for event in data["events"] if event["kind"] in ("speech", "last_words", "wolf_says")]
+    for number, event in enumerate(speeches):
+        event["text"] = HOSTILE[number % len(HOSTILE)]
+    data["preset"] = HOSTILE[1]
+    data["players"] = {"1": HOSTILE[0], "2": HOSTILE[7]}
+    data["events"].append({"kind": HOSTILE[0], "day": 1, "text": HOSTILE[1]})
+    data["events"].append({"kind": "exiled", "day": 99, "seat": 98, "target": 97, "data": {"seats": "1,<b>,999999"}})
+    path = tmp_path / "<img src=x onerror=alert(1)>.json"
+    path.write_text(json.dumps(data))
+
+    def visit(p):
+        for size in (LAPTOP, PHONE):
+            p.resize(*size)
+            p.opens(game(server))
+            first = next(number for number, event in enumerate(data["events"]) if event["kind"] == "speech")
+            for number, _ in enumerate(speeches[: len(HOSTILE) + 2]):
+                p.opens(game(server, at=first + number))
+                assert p.overflow() <= 0
+                box = p.sees(".middle").rect
+                board = p.sees(".board").rect
+                assert box["height"] < board["height"]
+            p.shot(f"hostile-{size[0]}")
+        p.resize(*LAPTOP)
+        for link in p.all(".log button.link")[:1]:
+            p.run("arguments[0].click()", link)
+        assert p.run("return window.pwned") is None
+        assert p.run("return document.querySelectorAll('main script, main img, main iframe').length") == 0
+        assert "<img src=x" in p.text("h1")
+        assert "\u202e" not in p.text("main")
+        p.opens(f"{server.url}/?lang=zh")
+        assert p.run("return document.querySelectorAll('main img').length") == 0
+        assert p.complaints() == []
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, person)
+
+
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
+
+
+async def test_the_pages_can_be_read_and_used_by_keyboard_and_without_motion(tmp_path, person):
+    path, state = written(tmp_path, "game")
+
+    def visit(p):
+        votes = game(server, at=index_of(state, EventKind.VOTE_COUNT))
+        p.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+        )
+        for theme in ("light", "dark"):
+            for address in (votes, f"{server.url}/play?lang=zh", f"{server.url}/"):
+                p.opens(address)
+                p.run("document.documentElement.dataset.theme = arguments[0]", theme)
+                assert p.run(CONTRAST) == [], (theme, address)
+        p.opens(votes)
+        assert p.all(".arrow")
+        assert p.run(
+            "return [...document.querySelectorAll('.arrow')].every(e => getComputedStyle(e).animationName === 'none')"
+        )
+        unnamed = p.run(
+            "return [...document.querySelectorAll('button, a, input, select, [role=button]')].filter(e =>"
+            "!(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).map(e => e.outerHTML)"
+        )
+        assert unnamed == []
+        reached = set()
+        for _ in range(60):
+            p.presses(Keys.TAB)
+            reached.add(p.run("const e = document.activeElement; return e.getAttribute('aria-label') || e.className"))
+        assert {"视角", "播放", "进度", "速度"} <= reached
+        p.run("document.querySelector('.seat[tabindex]').focus()")
+        p.presses(Keys.ENTER)  # a seat's own view
+        p.until(lambda: p.run("return document.querySelector('.view-picker').value") == "1", "the first seat's view")
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, person)

@@ -1,0 +1,158 @@
+"""Watching in a real browser: a game of a real hub and a real runner as it is played, its tokens, and a run's page.
+
+The policy's server is a fake, so that the test decides when it answers.
+"""
+
+import asyncio
+import json
+import random
+
+import pytest
+from agentlightning import EnqueueRolloutRequest
+from browser import PHONE, at_the_browser
+from fakes import FakeVllm
+from web_server import WebServer
+
+from runners.werewolf.agent import WerewolfPlay
+from runners.worker import Worker
+from store.schema import PolicyResources
+from store.werewolf import GameTask
+
+pytestmark = pytest.mark.browser
+
+
+def reply_to(prompt):
+    """A usable answer to any question, now and then none, and a thought."""
+    question = prompt.rsplit("【裁判】", 1)[-1]
+    if "轮到你发言" in question or "遗言" in question or "说一句" in question:
+        return "<think>先看看大家怎么说</think>我是好人，听大家的。"
+    if random.Random(len(prompt)).random() < 0.15:
+        return "我再想想"
+    return "决定：弃票" if "弃票" in question else "决定：2号" if "2号" in question else "决定：3号"
+
+
+async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
+    hub, client, tiny_model, tiny_tokenizer, tmp_path, person
+):
+    server_of_policy = FakeVllm(tiny_tokenizer, reply_to, str(tiny_model))
+    endpoint = await server_of_policy.start()
+    resources = PolicyResources(run_name="run-0123abcd", version=7, endpoints=(endpoint,), model="policy")
+    await client.update_resources(resources.resources_id, resources.encode())
+    task = GameTask(
+        game_id="run-step0007-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
+        seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"],
+        limits={"context_tokens": 20_000, "reply_tokens": 200},
+    )  # fmt: skip
+    request = EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id)
+    await client.enqueue_many_rollouts([request])
+    server_of_policy.gate.clear()
+    play = WerewolfPlay(client)
+    worker = Worker(client, play, "worker", 1)
+    working = asyncio.create_task(worker.run())
+    await asyncio.wait_for(server_of_policy.asked.wait(), 60)
+    loop = asyncio.get_running_loop()
+
+    def opens_the_list(p):
+        p.opens(f"{web.url}/?lang=zh")
+        p.clicks("a", task.game_id)
+        p.sees(".live", "直播")
+        assert p.sees(".middle .asking")  # whom it waits for
+        assert p.all(".seat.asked")
+        p.shot("watch-live")
+        return p.sees(".place").text
+
+    def sees_it_go_on(p):
+        loop.call_soon_threadsafe(server_of_policy.gate.set)
+        p.sees(".result")  # it was played to its end, and the page was never loaded anew
+        p.clicks(".keys button:last-child")
+        p.sees(".outcome")
+        p.sees(".thought", "先看看大家怎么说")
+        assert p.all(".turn.bad")  # a reply that could not be used
+        p.shot("watch-finished")
+        chip = next(e for e in p.all(".turn .chip"))
+        p.run("arguments[0].click()", chip)
+        p.sees("dialog .token.sampled")
+        assert "对数概率" in p.text("dialog .known .yes") and "奖励、优势" in p.text("dialog .known .no")
+        p.run("document.querySelector('dialog .current .token.sampled').focus()")
+        assert "log p -0.1000" in p.sees(".token-detail").text and "未知" in p.sees(".token-detail").text
+        p.shot("tokens")
+        p.resize(*PHONE)
+        assert p.overflow() <= 0
+        assert p.complaints() == []
+
+    try:
+        async with WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as web:
+            await at_the_browser(opens_the_list, person)
+            await at_the_browser(sees_it_go_on, person)
+    finally:
+        worker.hand_back()
+        await working
+        await play.close()
+        await server_of_policy.stop()
+
+
+def make_run(folder):
+    run = folder / "first"
+    (run / "transcripts" / "step-0001").mkdir(parents=True)
+    (run / "batches").mkdir()
+    (run / "config.yaml").write_text("run: {name: first}\n")
+    for step in range(3):
+        log(run, step, 0.3 + 0.1 * step)
+    return run
+
+
+def log(run, step, win_rate):
+    data = {"evaluation/win_rate": win_rate, "evaluation/win_rate/low": win_rate - 0.1,
+            "evaluation/win_rate/high": win_rate + 0.1, "reward/wolf": -0.1 * step, "turns/valid_share": 0.9,
+            "odd/<b>metric": 1.0}  # fmt: skip
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": step, "data": data}) + "\n")
+
+
+async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
+    tmp_path, person, tiny_model, tiny_tokenizer
+):
+    from test_web_transcripts import played
+
+    from runners.werewolf.transcript import Transcript
+
+    run = make_run(tmp_path)
+    state = played("5p_tiny", 2)
+    (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.txt").write_text(Transcript.of(state).as_text())
+    prompt, reply = (tiny_tokenizer.encode(text, add_special_tokens=False) for text in ("轮到你发言。", "我是好人。"))
+    speaker = next(event.seat for event in state.events if event.kind == "speech")
+    ids = [*prompt, *reply]
+    mask = [0] * len(prompt) + [1] * len(reply)
+    row = {
+        "task_id": "first-step0001-deal00-game00", "group_id": "d", "actor": f"seat {speaker:02d}", "role": "villager", "side": "good",
+        "segment": 0, "token_ids": ids, "loss_mask": mask, "logprobs": [-0.5 * m for m in mask],
+        "turn_ends": [len(ids)], "turn_versions": [3], "reward": 0.75, "turn_questions": ["speech"],
+        "turn_rewards": [0.75], "dimensions": {}, "advantages": [1.25 * m for m in mask],
+        "trainer_logprobs": [-0.4 * m for m in mask],
+    }  # fmt: skip
+    (run / "batches" / "step-0001.jsonl").write_text(json.dumps(row) + "\n")
+
+    def visit(p):
+        p.opens(f"{server.url}/run/first?lang=zh")
+        p.sees(".numbers b", "50 %")
+        p.sees(".chart figcaption", "评估胜率")
+        p.shot("run-laptop")
+        log(run, 3, 0.75)
+        p.sees(".numbers b", "75 %")  # without a reload
+        p.clicks("details.card summary")
+        p.sees(".chart figcaption", "odd/<b>metric")
+        p.clicks(".samples a", "first-step0001")
+        p.sees(".turn .chip")
+        p.run("document.querySelector('.turn .chip').click()")
+        p.sees("dialog .token.sampled")
+        assert "奖励、优势" in p.text("dialog .known .yes")
+        p.clicks("dialog .tabs button", "优势")
+        p.run("document.querySelector('dialog .current .token.sampled').focus()")
+        told = p.sees(".token-detail").text
+        assert "1.2500" in told and "log p -0.5000" in told and "1.105" in told  # exp(0.1): the ratio
+        assert "0.750" in p.text("dialog")
+        p.shot("tokens-of-a-batch")
+        assert p.complaints() == []
+
+    async with WebServer(tmp_path, runs=tmp_path, tokenizer=tiny_model) as server:
+        await at_the_browser(visit, person)

@@ -1,0 +1,164 @@
+"""Who may come in, from which page: names, origins, tokens, and what a page may load."""
+
+import json
+
+import aiohttp
+import pytest
+from web_server import WebServer
+
+from runners.werewolf.web.command import _access_token
+from runners.werewolf.web.guard import is_loopback
+
+TOKEN = "a-token-of-some-length"
+PAGE = {"X-Werewolf": "1"}
+TABLE = {"preset": "5p_tiny", "people": 1, "clock": 0}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with WebServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def guarded(tmp_path):
+    async with WebServer(tmp_path, token=TOKEN, hosts=("werewolf.example",)) as server:
+        yield server
+
+
+async def status(server, path, method="GET", **request):
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.request(method, server.url + path, allow_redirects=False, **request) as response,
+    ):
+        return response.status
+
+
+async def test_pages_load_nothing_from_elsewhere_and_run_no_script_of_their_text(server):
+    async with aiohttp.ClientSession() as session:
+        for path in ("/", "/game", "/seat/x", "/static/main.js", "/api/config", "/api/game?id=file:9"):
+            async with session.get(server.url + path) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+                assert response.headers["Referrer-Policy"] == "no-referrer"
+
+
+async def test_a_name_that_somebody_else_made_point_here_is_refused(server):
+    assert await status(server, "/api/config", headers={"Host": "evil.example"}) == 403
+    assert await status(server, "/api/config", headers={"Host": "127.0.0.1.evil.example"}) == 403
+    assert await status(server, "/api/config", headers={"Host": "localhost:99"}) == 200
+    assert await status(server, "/api/config") == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},  # as a form of another page can send it
+        {"X-Werewolf": "1", "Origin": "http://evil.example"},
+        {"X-Werewolf": "1", "Origin": "null"},
+        {"X-Werewolf": "1", "Sec-Fetch-Site": "cross-site"},
+        {"X-Werewolf": "1", "Content-Type": "text/plain"},
+    ],
+)
+async def test_only_a_page_of_ours_may_change_anything(server, headers):
+    headers = {"Content-Type": "application/json"} | headers
+    assert await status(server, "/api/tables", "POST", headers=headers, data=json.dumps(TABLE)) == 403
+
+
+async def test_a_page_of_ours_may(server):
+    ours = PAGE | {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
+    assert await status(server, "/api/tables", "POST", headers=ours, json=TABLE) == 200
+
+
+async def test_another_page_may_not_read_either(server):
+    assert await status(server, "/api/config", headers={"Origin": "http://evil.example"}) == 403
+    assert await status(server, "/api/config", headers={"Sec-Fetch-Site": "cross-site"}) == 403
+    assert await status(server, "/", headers={"Sec-Fetch-Site": "cross-site"}) == 200  # a link may lead here
+
+
+async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded):
+    for path in ("/", "/api/config", "/api/game?id=file:1", "/api/tables", "/run/x"):
+        assert await status(guarded, path) == 401
+        assert await status(guarded, path, headers={"Authorization": "Bearer wrong"}) == 401
+        assert await status(guarded, path, headers={"Cookie": "werewolf_token=wrong"}) == 401
+    assert await status(guarded, "/?token=wrong") == 401
+    assert await status(guarded, "/static/main.js") == 200
+    assert await status(guarded, "/seat/anything") == 200
+    assert await status(guarded, "/api/seat/anything") == 404
+    assert await status(guarded, "/static/../app.py") == 401
+    assert await status(guarded, "/api/config", headers={"Authorization": f"Bearer {TOKEN}"}) == 200
+    assert (
+        await status(guarded, "/api/config", headers={"Host": "werewolf.example", "Authorization": f"Bearer {TOKEN}"})
+        == 200
+    )
+
+
+async def test_the_token_leaves_the_address_at_once(guarded):
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        async with session.get(f"{guarded.url}/game?id=file%3A1&token={TOKEN}", allow_redirects=False) as response:
+            assert response.status == 302 and TOKEN not in response.headers["Location"]
+            assert "id=file" in response.headers["Location"]
+            cookie = response.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        async with session.get(f"{guarded.url}/api/config") as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/game?id=file:0",
+        "/api/game?id=file:../../etc/passwd",
+        "/api/game?id=run:../x",
+        "/api/game?id=run:x/../../y",
+        "/api/game?id=table:../../x",
+        "/api/game?id=hub:x",
+        "/api/game",
+        "/api/run?name=..",
+        "/api/run?name=%2Fetc",
+        "/api/table/x",
+        "/api/seat/x/live",
+        "/static/..%2fapp.py",
+    ],
+)
+async def test_nothing_outside_what_was_given_opens(server, path):
+    assert await status(server, path) in (403, 404)
+
+
+async def test_a_request_too_large_is_refused(server):
+    big = TABLE | {"preset": "x" * 100_000}
+    assert await status(server, "/api/tables", "POST", headers=PAGE, json=big) == 413
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [],
+        {"preset": "nothing"},
+        {"people": 0},
+        {"people": 10},
+        {"people": True},
+        {"people": 4, "side": "wolf"},
+        {"clock": -1},
+        {"clock": "x"},
+        {"seed": -1},
+        {"record": "evaluation"},
+        {"others": "policy"},
+        {"others": ["scripted"]},
+    ],
+)
+async def test_a_table_that_cannot_be_is_refused_with_a_reason(server, wanted):
+    assert await status(server, "/api/tables", "POST", headers=PAGE, json=wanted) == 400
+
+
+def test_which_addresses_are_this_machine():
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "localhost.evil", "")))
+
+
+def test_a_short_token_is_refused(tmp_path):
+    (tmp_path / "token").write_text("short")
+    with pytest.raises(ValueError, match="at least 16"):
+        _access_token(tmp_path / "token")
+    assert len(_access_token(None)) >= 24

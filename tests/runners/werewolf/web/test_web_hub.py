@@ -1,0 +1,201 @@
+"""Games of a real hub: listed by cursor, put together while they are played, and asked for cheaply."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from agentlightning import EnqueueRolloutRequest
+from web_server import WebServer
+
+from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.live_game import LiveGame, turn_of
+from runners.werewolf.web.transcripts import read_text
+from runners.werewolf.web.views import GOD, place_turns, shown
+from runners.worker import Worker
+from store.client import PatientStoreClient
+from store.schema import PolicyResources
+from store.werewolf import GameTask
+
+
+def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
+    fields = dict(
+        game_id=f"run-step0003-deal{number:02d}-game00", group_id=f"deal{number}", seed=2 * number,
+        sampling_seed=number, preset=preset, seating={"wolf": "scripted", "good": good},
+        trainable=[], demonstrators=list(demonstrators),
+        limits={"context_tokens": 20_000, "reply_tokens": 400},
+    )  # fmt: skip
+    return GameTask(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def unserved(tiny_model):
+    return PolicyResources(run_name="run-0123abcd", version=3, endpoints=(), model=str(tiny_model))
+
+
+async def enqueue(client, resources, tasks):
+    await client.update_resources(resources.resources_id, resources.encode())
+    requests = [
+        EnqueueRolloutRequest(input=t.encode(), mode="train", resources_id=resources.resources_id) for t in tasks
+    ]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
+
+
+async def play_all(client, games_at_once=2):
+    play = WerewolfPlay(client)
+    await Worker(client, play, "worker", games_at_once, idle_exit_seconds=0.3).run()
+    await play.close()
+
+
+@pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("9p", 4), ("12p_sheriff", 5), ("12p_sheriff", 6)])
+@pytest.mark.parametrize("demonstrators", [("scripted", "timid"), ("scripted",)])
+async def test_a_game_is_put_together_turn_by_turn_as_it_was_played(unserved, preset, seed, demonstrators):
+    task = make_task(preset=preset, seed=seed, sampling_seed=seed, demonstrators=demonstrators)
+    games, turns = WerewolfGames(), []
+    result = await games.play(task, unserved, lambda turn, *times: turns.append(turn))
+    await games.close()
+    live, before = LiveGame(task), ()
+    for turn in turns:
+        assert turn.seat in {asked.seat for asked in live.asked}
+        live.take(turn)
+        assert live.events[: len(before)] == before
+        assert not live.blocked
+        before = live.events
+    assert live.asked == ()
+    assert live.events == read_text(result.transcript).events
+    for turn, place in zip(turns, place_turns([turn_of(turn) for turn in turns], live.events), strict=True):
+        if turn.decision in ("speech", "exile_vote", "wolf_kill", "seer_check") and turn.target:
+            assert (live.events[place].seat, live.events[place].target) in ((turn.seat, turn.target), (turn.seat, None))
+
+
+async def test_unusable_replies_end_in_the_default_and_show_as_what_they_are(unserved):
+    task = make_task(demonstrators=("scripted", "timid"))
+    games, turns = WerewolfGames(), []
+    await games.play(task, unserved, lambda turn, *times: turns.append(turn))
+    await games.close()
+    first = turns[0].model_copy(update={"valid": False, "error": "no_choice", "reply": "嗯"})
+    live = LiveGame(task)
+    asked = live.asked
+    live.take(first)
+    assert live.asked == asked  # it is asked once more
+    live.take(first.model_copy(update={"turn": 1, "is_reask": True}))
+    assert turns[0].seat not in {entry.seat for entry in live.asked} or live.events[-1].day > 1
+
+
+async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved, tmp_path):
+    tasks = [make_task(number, preset="9p" if number % 3 == 0 else "5p_tiny") for number in range(9)]
+    await enqueue(client, unserved, tasks)
+    await play_all(client)
+    late = await enqueue(client, unserved, [make_task(50)])
+    async with WebServer(tmp_path, hub=hub.url) as server, aiohttp.ClientSession(server.url) as session:
+
+        async def page(**query):
+            async with session.get("/api/games", params=query) as response:
+                assert response.status == 200, await response.text()
+                return await response.json()
+
+        whole = await page()
+        assert [row["game"] for row in whole["rows"]] == [task.game_id for task in (make_task(50), *tasks[::-1])]
+        assert (whole["total"], whole["next"]) == (10, None)
+        assert whole["rows"][0]["status"] == "queuing" and "result" not in whole["rows"][0]
+        assert {row["run"] for row in whole["rows"]} == {"run-0123abcd"} and {r["version"] for r in whole["rows"]} == {
+            3
+        }
+        assert [row["preset"] for row in (await page(preset="9p"))["rows"]] == ["9p"] * 3
+        results = [row.get("result") for row in whole["rows"]]
+        for result in ("wolf", "good"):
+            assert len((await page(result=result))["rows"]) == results.count(result)
+        assert len((await page(status="queuing"))["rows"]) == 1
+        assert (await page(policy="policy"))["rows"] == (await page(run="other"))["rows"] == []
+        assert [row["game"] for row in (await page(before="4"))["rows"]] == [task.game_id for task in tasks[3::-1]]
+        game = f"hub:{late[0]}"
+        async with session.get("/api/game", params={"id": game}) as response:
+            assert (await response.json())["notice"] == "waiting"
+        async with session.get("/api/game", params={"id": "hub:ro-unknown"}) as response:
+            assert response.status == 404
+
+
+async def test_tokens_are_those_of_the_spans_with_their_texts(
+    hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path
+):
+    (rollout_id,) = await enqueue(client, unserved, [make_task(1)])
+    await play_all(client)
+    games = HubGames(client, hub.url)
+    spans = await games.turn_spans(f"hub:{rollout_id}")
+    seat = spans[0].seat
+    of_seat = [span for span in spans if span.seat == seat]
+    async with (
+        WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        query = {"id": f"hub:{rollout_id}", "seat": seat, "segment": 0}
+        async with session.get("/api/tokens", params=query) as response:
+            tokens = await response.json()
+        async with session.get("/api/tokens", params=query | {"view": "public"}) as response:
+            assert response.status == 400  # a seat's prompt holds its secrets
+        async with session.get("/api/tokens", params=query | {"view": str(seat % 5 + 1)}) as response:
+            assert response.status == 400
+    assert tokens["ids"] == [token for span in of_seat for token in (*span.prompt_ids, *span.response_ids)]
+    assert [(turn["start"] - turn["given"], turn["end"] - turn["start"]) for turn in tokens["turns"]] == [
+        (len(span.prompt_ids), len(span.response_ids)) for span in of_seat
+    ]
+    assert "".join(tokens["texts"]) == tiny_tokenizer.decode(tokens["ids"], skip_special_tokens=False)
+    assert tokens["advantages"] is None and tokens["batch"] is None
+    assert set(tokens["logprobs"]) == {None}  # a demonstration: no policy sampled it
+
+
+class CountingClient(PatientStoreClient):
+    """Counts requests to the hub."""
+
+    def __init__(self, url):
+        super().__init__(url, patience_seconds=5)
+        self.asked = []
+
+    async def _request_json(self, method, path, *, json=None, params=None):
+        self.asked.append((path, json))
+        return await super()._request_json(method, path, json=json, params=params)
+
+
+async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client, unserved):
+    counting = CountingClient(hub.url)
+    games = HubGames(counting, hub.url)
+    await enqueue(client, unserved, [make_task(number) for number in range(45)])
+    counts = []
+    for _ in range(2):
+        await games.page({})
+        counting.asked.clear()
+        await games.page({})
+        counts.append(len(counting.asked))
+        assert all(0 < query["limit"] <= 40 for _, query in counting.asked)
+        await enqueue(client, unserved, [make_task(number) for number in range(100, 600)])
+    assert counts[0] == counts[1] <= 4
+    await counting.close()
+
+
+async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_for_what_is_new(hub, client, unserved):
+    counting = CountingClient(hub.url)
+    games = HubGames(counting, hub.url)
+    (rollout_id,) = await enqueue(client, unserved, [make_task(2, preset="9p")])
+    game_id, ends = f"hub:{rollout_id}", []
+
+    async def watch():
+        async for game in games.follow(game_id):
+            last = game
+        ends.append(last)
+
+    watching = [asyncio.create_task(watch()) for _ in range(5)]
+    await asyncio.sleep(0)
+    await play_all(client)
+    await asyncio.wait_for(asyncio.gather(*watching), 60)
+    assert {end.result for end in ends} <= {"wolf", "good", "draw"} and len({end.result for end in ends}) == 1
+    offsets = [query["offset"] for path, query in counting.asked if path == "/spans/search"]
+    assert offsets == sorted(offsets)
+    assert games._followed == {}
+    data = shown(ends[0], GOD)
+    assert data["turns"] and data["players"] and data["about"]["version"] == 3
+    await games.close()
+
+
+def test_chance_of_players_without_a_model_follows_from_the_task():
+    first, second = (LiveGame(make_task(7, demonstrators=(), good="random")) for _ in range(2))
+    assert first.events == second.events and first.events[-1].kind == "game_over"

@@ -1,0 +1,44 @@
+"""The pages on a free port, in the test's own loop."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aiohttp import web
+
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.web.app import make_app
+from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.library import Library
+from runners.werewolf.web.tables import Tables
+from store.client import connect
+
+
+class WebServer:
+    """files, runs, tokenizer, hub: as the command line has them. token: for a server that is not on loopback alone."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[Path] = (),
+        runs: Path | None = None,
+        hub: str | None = None,
+        tokenizer: Path | None = None,
+        token: str | None = None,
+        hosts: tuple[str, ...] = (),
+    ):
+        client = None if hub is None else connect(hub, patience_seconds=5)
+        self.library = Library(files, runs, None if client is None else HubGames(client, hub), tokenizer)
+        self.tables = Tables(WerewolfGames(tokenizer), keep=folder / "kept", client=client)
+        self.library.played_here = self.tables.game
+        self._app = make_app(self.library, self.tables, token, hosts)
+
+    async def __aenter__(self) -> "WebServer":
+        self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
