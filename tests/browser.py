@@ -23,7 +23,8 @@ LAPTOP, PHONE = (1366, 768), (390, 844)
 _PATIENCE_SECONDS = 25
 _FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --lang=zh-CN --accept-lang=zh-CN"
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars "
+    "--lang=zh-CN --accept-lang=zh-CN"
 )
 Found = TypeVar("Found")
 

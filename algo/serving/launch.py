@@ -10,10 +10,11 @@ from typing import IO, Any
 
 from algo.machine import child_guard
 from algo.machine.ports import free_port
+from algo.machine.secrets import environment_without_secrets
+from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
 from configs.serving import LORA_RANKS, FrozenPolicyConfig
-from store.auth import TOKEN_VARIABLE
 
 GIB_BYTES = 2**30
 _CPU_BATCHED_TOKENS = 4096
@@ -139,7 +140,6 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         "--logprobs-mode": "processed_logprobs",
         # Sampling defaults in the model folder would change the distribution unasked.
         "--generation-config": "vllm",
-        "--middleware": f"{PolicyVersionHeader.__module__}.{PolicyVersionHeader.__qualname__}",
     }
     # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
@@ -168,20 +168,22 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
     for option, value in options.items():
         command += [option, str(value)]
+    for middleware in (PolicyVersionHeader, ControlGuard):
+        command += ["--middleware", f"{middleware.__module__}.{middleware.__qualname__}"]
     if launch.adapters:
         command += ["--lora-modules", *(f"{name}={path.resolve()}" for name, path in launch.adapters)]
     return command
 
 
 def vllm_environment(config: Config, launch: Launch | None = None, weights_follow: bool = False) -> dict[str, str]:
-    """The environment that vLLM is started with: ours without the hub's token, and what the command line cannot say.
+    """The environment that vLLM is started with: ours without tokens and keys, and what the command line cannot say.
 
     weights_follow: it refuses completions until weights are pushed, since those it starts with are not the newest.
     """
     launch = launch or policy_launches(config)[0]
-    environment = dict(os.environ)
-    environment.pop(TOKEN_VARIABLE, None)  # it never asks the hub for anything
+    environment = environment_without_secrets(os.environ)  # it asks nobody for anything
     environment |= {
+        CONTROL_VARIABLE: control_token(),
         "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weight pushes
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a local folder

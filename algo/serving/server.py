@@ -19,6 +19,7 @@ from typing import Any, Literal
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from algo.serving.control import control_headers
 from algo.serving.launch import Launch, base_name, launch_vllm
 from algo.serving.preconditions import ServingDied, ServingError, require_free_port
 from algo.serving.version_header import SET_VERSION_PATH
@@ -64,7 +65,11 @@ class VllmServer:
         self._config = config
         # Loopback must not go through a proxy from the environment. Connections are not kept: calls
         # are minutes apart, and vLLM closes idle ones after seconds.
-        self._http = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+        self._http = aiohttp.ClientSession(
+            trust_env=False,
+            connector=aiohttp.TCPConnector(force_close=True),
+            headers=control_headers(started_here=launch is not None),
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 

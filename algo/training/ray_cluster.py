@@ -16,6 +16,7 @@ import torch
 from verl.single_controller.ray import RayResourcePool
 
 from algo.machine.secrets import without_secrets
+from algo.serving.control import CONTROL_VARIABLE, control_token
 from algo.training import cpu_platform as platform_cpu
 from configs.schema import Config
 from configs.section import ConfigError
@@ -125,7 +126,8 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
 
 def worker_environment(training: TrainingConfig) -> dict[str, str]:
     """Environment variables of every training rank."""
-    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    # Rank 0 gives weights to servers that this process started, where they do not travel through a folder.
+    environment = {"TOKENIZERS_PARALLELISM": "false", CONTROL_VARIABLE: control_token()}
     if training.device == "cpu":
         # Ray would give each worker one thread; the ranks share the machine's cores instead.
         threads = max(1, (os.cpu_count() or 1) // (training.ranks // training.nodes))

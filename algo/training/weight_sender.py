@@ -21,6 +21,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 
 from algo.machine.ports import free_port
+from algo.serving.control import control_headers
 
 # A push waits for the slowest server to load the whole model.
 _TIMEOUT_SECONDS = 600.0
@@ -62,7 +63,7 @@ class ServersClient:
     def __init__(self, urls: Sequence[str], timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._urls = [url.rstrip("/") for url in urls]
         # A proxy from the environment must not come between the trainer and its own servers.
-        self._http = httpx.Client(trust_env=False, timeout=timeout_seconds)
+        self._http = httpx.Client(trust_env=False, timeout=timeout_seconds, headers=control_headers(started_here=False))
 
     def world_sizes(self) -> list[int]:
         """Each server's workers."""

@@ -124,7 +124,8 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
     ids = [*prompt, *reply]
     mask = [0] * len(prompt) + [1] * len(reply)
     row = {
-        "task_id": "first-step0001-deal00-game00", "group_id": "d", "actor": f"seat {speaker:02d}", "role": "villager", "side": "good",
+        "task_id": "first-step0001-deal00-game00", "group_id": "d", "actor": f"seat {speaker:02d}",
+        "role": "villager", "side": "good",
         "segment": 0, "token_ids": ids, "loss_mask": mask, "logprobs": [-0.5 * m for m in mask],
         "turn_ends": [len(ids)], "turn_versions": [3], "reward": 0.75, "turn_questions": ["speech"],
         "turn_rewards": [0.75], "dimensions": {}, "advantages": [1.25 * m for m in mask],
