@@ -13,7 +13,7 @@ from statistics import fmean
 from runners.policy.model import seed_of
 from runners.werewolf.brains import BRAINS, Brain
 from runners.werewolf.demonstrations import DEFAULTED
-from runners.werewolf.game import Action, GameState, Request, apply, get_preset, new_game, observe, pending
+from runners.werewolf.game import Action, Decision, GameState, Request, apply, get_preset, new_game, observe, pending
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.seating import who_plays
@@ -97,8 +97,16 @@ class LiveGame:
 
 def asked_in(state: GameState) -> tuple[Asked, ...]:
     """Whom a game asks, with whether that is a secret."""
-    secret = PHASES[state.phase].secret
-    return tuple(Asked(request.seat, request.decision.value, secret) for request in pending(state))
+    rule = PHASES[state.phase]
+    return tuple(
+        # Who is asked about an explosion on its own is a wolf, also in a round in which all others vote.
+        Asked(
+            request.seat,
+            request.decision.value,
+            rule.by_night or rule.hidden or request.decision is Decision.EXPLOSION,
+        )
+        for request in pending(state)
+    )
 
 
 def turn_of(span: TurnSpan) -> ShownTurn:

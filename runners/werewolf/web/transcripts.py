@@ -127,12 +127,12 @@ _HEADING = re.compile(r"## 第(?P<day>\d+)(?P<part>[夜天])")
 _ROLE_LINE = re.compile(r"(?P<seat>\d+)号　(?P<role>\S+?)（\S+）")
 _AUDIENCE = re.compile(r"　（仅(?P<seats>[\d号、]+)知道）$")
 _SPEECH = re.compile(
-    r"(?P<seat>\d+)号(?P<head>对狼人说|竞选发言|警长PK发言|归票发言|PK发言|发言|遗言)(?:（(?P<named>[^（）：]*)）)?：(?P<text>.*)",
+    r"(?P<seat>\d+)号(?P<head>对狼队友说|警上发言|警长PK发言|归票发言|PK发言|发言|遗言)(?:（(?P<named>[^（）：]*)）)?：(?P<text>.*)",
     re.DOTALL,
 )
 _SPEECHES = {
-    "对狼人说": EventKind.WOLF_SAYS,
-    "竞选发言": EventKind.CAMPAIGN_SPEECH,
+    "对狼队友说": EventKind.WOLF_SAYS,
+    "警上发言": EventKind.CAMPAIGN_SPEECH,
     "警长PK发言": EventKind.SHERIFF_PK_SPEECH,
     "发言": EventKind.SPEECH,
     "归票发言": EventKind.CLOSING_SPEECH,
@@ -205,11 +205,11 @@ _LINES: tuple[tuple[EventKind, str, Callable[[re.Match[str]], Found]], ...] = (
         r"你今夜的开枪状态：(不?)可以开枪。",
         lambda m: {"data": {"may_shoot": "no" if m[1] else "yes"}},
     ),
-    (EventKind.SIGNED_UP, rf"上警的有{_SEATS}。", _listed),
+    (EventKind.SIGNED_UP, rf"上警的玩家：{_SEATS}。", _listed),
     (EventKind.SIGNED_UP, r"无人上警。", _listed),
     (EventKind.WITHDREW, rf"{_SEAT}{OPTION_WORDS[Option.WITHDRAW]}。", _one("seat")),
     (EventKind.SHERIFF_ELECTED, rf"{_SEAT}当选警长。", _one("target")),
-    (EventKind.ELECTION_PUT_OFF, r"有人自爆，警长竞选推迟到明天，届时直接投票。", lambda m: {}),
+    (EventKind.ELECTION_PUT_OFF, r"警长竞选推迟到明天，届时直接投票。", lambda m: {}),
     (
         EventKind.BADGE_LOST,
         rf"警徽流失：({'|'.join(_LOSSES)})，本局没有警长。",
@@ -225,7 +225,7 @@ _LINES: tuple[tuple[EventKind, str, Callable[[re.Match[str]], Found]], ...] = (
     (EventKind.VOTE_TIED, rf"{_SEATS}平票。", _listed),
     (EventKind.EXILED, rf"{_SEAT}被放逐出局。", _one("target")),
     (EventKind.NOBODY_EXILED, r"今天是平安日，无人被放逐。", lambda m: {}),
-    (EventKind.EXPLODED, rf"{_SEAT}自爆，白天结束。", _one("seat")),
+    (EventKind.EXPLODED, rf"{_SEAT}自爆出局，白天结束。", _one("seat")),
 )
 _FORMS = tuple((kind, re.compile(form), read) for kind, form, read in _LINES)
 _BALLOT = re.compile(r"(警长)?投票：(.*)。")
