@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algo.evaluation.charts import Picture
-from algo.evaluation.page import page_environment
+from algo.evaluation.page import estimate_text, page_environment
 from algo.learning.counts import (
     POINTS_TO_GAIN,
     Change,
@@ -266,9 +266,7 @@ def sample_pair(run: LearningRun, side: SideName) -> SamplePair | None:
 
 def percent(estimate: Estimate | None) -> str:
     """ "62.0 % (41.2–80.1)", or a dash."""
-    if estimate is None:
-        return "–"
-    return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f}–{100 * estimate.high:.1f})"
+    return estimate_text(estimate, digits=1)
 
 
 def points(estimate: Estimate | None) -> str:
