@@ -20,8 +20,9 @@ from algo.learning.counts import (
     window_of,
 )
 from algo.learning.figures import draw_figures
+from algo.learning.page import behaviour_rows, headline_of, render_report, sample_pair, write_report
 from algo.learning.record import LearningRecord
-from algo.learning.report import behaviour_rows, headline_of, main, render_report, sample_pair, write_report
+from algo.learning.report import main
 from algo.learning.run import read_learning_run
 from algo.werewolf.game_statistics import wilson_interval
 
