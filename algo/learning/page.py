@@ -21,7 +21,6 @@ from algo.learning.figures import SIDE_TITLES, draw_figures
 from algo.learning.record import REPORT_FILE
 from algo.learning.run import LearnedSeed, LearningRun, read_learning_run
 from algo.machine.whole_files import write_whole
-from algo.werewolf.behaviour import NO_CLAIM, NOBODY, Behaviour
 from algo.werewolf.game_statistics import Estimate
 from algo.werewolf.samples import SampleGame
 from store.schema import TRAINED_POLICY
@@ -64,9 +63,9 @@ def render_report(run: LearningRun, pictures: Mapping[str, Picture]) -> str:
         tables=tables,
         cells=pooled_cells(tables),
         roles=role_win_rates(run.complete, run.opponent),
-        behaviour={side: _behaviour(run.complete, side) for side in run.trained_first},
+        behaviour={side: behaviour_rows(run.complete, side) for side in run.trained_first},
         behaviour_by_seed={
-            seed.seed: {side: _behaviour([seed], side) for side in run.trained_first} for seed in run.complete
+            seed.seed: {side: behaviour_rows([seed], side) for side in run.trained_first} for seed in run.complete
         },
         sample_pairs=[pair for side in run.trained_sides if (pair := sample_pair(run, side)) is not None],
         points_to_gain=f"{POINTS_TO_GAIN:.0f}",
@@ -182,44 +181,19 @@ def _facts(run: LearningRun) -> dict[str, str]:
 # --- behaviour and sample games ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BehaviourRow:
-    """One kind of choice. before, after: how often it was taken, and as a share of the choices of its group."""
-
-    name: str
-    before: str
-    after: str
-
-
-def _behaviour(seeds: Sequence[LearnedSeed], side: SideName) -> dict[str, list[BehaviourRow]]:
-    """Group of choices -> its rows, over the evaluations of some seeds together. Empty where nothing is recorded."""
-    before = [seed.before.behaviour[side] for seed in seeds if seed.before and side in seed.before.behaviour]
-    after = [seed.after.behaviour[side] for seed in seeds if seed.after and side in seed.after.behaviour]
-    if not before or not after:
-        return {}
-    return behaviour_rows(pooled_behaviour(before), pooled_behaviour(after), side)
-
-
-def behaviour_rows(before: Behaviour, after: Behaviour, side: SideName) -> dict[str, list[BehaviourRow]]:
-    """Group of choices -> its rows. Groups without any choice are left out."""
-    sides = {"wolf": "a wolf", "good": "one of the good side"}
-    voted = {key: f"{name} (team-mate)" if key == side else name for key, name in sides.items()}
-    groups = {
-        "Whom the wolves kill": _rows(before.kills, after.kills, {NOBODY: "nobody (a pass)"}),
-        "Whom the seer checks": _rows(before.checks, after.checks, sides),
-        "Whom the exile votes name": _rows(before.votes, after.votes, voted | {NOBODY: "nobody (abstained)"}),
+def behaviour_rows(seeds: Sequence[LearnedSeed], side: SideName) -> dict[str, list[tuple[str, str, str]]]:
+    """What is counted -> (choice, how often before, how often after), over the evaluations of some seeds together."""
+    before, after = (
+        pooled_behaviour([found.behaviour[side] for found in evaluations if found and side in found.behaviour]).counts()
+        for evaluations in ([seed.before for seed in seeds], [seed.after for seed in seeds])
+    )
+    return {
+        group: [
+            (choice, *(_count(counts.get(group, {}), choice) for counts in (before, after)))
+            for choice in sorted({*before.get(group, {}), *after.get(group, {})})
+        ]
+        for group in dict.fromkeys([*before, *after])
     }
-    for role in sorted({*before.claims, *after.claims}):
-        counts = before.claims.get(role, {}), after.claims.get(role, {})
-        groups[f"What the {role} says it is"] = _rows(*counts, {NO_CLAIM: "nothing"})
-    return {name: rows for name, rows in groups.items() if rows}
-
-
-def _rows(before: Mapping[str, int], after: Mapping[str, int], names: Mapping[str, str]) -> list[BehaviourRow]:
-    found = {*before, *after}
-    # Choosing nobody comes last.
-    ordered = sorted(found - {NOBODY, NO_CLAIM}) + sorted(found & {NOBODY, NO_CLAIM})
-    return [BehaviourRow(names.get(key, key), _count(before, key), _count(after, key)) for key in ordered]
 
 
 def _count(counts: Mapping[str, int], key: str) -> str:
