@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from algo.machine.ports import free_port
-from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
+from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
 from configs.command_line import add_set_option
@@ -46,8 +46,7 @@ def training_command(options: argparse.Namespace, name: str, hub: str, model: Pa
 
 def _command(module: str, options: argparse.Namespace, settings: dict[str, object]) -> list[str]:
     own = [f"{key}={value}" for key, value in (settings | {"run.dir": options.runs_dir}).items()]
-    overrides = [part for setting in (*options.overrides, *own) for part in ("--set", setting)]
-    return [sys.executable, "-m", module, "--config", str(options.config), *overrides]
+    return [*program(module, options.config, [*options.overrides, *own])]
 
 
 def run_demo(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ from algo.learning.record import (
     warm_start_folder,
 )
 from algo.machine.ports import free_port
-from algo.machine.processes import Interrupted, Processes, local_processes, start_hub_and_runner
+from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, as_yaml, load_config
@@ -88,20 +88,16 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
         Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",)),
     ]
     for seed in record.seeds:
-        name = training_folder(directory, seed).name
-        settings = {"run.name": name, "run.dir": directory, "run.seed": seed, "store.url": hub}
-        warm, crossed = warm_start_folder(directory, seed), cross_table_folder(directory, seed)
-        learned = warm / MODEL_FOLDER
-        training_config = ("--config", str(directory / CONFIG_FILE))
+        training, warm = training_folder(directory, seed), warm_start_folder(directory, seed)
+        crossed, learned = cross_table_folder(directory, seed), warm / MODEL_FOLDER
+        settings = (f"run.name={training.name}", f"run.dir={directory}", f"run.seed={seed}", f"store.url={hub}")
+        from_noise, from_imitation = (*settings, f"model.path={model}"), (*settings, f"model.path={learned}")
+        config, warm_start_config = directory / CONFIG_FILE, directory / WARM_START_CONFIG_FILE
         stages += [
             Stage(
                 "warm start",
                 seed,
-                _python(
-                    "algo.werewolf_sft",
-                    *("--config", str(directory / WARM_START_CONFIG_FILE)),
-                    *_overrides(settings | {"model.path": model}),
-                ),
+                program("algo.werewolf_sft", warm_start_config, from_noise),
                 logs=warm / "logs",
                 results=(warm / SUMMARY_FILE, learned / "config.json"),
                 folder=warm,
@@ -109,12 +105,7 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
             Stage(
                 "cross table",
                 seed,
-                _python(
-                    "algo.cross_table",
-                    *training_config,
-                    *("--deals", str(record.cross_table_deals)),
-                    *_overrides(settings | {"model.path": learned}),
-                ),
+                program("algo.cross_table", config, from_imitation, "--deals", str(record.cross_table_deals)),
                 serves=True,
                 logs=crossed / "logs",
                 results=(crossed / CROSS_TABLE_FILE,),
@@ -123,14 +114,9 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
             Stage(
                 "training",
                 seed,
-                _python(
-                    "algo.werewolf_verl",
-                    *training_config,
-                    *("--resume", "auto"),
-                    *_overrides(settings | {"model.path": learned}),
-                ),
+                program("algo.werewolf_verl", config, from_imitation, "--resume", "auto"),
                 serves=True,
-                logs=training_folder(directory, seed) / "logs",
+                logs=training / "logs",
             ),
         ]
     return [*stages, Stage("report", None, _python("algo.learning.report", str(directory)))]
@@ -138,10 +124,6 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *arguments)
-
-
-def _overrides(settings: dict[str, object]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
 def run_stages(processes: Processes, stages: Sequence[Stage], directory: Path) -> int:

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, FilePath, model_validator
+from pydantic import Field, FilePath, field_validator, model_validator
 
-from configs.cards import SideName
+from configs.cards import DECKS, SideName
 from configs.opponents import SeatingRuleConfig
 from configs.section import Section
 
@@ -39,7 +39,7 @@ class RulesConfig(Section):
 class GameConfig(Section):
     """What is played, and by whom."""
 
-    preset: Literal["12p_sheriff", "9p", "7p", "5p_tiny"] = Field("5p_tiny", description="rule preset")
+    preset: str = Field("5p_tiny", description=f"rule preset: {', '.join(DECKS)}")
     rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
     prompts: dict[PromptName, FilePath] = Field(
         {},
@@ -59,6 +59,13 @@ class GameConfig(Section):
         description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
         "policy plays trained sides and game.opponent the others, or all but the side whose turn it is to learn",
     )
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_exists(cls, preset: str) -> str:
+        if preset not in DECKS:
+            raise ValueError(f"unknown preset; valid presets: {', '.join(DECKS)}")
+        return preset
 
     @model_validator(mode="after")
     def _rules_can_match(self) -> "GameConfig":

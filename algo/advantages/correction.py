@@ -1,7 +1,10 @@
 """What older weights sampled, or the same ones in another precision: weighed or left out by verl's rollout correction.
 
-The probability that the present weights give a token, over the one with which it was sampled, is its importance ratio.
-verl computes weights and rejections from it; here only its rows are made of ours, and ours of its rows.
+Suits rollouts that went on while weights changed (``rollout.max_policy_lag``), and serving in lower precision than
+training: truncated importance sampling (Yao et al., 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy
+RL Training"). The probability that the present weights give a token, over the one with which it was sampled, is its
+importance ratio. verl computes weights and rejections from it; here only its rows are made of ours, and ours of its
+rows.
 """
 
 from collections import Counter

@@ -34,11 +34,14 @@ import torch
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 
-from algo.advantages.comparisons import comparisons, equal
+from algo.advantages.comparison import Baseline, Comparison, equal
 from algo.advantages.gae_by_turn import GAE_BY_TURN
+from algo.advantages.group_baseline import within_group
 from algo.advantages.leave_rollout_out import RLOO_BY_ROLLOUT
-from algo.advantages.registry import needs_values, requires, takes
-from algo.advantages.role_baseline import ROLE_BASELINE, Baseline, RoleBaselines
+from algo.advantages.registry import needs_groups, needs_values, requires, takes
+from algo.advantages.role_baseline import ROLE_BASELINE, RoleBaselines, against_roles
+from algo.advantages.side_returns import returns_differ
+from algo.advantages.turn_credit import with_turn_credit
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
@@ -135,7 +138,7 @@ def token_advantages(
     one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
     equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
-    compared, metrics = comparisons(rows, groups, one_game, config, role_baselines)
+    compared, metrics = _comparisons(rows, groups, one_game, config, role_baselines)
     advantages = [torch.zeros(row.tokens) for row in rows]
     returns = [torch.zeros(row.tokens) for row in rows]
     for side in sorted({row.side for row in rows}):
@@ -143,10 +146,7 @@ def token_advantages(
         found = _estimate([rows[number] for number in heard], [compared[number].baseline for number in heard], config)
         for number, (advantage, value) in zip(heard, found, strict=True):
             advantages[number], returns[number] = advantage, value
-    for number, (row, comparison) in enumerate(zip(rows, compared, strict=True)):
-        if comparison.by_turn:
-            gains = row.gains_of_turns(comparison.turn_means)
-            advantages[number] = advantages[number] + gains / comparison.deviation
+    advantages = [with_turn_credit(*each) for each in zip(rows, advantages, compared, strict=True)]
 
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
     metrics |= {
@@ -165,6 +165,28 @@ def token_advantages(
         | _reward_metrics(rows)
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
     )
+
+
+def _comparisons(
+    rows: Sequence[ActorRow],
+    groups: dict[str, list[ActorRow]],
+    one_game: set[str],
+    config: AdvantageConfig,
+    role_baselines: RoleBaselines | None,
+) -> tuple[list[Comparison], dict[str, float]]:
+    """For each row what it is compared with, and the baselines as metrics."""
+    if config.estimator == ROLE_BASELINE:
+        assert role_baselines is not None
+        return against_roles(rows, config, role_baselines)
+    if needs_groups(config.estimator):
+        by_group = {
+            name: Comparison(False) if name in one_game else within_group(members, config)
+            for name, members in groups.items()
+        }
+        return [by_group[row.group] for row in rows], {}
+    by_side = {row.side: [other for other in rows if other.side == row.side] for row in rows}
+    tells = {side: returns_differ(members, config) for side, members in by_side.items()}
+    return [Comparison(tells[row.side]) for row in rows], {}
 
 
 def _estimate(

@@ -1,6 +1,8 @@
 """The KL against the reference policy, taken from the reward token by token (``reference.kl=reward``).
 
-With ``reference.kl=loss`` it is a term of verl's ``ppo_loss`` instead, and nothing here is used.
+Suits runs that drift away from what they could say: it reaches the advantages of earlier tokens, and the critic (PPO
+as in Ziegler et al., 2019, arXiv:1909.08593). With ``reference.kl=loss`` it is a term of verl's ``ppo_loss`` instead,
+and nothing here is used.
 """
 
 from collections.abc import Sequence

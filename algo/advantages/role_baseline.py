@@ -1,34 +1,27 @@
 """A running baseline for each role, and the estimator ``role_baseline`` that compares an actor's reward with it.
 
 A baseline over the rollouts of one deal needs several of each deal. This one needs no groups: a role's reward is
-compared with what the role earned in the steps before, so every rollout may have a deal of its own.
+compared with what the role earned in the steps before, so every rollout may have a deal of its own. Suits games whose
+roles earn unlike amounts, where deals say less of a reward than the role does. The reinforcement baseline of Williams,
+1992 (https://doi.org/10.1007/BF00992696), one for each role.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
+from algo.advantages.comparison import EQUAL_WITHIN, Baseline, Comparison, differ_from
+from algo.advantages.turn_credit import rewards_by_question
+from algo.sequences.actor_rows import ActorRow
+from configs.training import AdvantageConfig
+
 ROLE_BASELINE = "role_baseline"
 _EPSILON = 1e-6  # verl's, in its estimators that divide by a deviation
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """What rewards are compared with.
-
-    mean: of the steps before; in the first step of its own rewards.
-    deviation: root of the mean squared distance of rewards from the baselines that they were compared with. Unlike the
-        mean it takes in the present step already: a first surprise after many equal rewards would else be divided by
-        next to nothing.
-    """
-
-    mean: float
-    deviation: float
 
 
 class RoleBaselines:
@@ -96,3 +89,33 @@ def compute_role_baseline_advantage(
         scores = scores / (baseline_deviations + _EPSILON)
     advantages = scores.unsqueeze(-1) * response_mask
     return advantages, advantages
+
+
+def against_roles(
+    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
+) -> tuple[list[Comparison], dict[str, float]]:
+    """For each row what its role earned before, and the baselines as metrics; they take the rows' rewards in."""
+    by_role: dict[str, list[ActorRow]] = defaultdict(list)
+    for row in rows:
+        by_role[row.role].append(row)
+    outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
+    turns = {role: rewards_by_question(members) for role, members in by_role.items()}
+    baselines = role_baselines.compare(outcomes)
+    of_questions = role_baselines.compare(
+        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
+    )
+    comparisons = {}
+    for role in by_role:
+        baseline = baselines[role]
+        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
+        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
+        comparisons[role] = Comparison(
+            by_outcome=differ_from(outcomes[role], baseline.mean),
+            by_turn=any(differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
+            turn_means=means,
+            deviation=baseline.deviation if divides else 1.0,
+            baseline=baseline,
+        )
+    metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
+    metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
+    return [comparisons[row.role] for row in rows], metrics

@@ -2,6 +2,8 @@
 
 verl has no weights of sequences. A policy loss that is proportional to its advantage (with a factor that is not
 negative) takes them through the advantage: scaled by w, a sequence adds w times its loss and w times its gradient.
+``seat`` and ``game`` suit rollouts that are cut into unlike numbers of segments, ``turn`` decisions of unlike lengths.
+The rule is ours.
 """
 
 from collections import Counter

@@ -59,11 +59,12 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
     )
 
 
-def estimate_text(estimate: Estimate | None) -> str:
+def estimate_text(estimate: Estimate | None, digits: int = 0) -> str:
     """ "62 % (41–80)", or a dash."""
     if estimate is None:
         return "–"
-    return f"{100 * estimate.value:.0f} % ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})"
+    value, low, high = (f"{100 * share:.{digits}f}" for share in (estimate.value, estimate.low, estimate.high))
+    return f"{value} % ({low}–{high})"
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

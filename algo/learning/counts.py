@@ -127,7 +127,7 @@ def role_win_rates(seeds: Sequence[LearnedSeed], opponent: str) -> dict[str, tup
 
 
 def pooled_behaviour(found: Sequence[Behaviour]) -> Behaviour:
-    """The counts of several evaluations added up. At least one."""
+    """The counts of several evaluations added up."""
     claims: dict[str, Counter[str]] = defaultdict(Counter)
     for behaviour in found:
         for role, counts in behaviour.claims.items():

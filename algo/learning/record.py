@@ -95,13 +95,5 @@ class LearningRecord(BaseModel):
 
 def installed_versions() -> dict[str, str]:
     """Versions of Python and of the frameworks that are installed."""
-    installed = {name: metadata.version(name) for name in _PACKAGES if _is_installed(name)}
-    return {"python": python_version(), **installed}
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    installed = {found.name: found.version for found in metadata.distributions() if found.name in _PACKAGES}
+    return {"python": python_version(), **dict(sorted(installed.items()))}

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -78,6 +78,12 @@ def local_processes() -> Iterator[Processes]:
         processes.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def program(module: str, config: Path, settings: Iterable[str], *options: str) -> tuple[str, ...]:
+    """The command line of a program of ours. settings: "section.key=value" each, in place of the configuration's."""
+    overrides = (part for setting in settings for part in ("--set", setting))
+    return (sys.executable, "-m", module, "--config", str(config), *options, *overrides)
 
 
 def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -> str:

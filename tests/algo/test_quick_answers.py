@@ -15,7 +15,7 @@ WRONG_KEY = ["--set", "run.stps=3"]
 NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
-      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model")),
+      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report")),
     *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table")),
     *((program, WRONG_KEY, 2) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo")),
@@ -23,6 +23,7 @@ ASKED = [
     ("evaluate", [*NO_MODEL, "--set", "evaluation.deals=1"], 2),
     ("cross_table", [*NO_MODEL, "--deals", "1"], 2),
     ("learn", ["--directory", "tests"], 2),
+    ("learning.report", ["tests"], 2),
     ("learn", ["--resume", "--runs-dir", "tests"], 2),
 ]  # fmt: skip
 ASK = """

@@ -5,7 +5,8 @@ from typing import get_args
 
 import pytest
 
-from configs.game import GameConfig, PromptName, RulesConfig
+from configs.cards import DECKS
+from configs.game import PromptName, RulesConfig
 from configs.loading import CONFIG_DIR, load_config
 from configs.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
 from configs.section import ConfigError
@@ -40,7 +41,7 @@ def test_every_setting_is_described_or_has_a_plain_name():
 
 def test_presets_rules_and_prompts_are_those_of_the_game():
     """The configuration is a leaf and may not import the game, so it repeats these names."""
-    assert get_args(GameConfig.model_fields["preset"].annotation) == tuple(PRESETS)
+    assert tuple(DECKS) == tuple(PRESETS)
     assert tuple(RulesConfig.model_fields) == OPTIONS
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})

@@ -20,8 +20,9 @@ from algo.learning.counts import (
     window_of,
 )
 from algo.learning.figures import draw_figures
+from algo.learning.page import behaviour_rows, headline_of, render_report, sample_pair, write_report
 from algo.learning.record import LearningRecord
-from algo.learning.report import behaviour_rows, headline_of, main, render_report, sample_pair, write_report
+from algo.learning.report import main
 from algo.learning.run import read_learning_run
 from algo.werewolf.game_statistics import wilson_interval
 
@@ -180,21 +181,19 @@ def test_cross_tables_of_several_seeds_are_added_up(tmp_path):
     assert (cell.games, cell.wolf_wins, cell.good_wins, cell.draws) == (30, 15, 9, 6)
 
 
-def test_behaviour_is_pooled_and_shown_as_shares_of_its_group():
+def test_behaviour_is_pooled_and_shown_as_shares_of_its_group(tmp_path):
     pooled = pooled_behaviour([make_behaviour("wolf", 20, 0), make_behaviour("wolf", 20, 1)])
     assert (pooled.games, pooled.kills) == (40, {"seer": 20, "villager": 30, "nobody": 10})
     assert pooled.claims == {"wolf": {"seer": 6, "none": 34}}
-    rows = behaviour_rows(make_behaviour("wolf", 20, 0), make_behaviour("wolf", 20, 1), "wolf")
-    assert list(rows) == ["Whom the wolves kill", "Whom the exile votes name", "What the wolf says it is"]
-    assert [(row.name, row.before, row.after) for row in rows["Whom the wolves kill"]] == [
+    run = run_of(tmp_path)
+    rows = behaviour_rows(run.complete, "wolf")
+    assert list(rows) == ["kills", "votes", "claims as wolf"]
+    assert rows["kills"] == [
+        ("nobody", "16.7 % (5 of 30)", "16.7 % (5 of 30)"),
         ("seer", "16.7 % (5 of 30)", "50.0 % (15 of 30)"),
         ("villager", "66.7 % (20 of 30)", "33.3 % (10 of 30)"),
-        ("nobody (a pass)", "16.7 % (5 of 30)", "16.7 % (5 of 30)"),
     ]
-    votes = {row.name: row.after for row in rows["Whom the exile votes name"]}
-    assert votes["a wolf (team-mate)"] == "68.2 % (30 of 44)" and "one of the good side" in votes
-    of_good = behaviour_rows(make_behaviour("good", 20, 0), make_behaviour("good", 20, 1), "good")
-    assert "one of the good side (team-mate)" in {row.name for row in of_good["Whom the exile votes name"]}
+    assert ("wolf", "22.7 % (10 of 44)", "68.2 % (30 of 44)") in rows["votes"]
 
 
 def test_sample_games_are_of_one_deal(tmp_path):
