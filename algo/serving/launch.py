@@ -11,6 +11,7 @@ from typing import IO, Any
 from algo.machine import child_guard
 from algo.machine.ports import free_port
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.serving import LORA_RANKS, FrozenPolicyConfig
 from store.auth import TOKEN_VARIABLE
@@ -80,6 +81,14 @@ def adapter_folders(config: Config) -> dict[str, Path]:
     if not config.model.lora_rank:
         return {}
     return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
+
+
+def names_beside(config: Config) -> dict[str, str]:
+    """Frozen policies that the policy's servers serve beside adapters of them, and their names there."""
+    if not config.model.lora_rank:
+        return {}
+    base = {INITIAL_POLICY: base_name(config.serving.served_model_name)}
+    return base | {name: name for name in adapter_folders(config)}
 
 
 def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
