@@ -15,10 +15,12 @@ from algo.loop.startup import open_tracking, start_frozen, start_policy
 from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
+from algo.planning.machine import this_machine
+from algo.planning.plan import make_plan
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.frozen import lendable
+from algo.serving.frozen import share_out, with_own_server
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -122,12 +124,11 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     client = connect(config.store.url, config.store.patience_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
+    alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
+    machine = this_machine(config.training.device, config.model.dtype, rates=False)
+    make_plan(config, machine, frozen=with_own_server(config, alone)).check(config)
     serving, engine, trainer = await start_policy(opened, stack)
-    playing, evaluated = (
-        set(names) - serving.beside.keys() for names in (workload.frozen_names(), workload.evaluated_names())
-    )
-    lent_for = lendable(config, sorted(evaluated - playing))
-    frozen = await start_frozen(config, sorted(playing | evaluated - lent_for.keys()), stack)
+    frozen = await start_frozen(config, alone, stack)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)

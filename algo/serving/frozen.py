@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from algo.serving.group import together
-from algo.serving.launch import frozen_launch
+from algo.serving.launch import frozen_launch, names_beside
 from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingDied, require_servable_model
 from algo.serving.server import VllmServer
@@ -54,21 +54,31 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dic
             await asyncio.gather(*watchers, return_exceptions=True)  # each has told of its end (``_tell_of_end``)
 
 
-def lendable(config: Config, names: Iterable[str]) -> dict[str, Path]:
-    """Which of these frozen policies need no vLLM of their own in evaluations, and their folders.
+def share_out(config: Config, playing: Iterable[str], evaluated: Iterable[str]) -> tuple[list[str], dict[str, Path]]:
+    """Which frozen policies need a server of their own, and the folders of those that the policy's servers are lent to.
 
-    For an evaluation the policy's servers can serve them (``Serving.lend``): with several servers, nothing in flight
-    then (``rollout.max_policy_lag`` 0), weights shaped like the policy's, and neither ports nor GPUs set for them.
+    playing, evaluated: names that rollouts and that evaluations seat. What the policy's servers have beside it needs
+    nothing. For an evaluation they can be lent (``Serving.lend``) where there are several, nothing is in flight then
+    (``rollout.max_policy_lag`` 0), the weights are shaped like the policy's, and neither a port nor GPUs are set.
     """
-    found = {}
-    for name in names:
+    beside = names_beside(config).keys()
+    playing, evaluated = set(playing) - beside, set(evaluated) - beside
+    lent = {}
+    for name in sorted(evaluated - playing):
         policy = _policy(config, name)
         if policy.path is not None and policy.port is None and policy.devices is None:
             with contextlib.suppress(ValueError):  # of another shape
-                check_same_tensors(policy.path, config.model.path)
-                found[name] = policy.path
-    fits = config.rollout.max_policy_lag == 0 and len(found) < config.serving.server_count
-    return found if fits else {}
+                if policy.path.resolve() != config.model.path.resolve():
+                    check_same_tensors(policy.path, config.model.path)
+                lent[name] = policy.path
+    if config.rollout.max_policy_lag or len(lent) >= config.serving.server_count:
+        lent = {}
+    return sorted(playing | evaluated - lent.keys()), lent
+
+
+def with_own_server(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig]:
+    """Those of them that get a vLLM started here."""
+    return [policy for policy in (_policy(config, name) for name in names) if policy.path is not None]
 
 
 def _policy(config: Config, name: str) -> FrozenPolicyConfig:

@@ -13,6 +13,7 @@ from algo.machine.ports import free_port
 from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
+from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from configs.serving import LORA_RANKS, FrozenPolicyConfig
 
@@ -81,6 +82,14 @@ def adapter_folders(config: Config) -> dict[str, Path]:
     if not config.model.lora_rank:
         return {}
     return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
+
+
+def names_beside(config: Config) -> dict[str, str]:
+    """Frozen policies that the policy's servers serve beside adapters of them, and their names there."""
+    if not config.model.lora_rank:
+        return {}
+    base = {INITIAL_POLICY: base_name(config.serving.served_model_name)}
+    return base | {name: name for name in adapter_folders(config)}
 
 
 def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:

@@ -14,11 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from algo.serving.group import ServerGroup, together
-from algo.serving.launch import Launch, adapter_folders, base_name, policy_launches
+from algo.serving.launch import Launch, names_beside, policy_launches
 from algo.serving.preconditions import ServingDied, ServingError, require_servable_model
 from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
-from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
 from store.schema import FrozenPolicy
 
@@ -125,10 +124,8 @@ class Serving:
     @property
     def beside(self) -> dict[str, FrozenPolicy]:
         """Frozen policies that these servers serve beside the policy, where that is adapters: its base, and others."""
-        if not self._config.model.lora_rank:
-            return {}
-        names = {INITIAL_POLICY: base_name(self._model)} | {name: name for name in adapter_folders(self._config)}
-        return {name: FrozenPolicy(endpoint=self.endpoints[0], model=served) for name, served in names.items()}
+        names, endpoint = names_beside(self._config), self.endpoints[0]
+        return {name: FrozenPolicy(endpoint=endpoint, model=model) for name, model in names.items()}
 
     @property
     def model(self) -> str:

@@ -12,7 +12,7 @@ from fake_vllm import PUSH, FakeVllm, StartedFakes, serving_config
 from small_models import make_model
 
 from algo.serving import launch as vllm_launch
-from algo.serving.frozen import lendable, open_frozen
+from algo.serving.frozen import open_frozen, share_out
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError
 
@@ -464,7 +464,8 @@ def test_which_frozen_policies_need_no_server_of_their_own(configure, tiny_model
     settings = config.model_dump() | {"frozen": {"past": frozen}} if frozen else config.model_dump()
     settings["rollout"]["max_policy_lag"] = lag
     names = ["initial", "past"] if frozen else ["initial"]
-    assert sorted(lendable(type(config).model_validate(settings), names)) == lent
+    alone, found = share_out(type(config).model_validate(settings), [], names)
+    assert sorted(found) == lent and {*alone, *found} == {*names}
 
 
 async def test_a_frozen_policy_that_is_not_there_is_refused_and_the_others_are_stopped(configure, fakes, tiny_model):

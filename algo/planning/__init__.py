@@ -1,0 +1,1 @@
+"""Whether a configuration fits its machines, before anything loads: memory by part, seconds by stage."""

@@ -1,0 +1,121 @@
+"""A plan: what each GPU and the machine must hold at their fullest, against what they have."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from algo.planning.machine import GIB, Machine
+from algo.planning.memory import CUDA_CONTEXT, Part, host, passes, served, states, tokens_at_once
+from algo.planning.model_shape import ModelShape, shape_of
+from algo.planning.seconds import seconds_of_step
+from configs.schema import Config
+from configs.section import ConfigError
+from configs.serving import FrozenPolicyConfig
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is in one memory at the same time. capacity: bytes."""
+
+    name: str
+    parts: tuple[Part, ...]
+    capacity: float
+
+    @property
+    def needed(self) -> float:
+        """Bytes."""
+        return sum(part.bytes_ for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """phases: of the fullest GPU of each kind, and of the machine. kv_tokens: that a server's cache has room for.
+    sequences: that it holds at their longest. seconds: of a step, by stage."""
+
+    machine: Machine
+    shape: ModelShape
+    phases: tuple[Phase, ...]
+    kv_tokens: float
+    sequences: float
+    seconds: dict[str, float]
+
+    def check(self, config: Config) -> None:
+        """Raise ConfigError, with what to change, for what cannot fit."""
+        for phase in sorted(self.phases, key=lambda phase: phase.capacity - phase.needed):
+            if phase.needed > phase.capacity:
+                largest = sorted(phase.parts, key=lambda part: -part.bytes_)
+                shown = ", ".join(f"{part.name} {part.bytes_ / GIB:.1f}" for part in largest[:4])
+                change = next(part.change for part in largest if part.change)
+                raise ConfigError(
+                    f"{phase.name} would hold {phase.needed / GIB:.1f} GiB and has {phase.capacity / GIB:.1f}: "
+                    f"{shown}. Change {change}; `python -m algo.plan` shows all parts"
+                )
+        if config.serving.mode == "start" and self.sequences < 1:
+            raise ConfigError(
+                f"vLLM's cache would have room for {max(self.kv_tokens, 0):.0f} tokens, and one sequence may have "
+                f"{config.rollout.context_tokens}: lower rollout.context_tokens, or raise "
+                + ("serving.kv_cache_gb" if config.training.device == "cpu" else "serving.gpu_memory_utilization")
+            )
+
+
+def make_plan(config: Config, machine: Machine, seats: int = 1, frozen: Sequence[FrozenPolicyConfig] = ()) -> Plan:
+    """Plan a run. seats: actors of a rollout that the policy plays. frozen: that have a vLLM of their own here."""
+    training, serving = config.training, config.serving
+    shape = shape_of(config.model.path, config.model)
+    gpu = machine.gpu_gib * GIB
+    starts = serving.mode == "start"
+    vllm, kv_tokens = served(config, shape, gpu)
+    ranks_here = training.ranks // training.nodes
+    phases = [Phase("the machine", tuple(host(config, shape, ranks_here)), machine.host_gib * GIB)]
+    if training.device == "cuda":
+        beside = [Part("frozen policies", policy.gpu_memory_utilization * gpu, "frozen") for policy in frozen]
+        kept = states(config, shape)
+        updating = [*kept, *passes(config, shape), Part("the rank's process", CUDA_CONTEXT)]
+        # Weights count though they are offloaded: a checkpoint is written beside the next step, and verl loads them.
+        stays = {"weights", "critic"} | (set() if training.optimizer_offload else {"Adam's moments"})
+        resting = [Part("the rank's process", CUDA_CONTEXT), *(part for part in kept if part.name in stays)]
+        if serving.share_gpus:
+            playing = [*vllm, Part("vLLM's process", 0.0), *beside, *resting]
+            phases.append(Phase("a GPU while playing", tuple(playing), gpu))
+            phases.append(Phase("a GPU while updating", (*updating, Part("vLLM asleep", CUDA_CONTEXT), *beside), gpu))
+        else:
+            phases.append(Phase("a training GPU", tuple(updating), gpu))
+            if starts:
+                phases.append(Phase("a serving GPU", (*vllm, Part("vLLM's process", CUDA_CONTEXT), *beside), gpu))
+    return Plan(
+        machine,
+        shape,
+        tuple(phases),
+        kv_tokens,
+        kv_tokens / config.rollout.context_tokens,
+        seconds_of_step(config, shape, machine, seats),
+    )
+
+
+def show_plan(plan: Plan, config: Config, console: Console) -> None:
+    """Print a plan as tables."""
+    shape, machine = plan.shape, plan.machine
+    console.print(
+        f"{config.model.path}: {shape.parameters / 1e9:.2f}B weights, {shape.layers} layers"
+        + (f", {shape.adapters / 1e6:.1f}M in adapters" if shape.adapters else "")
+        + f"; at most {tokens_at_once(config.training):,} tokens in a forward pass"
+    )
+    for phase in plan.phases:
+        table = Table(title=f"{phase.name}: {phase.needed / GIB:.2f} of {phase.capacity / GIB:.1f} GiB", min_width=60)
+        for column in ("part", "GiB", "set by"):
+            table.add_column(column, justify="right" if column == "GiB" else "left")
+        for part in sorted(phase.parts, key=lambda part: -part.bytes_):
+            if part.bytes_:
+                table.add_row(part.name, f"{part.bytes_ / GIB:.2f}", part.change)
+        console.print(table)
+    console.print(
+        f"KV cache of a server: {plan.kv_tokens:,.0f} tokens, {plan.sequences:.1f} sequences of "
+        f"{config.rollout.context_tokens:,}"
+    )
+    source = "measured here" if machine.measured else "of an H100, not measured"
+    console.print(
+        f"rates {source}: {machine.flops / 1e12:.2f} TFLOP/s, {machine.bandwidth / 1e9:.0f} GB/s; seconds of a step, "
+        "estimated: " + ", ".join(f"{stage} {value:.1f}" for stage, value in plan.seconds.items())
+    )

@@ -1,0 +1,282 @@
+"""``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes; a Markdown table and JSON.
+
+A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
+log-probs, pushes, sleep and wake, adapters, an update; and the chunked loss beside verl's. What fails is told in its
+row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through the same with a tiny
+model, which says nothing of GPUs but that this program works.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import torch
+from rich.console import Console
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from verl.utils.torch_functional import logprobs_from_logits
+
+from algo.loop.agreement import measured
+from algo.planning.machine import GIB, H100_GIB, this_machine
+from algo.planning.plan import make_plan, show_plan
+from algo.sequences.batch import build_batch
+from algo.sequences.trajectories import Trajectory
+from algo.serving.policy import Serving
+from algo.tiny_model import build_tiny_model
+from algo.training.chunked_head import ChunkedHead
+from algo.training.engine import Engine
+from configs.loading import load_config
+from configs.werewolf import WerewolfConfig
+
+WORDS, WIDTH = 151_936, 1024
+
+
+class Bench:
+    """The rows so far: part, what was measured, its figure in text; and all numbers by part, for JSON."""
+
+    def __init__(self, folder: Path, on_cpu: bool) -> None:
+        self.folder, self.on_cpu = folder, on_cpu
+        self.tokens, self.sequences = (256, 4) if on_cpu else (4096, 8)
+        self.device = torch.device("cpu" if on_cpu else "cuda")
+        self.rows: list[tuple[str, str, str]] = []
+        self.numbers: dict[str, dict[str, Any]] = {}
+        self.model = build_tiny_model(folder / "tiny")
+        if not on_cpu:
+            self.model = folder / "random"
+            heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
+            settings = Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads)
+            settings.tie_word_embeddings = False
+            torch.manual_seed(0)
+            Qwen3ForCausalLM(settings).to(torch.bfloat16).save_pretrained(self.model)
+            AutoTokenizer.from_pretrained(folder / "tiny").save_pretrained(self.model)
+        self.machine = this_machine(self.device.type, "float32" if on_cpu else "bfloat16")
+        self.add("rates", "matrix products", f"{self.machine.flops / 1e12:.2f} TFLOP/s", flops=self.machine.flops)
+        copied = self.machine.bandwidth
+        self.add("rates", "memory", f"{copied / 1e9:.0f} GB/s", bandwidth=copied, memory_gib=self.machine.gpu_gib)
+
+    def config(self, **sections: dict[str, Any]) -> WerewolfConfig:
+        """A run of this model where vLLM and one rank share the GPU."""
+        cuda = {"param_offload": True, "optimizer_offload": True}
+        training = {"device": self.device.type, "micro_batch_size": 1, "mini_batch_size": self.sequences}
+        length = {"max_sequence_tokens": self.tokens}
+        dtype = "float32" if self.on_cpu else "bfloat16"
+        serving = {"kv_cache_gb": 0.25, "port": 8123, "share_gpus": not self.on_cpu}
+        return WerewolfConfig.model_validate(
+            {
+                "run": {"name": "bench", "dir": self.folder},
+                "rollout": {"context_tokens": self.tokens, "reply_tokens": 32},
+                "model": {"path": self.model, "dtype": dtype} | sections.get("model", {}),
+                "training": training | length | ({} if self.on_cpu else cuda) | sections.get("training", {}),
+                "serving": serving | sections.get("serving", {}),
+            }
+        )
+
+    def add(self, part: str, what: str, figure: str, **numbers: Any) -> None:
+        """A row of the table; numbers: the same for JSON."""
+        print(f"{part}: {what}: {figure}", flush=True)
+        self.rows.append((part, what, figure))
+        self.numbers.setdefault(part, {})[what] = numbers
+
+    async def try_(self, part: str, measure: Callable[[], Awaitable[None]]) -> None:
+        """Measure a part; what it raises is its row."""
+        try:
+            await measure()
+        except Exception as error:
+            traceback.print_exc()
+            self.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300], error=str(error))
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Of a call, with what it starts on the GPU; the second of two."""
+        for _ in range(2):
+            started = time.perf_counter()
+            call()
+            if not self.on_cpu:
+                torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+
+async def loss(bench: Bench) -> None:
+    """Log-probs of 8,192 tokens, forward and backward: the chunked head beside verl's."""
+    tokens, words = (64, 2000) if bench.on_cpu else (8192, WORDS)
+    dtype = torch.float32 if bench.on_cpu else torch.bfloat16
+    linear = torch.nn.Linear(WIDTH, words, bias=False, device=bench.device, dtype=dtype)
+    hidden = torch.randn(1, tokens, WIDTH, device=bench.device, dtype=dtype, requires_grad=True)
+    labels = torch.randint(0, words, (1, tokens), device=bench.device)
+    head, found = ChunkedHead(linear), {}
+
+    def chunked() -> None:
+        head.expect(labels, torch.ones_like(labels, dtype=torch.float32), False)
+        found["chunked"] = head(hidden)[0, :, 0]
+        found["chunked"].sum().backward()
+
+    def verl() -> None:
+        found["verl"] = logprobs_from_logits(linear(hidden)[0].float(), labels[0])
+        found["verl"].sum().backward()
+
+    for name, call in (("chunked", chunked), ("verl", verl)):
+        if not bench.on_cpu:
+            torch.cuda.reset_peak_memory_stats()
+        took = bench.seconds(call)
+        peak = 0.0 if bench.on_cpu else torch.cuda.max_memory_allocated() / GIB
+        bench.add("loss", name, f"{took:.3f} s, {peak:.1f} GiB at most", seconds=took, peak_gib=peak)
+    apart = (found["chunked"] - found["verl"]).abs().max().item()
+    bench.add("loss", "largest difference", f"{apart:.1e} nats", nats=apart)
+
+
+async def sampled(serving: Serving, bench: Bench, count: int) -> list[Trajectory]:
+    """Sequences that vLLM samples after random prompts, with its log-probs."""
+    generator, found = torch.Generator().manual_seed(1), []
+    async with aiohttp.ClientSession(trust_env=False) as http:
+        for number in range(count):
+            prompt = torch.randint(3, 500, (bench.tokens - 33,), generator=generator).tolist()
+            body = {"model": serving.model, "prompt": prompt, "max_tokens": 32, "logprobs": 0, "ignore_eos": True}
+            async with http.post(
+                f"{serving.endpoints[0]}/completions", json=body | {"return_token_ids": True}
+            ) as response:
+                choice = (await response.json())["choices"][0]
+            given, reply = [0] * len(prompt), choice["token_ids"]
+            found.append(
+                Trajectory(
+                    task_id=str(number), group_id="bench", actor="bench", role="none", side="none", segment=0,
+                    token_ids=(*prompt, *reply), loss_mask=(*given, *[1] * len(reply)),
+                    logprobs=(*map(float, given), *choice["logprobs"]["token_logprobs"]),
+                    turn_ends=(bench.tokens - 33 + len(reply),), turn_versions=(0,), reward=0.0,
+                )
+            )  # fmt: skip
+    return found
+
+
+def parity(bench: Bench, part: str, engine: Engine, rows: list[Trajectory]) -> None:
+    """The trainer's log-probs against vLLM's, of what vLLM sampled."""
+    ours = engine.log_probs(build_batch(rows, temperature=1.0))
+    # Of each sequence the sampled tokens alone.
+    apart = [
+        (mine - torch.tensor(row.logprobs))[torch.tensor(row.loss_mask) > 0]
+        for mine, row in zip(ours, rows, strict=True)
+    ]
+    found = measured(torch.cat(apart))
+    text = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
+    bench.add(part, "log-probs, vLLM's against the trainer's", f"{text} nats", **found)
+
+
+async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
+    """vLLM and the trainer on one GPU, as a run starts them: parity, sleep and wake, an update, pushes."""
+    config = bench.config(**sections)
+    plan = make_plan(config, bench.machine)
+    plan.check(config)
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
+    async with await Serving.open(config, print) as serving:
+        started = time.perf_counter()
+        await serving.sleep()
+        asleep = time.perf_counter() - started
+        engine = await asyncio.to_thread(Engine, config)
+        try:
+            started = time.perf_counter()
+            await serving.wake()
+            woke = time.perf_counter() - started
+            bench.add(part, "sleep, wake", f"{asleep:.2f} s, {woke:.2f} s", sleep=asleep, wake=woke)
+
+            async def push(version: int) -> None:
+                folder = bench.folder / f"{part}-{version}"
+                started = time.perf_counter()
+                if adapters or transfer == "folder":
+                    write = engine.export_adapters if adapters else engine.export
+                    await asyncio.to_thread(write, folder)
+                    await serving.push_weights(folder, version)
+                else:
+                    await serving.transfer_weights(
+                        version,
+                        lambda servers: asyncio.to_thread(
+                            engine.send_weights, [(server.base_url, server.starts) for server in servers]
+                        ),
+                        lambda: asyncio.sleep(0, folder),
+                    )
+                took = time.perf_counter() - started
+                size = (2 if config.model.dtype == "bfloat16" else 4) * (plan.shape.adapters or plan.shape.parameters)
+                least = size / bench.machine.bandwidth
+                figure = f"{took:.2f} s for {size / GIB:.2f} GiB, {least:.3f} s at the memory's rate"
+                bench.add(
+                    part, f"push {version} by {'folder' if adapters else transfer}", figure, seconds=took, bytes=size
+                )
+
+            if adapters:
+                await push(1)
+            rows = await sampled(serving, bench, bench.sequences)
+            await serving.sleep()
+            await asyncio.to_thread(parity, bench, part, engine, rows)
+            batch = build_batch(rows, [torch.ones(len(row.token_ids)) for row in rows], temperature=1.0)
+            await asyncio.to_thread(engine.update, batch)
+            started = time.perf_counter()
+            metrics = await asyncio.to_thread(engine.update, batch)
+            took = time.perf_counter() - started
+            tokens = sum(len(row.token_ids) for row in rows)
+            used = 3 * plan.shape.flops(tokens, bench.tokens) / took / bench.machine.flops
+            figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
+            bench.add(part, "update", figure, seconds=took, tokens=tokens, utilisation=used)
+            peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
+            phase = next((each for each in plan.phases if each.name == "a GPU while updating"), None)
+            planned = 0.0 if phase is None else phase.needed / GIB
+            bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}", peak=peak, planned=planned)
+            await push(2)
+            after = await sampled(serving, bench, 2)
+            await asyncio.to_thread(parity, bench, f"{part}, after the push", engine, after)
+        finally:
+            await asyncio.to_thread(engine.close)
+
+
+async def measure(bench: Bench) -> None:
+    """All parts that this machine can do."""
+    await bench.try_("loss", lambda: loss(bench))
+    await bench.try_("folder", lambda: shared(bench, "folder"))
+    await bench.try_("adapters", lambda: shared(bench, "adapters", model={"lora_rank": 16}))
+    if bench.on_cpu:
+        return
+    await bench.try_("ipc", lambda: shared(bench, "ipc", serving={"weight_transfer": "ipc"}))
+    if bench.machine.gpus > 1:
+        apart = {"weight_transfer": "nccl", "share_gpus": False}
+        await bench.try_("nccl", lambda: shared(bench, "nccl", serving=apart))
+    if importlib.util.find_spec("flash_attn") is None:
+        bench.add("flash-attn", "not installed", "sdpa alone was measured")
+    else:
+        flash = {"attn_implementation": "flash_attention_2"}
+        await bench.try_("flash-attn", lambda: shared(bench, "flash-attn", model=flash))
+
+
+def main() -> int:
+    """Measure, print the table, write ``gpu.md`` and ``gpu.json``; the exit status is 1 where a part failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of the results (default: runs/gpu)")
+    parser.add_argument("--on-cpu", action="store_true", help="go through it with a tiny model, without a GPU")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if not (torch.cuda.is_available() or options.on_cpu):
+            print("There is no GPU here: nothing is measured. The plan of configs/one_gpu.yaml for one of 80 GB:")
+            model = Path(folder) / "model"
+            heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
+            Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads).save_pretrained(model)
+            config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"])
+            show_plan(make_plan(config, this_machine("cuda", "bfloat16", gpu_gib=H100_GIB)), config, Console())
+            return 0
+        bench = Bench(Path(folder), options.on_cpu)
+        asyncio.run(measure(bench))
+    name = "CPU" if options.on_cpu else torch.cuda.get_device_name(0)
+    lines = [f"| {name} | | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in bench.rows)]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "gpu.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    results = {"device": name, "torch": torch.__version__, "parts": bench.numbers}
+    (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+    return int(any(what == "FAILED" for _, what, _ in bench.rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
