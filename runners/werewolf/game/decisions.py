@@ -7,7 +7,7 @@ from runners.werewolf.game.day import order_options
 from runners.werewolf.game.election import candidates
 from runners.werewolf.game.night import may_save
 from runners.werewolf.game.presets import Preset
-from runners.werewolf.game.state import GameState
+from runners.werewolf.game.state import GameState, generator
 from runners.werewolf.game.types import Action, Choice, Decision, IllegalAction, Option, Phase, Request
 
 Targets = Callable[[GameState, int], tuple[int, ...]]
@@ -134,9 +134,14 @@ def make_request(state: GameState, seat: int, phase: Phase, decision: Decision) 
         options=options,
         may_pass=may_pass,
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
-        default=Action() if may_pass else Action((*targets, *options)[0]),
+        default=Action() if may_pass else _drawn(state, seat, decision, targets or options),
         subject=state.night.victim if Option.SAVE in options else None,
     )
+
+
+def _drawn(state: GameState, seat: int, decision: Decision, among: tuple[Choice, ...]) -> Action:
+    """The default where somebody must be chosen: drawn, since a fixed one would fall on the same seats every time."""
+    return Action(generator(state, f"default {decision} {seat}").choice(among))
 
 
 def choices(request: Request) -> tuple[Choice, ...]:

@@ -22,10 +22,12 @@ _ENGLISH = re.compile(r"[a-z]{2}")
 _NEGATED_ENGLISH = re.compile(r"(?:i |we )?(?:will |do |am |would |should |can )?(?:not|dont|wont|never|cannot|cant)(?: going)?(?: to)? ")
 _NUMBER = re.compile(words.NUMBER)
 _SEAT_NUMBER = re.compile(rf"{words.NUMBER}(?=号)")
-_SETTLING = re.compile(r"选|决定|就|还是|[是为]$")
+_SETTLING = re.compile(r"选|决定|(?:投票|答案|结论|目标|票)(?:对象|目标)?(?:就?是|为)$")
 """Words before a seat alone that make a choice of it."""
 _CANONICAL = frozenset({*OPTION_WORDS.values(), *PASS_WORDS.values()})
 _SAVE = re.compile(words.SAVE)
+_DIGITS = re.compile("[0-9]+")
+_LONG_SEAT = re.compile("[0-9]+号")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class _Reader:
         stated: dict[Stated, None] = {}
         problem = ""
         led_in = True  # only words that lead in have come so far
+        first = len(clauses)
         for index, clause in enumerate(clauses):
             after = clauses[index + 1 :]
             statement = statement_of(digits(clause.text), self._request)
@@ -122,6 +125,7 @@ class _Reader:
                 elif doubt := self._taken_back(clause, statement, after):
                     problem = problem or doubt
                 stated[statement.stated] = None
+                first = min(first, index)
             elif self._unsettled(clause, bool(stated)):
                 problem = problem or "negated"
             elif self._marked and statement is not None and statement.bare and statement.stated not in stated:
@@ -129,7 +133,9 @@ class _Reader:
             led_in = led_in and not _LEAD_IN.sub("", clause.text, count=1)
         rejections = [_rejected(clause.text, self._request) for clause in clauses]
         rejected = tuple(one for rejection in rejections if rejection for one in rejection)
-        problem = problem or self._contradiction(stated, clauses, rest) or ("negated" if () in rejections else "")
+        # A refusal that names nobody is of what was spoken of before it: 昨天投了他，今天不会了，我投3号.
+        begin = 0 if self._marked else first
+        problem = problem or self._contradiction(stated, clauses, rest) or ("negated" if () in rejections[begin:] else "")
         problem = problem or ("negated" if any(one in stated for one in rejected) else "")
         if not stated:
             problem = problem or self._why_nothing(clauses)
@@ -190,9 +196,12 @@ class _Reader:
         return "negated" if taken_back else ""
 
     def _why_nothing(self, clauses: Sequence[Clause]) -> str:
-        if len(clauses) == 1 and (clauses[0].text in _CANONICAL or _SAVE.fullmatch(clauses[0].text)):
-            return "illegal_target"
-        mentioned = {number for clause in clauses for number in _SEAT_NUMBER.findall(clause.text)}
+        if len(clauses) == 1 and clauses[0].earnest:
+            only = clauses[0].text
+            witch = self._request.decision is Decision.WITCH
+            if only in _CANONICAL or _SAVE.fullmatch(only) or (_LONG_SEAT.fullmatch(only) and not witch):
+                return "illegal_target"
+        mentioned = {number for clause in clauses for number in _DIGITS.findall(clause.text)}
         if len(mentioned) > 1:
             return "ambiguous"
         if any(words.NEGATION.search(clause.text) for clause in clauses):
@@ -211,7 +220,7 @@ def _rejected(text: str, request: Request) -> tuple[Stated, ...] | None:
         statement = statement_of(rest, request)
         if statement is not None:
             return (statement.stated,)
-        return () if grammar.verb_alone.fullmatch(rest) else None
+        return () if rest and grammar.verb_alone.fullmatch(rest) else None
     if negated := _NEGATED_ENGLISH.match(core):
         statement = statement_of(core[negated.end() :], request)
         return None if statement is None else (statement.stated,)

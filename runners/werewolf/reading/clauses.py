@@ -26,7 +26,7 @@ _GAP_AFTER_CHOICE = re.compile(r"(?<=[号票警刀守药爆水毁枪]) (?=[^\x00
 _GAP = re.compile(r"(?<=[^\x00-\xff]) | (?=[^\x00-\xff])")
 _BECAUSE = re.compile(r"(?:因为|由于|理由(?=[是:])|原因(?=[是:])| because | since )")
 _QUOTATION = re.compile(r'"[^"\n]*[,。:;!?][^"\n]*"')
-_LIST_MARK = re.compile(r"^(?:[-•·]|[0-9]{1,2}[.)](?![0-9]))\s*")
+_LIST_MARK = re.compile(r"^(?:[-•·](?=\s)|[0-9]{1,2}[.)](?![0-9]))\s*")
 _SENTENCE = re.compile(r"[^。!?;\n]*[。!?;]?")
 _STOP = re.compile(r"\.(?![0-9])")
 _CLAUSE_END = re.compile(r"[,:()|—→…]|->| - ")
@@ -142,6 +142,7 @@ def _clauses(sentence: str, number: int) -> list[Clause]:
 
 
 _OWN_LABEL = re.compile(
-    r"(?:我|我的|所以|因此|综上|综上所述|总之|最后|最终|好的|总结|综合(?:来看|考虑|分析)?|结论|我的看法|答案|选择|投票|决定)*(?:是|为)?"
+    r"(?:我|我的|所以|因此|于是|那么|综上|综上所述|总之|最后|最终|好的?|如下|我的看法|我说|我宣布|"
+    r"[^0-9他她你们家巫狼人不没未别无非]{0,6}(?:结论|总结|综合(?:来看|考虑|分析)|决定|选择|答案|投票|行动|操作|目标)[^0-9他她你们]{0,2})(?:是|为)?"
 )
 """Before a colon: what follows is still the writer's own."""

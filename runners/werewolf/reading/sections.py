@@ -38,6 +38,7 @@ class Section:
 _COLON = "[:：﹕︓]"
 _SIGNS = r"[\s*_`#\"”’'】\]」』>）)]"
 _OPENING = r"[\s*_`~#>\-–•·“\"‘'「『【\[(（<《✅☑✔🗳️]*+"
+_OPENING_SIGNS = " *_`#~>“\"‘'「『【[(（<《"
 _WHOSE = r"(?:我的|我|本轮的?|今[天晚夜]的?|最终的?|最后的?|公开|正式|简要|详细|具体|my |final |the )*"
 
 _THOUGHT = (
@@ -146,7 +147,7 @@ def _labelled(text: str, decision: Decision, me: int) -> Iterator[Section]:
                 if label is None:
                     parts.append(segment)
                     break
-                yield replace(current, text="".join([*parts, before]))
+                yield replace(current, text="".join([*parts, before]).rstrip(_OPENING_SIGNS))
                 kind = Kind(label.lastgroup) if label.lastgroup else Kind.DECISION
                 current, parts, segment = Section(kind, "", label[0].strip()), [], rest
     yield replace(current, text="".join(parts))

@@ -36,13 +36,13 @@ class Words:
     aim: str = ""
 
 
-_TICKET = r"(?:把|将)?(?:我的|我这|我这个?|这|手里的|自己的)?一?票(?:都)?(?:投给|投|给|归给?|挂|是|为)?"
+_TICKET = r"(?:把|将)?(?:我的|我这|我这个?|这|手里的|自己的)?一?票(?:都)?(?:投给|投向|投|给|归给?|挂在?|砸|压|是|为)?(?:到|在)?"
 _VOTE = Words(
-    before=rf"(?:{_TICKET}|投票放逐|投票投?给|投票出|投票|投给|投出|投死|投掉|投|出|归票给?|归|放逐|推出|打飞)",
+    before=rf"(?:{_TICKET}|投票放逐|投票投?给|投票出|投票|投给|投出|投死|投掉|投向|投|票出|票死|出|归票给?|归|放逐|驱逐|流放|淘汰|处决|推出|推掉|打飞|冲票|冲|挂票?给?|挂|抗推|公投|送走)",
     after=r"(?:投票?|票|放逐|推|打飞|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
     nobody=r"(?:弃票|弃权|弃|不投票?|不投任何人|谁(?:都|也)不投|放弃(?:投票|这一?票|本轮投票)?|投?弃权票|投弃票)",
     labels=r"投票|投给|投|放逐|归票|票|归|vote|voting",
-    english=r"vote (?:to (?:exile|eliminate) |for |out |against )?|exile |eliminate |lynch ",
+    english=r"(?:vote|voting) (?:to (?:exile|eliminate) |for |out |against )?|exile |eliminate |lynch |pick |choose |go with |select ",
     english_nobody=r"abstain|vote (?:for )?(?:nobody|no one|none)|skip|pass|not vote|dont vote",
 )
 _SHERIFF = replace(
@@ -53,32 +53,32 @@ _SHERIFF = replace(
     aim=r"(?:(?:来|上)?(?:当|做|为|成为|任|拿)?(?:警长|警徽))?(?: (?:as|for) sheriff)?",
 )
 _GUARD = Words(
-    before=r"(?:守护|守卫|保护|守住?|护住?)",
+    before=r"(?:守护|守卫|保护|庇护|看护|守住?|守着|护住?|盾)",
     after=r"(?:守护|守卫|保护|守住?)",
     nobody=r"(?:空守|不守护?人?|不守护?(?:任何人|别人)|谁(?:都|也)不守|放弃守护)",
     labels=r"守护|守卫|守|保护|guard|protect",
-    english=r"guard |protect |defend ",
+    english=r"guard |protect |defend |choose ",
     english_nobody=r"(?:guard|protect) (?:nobody|no one|none)|not (?:guard|protect)(?: anyone)?|skip|pass",
 )
 _KILL = Words(
-    before=r"(?:我们|咱们)?(?:今[晚夜])?(?:就|一起)?(?:袭击|击杀|刀杀|刀死|刀掉|刀|杀死|杀掉|杀|攻击|除掉|干掉|目标(?:是|为|选)?)",
+    before=r"(?:我们|咱们)?(?:今[晚夜])?(?:就|一起)?(?:袭击|击杀|刀杀|刀死|刀掉|刀|杀死|杀掉|杀|攻击|除掉|干掉|做掉|砍|落刀|下刀|暗杀|猎杀|刀口(?:给|定)?|目标(?:定|选)?(?:是|为|在)?)",
     after=r"(?:袭击|击杀|刀|杀|干|除|解决)(?:掉|死|了)?",
     nobody=r"(?:空刀|不刀人?|不杀人?|不袭击(?:任何人)?|谁(?:都|也)不刀|放弃(?:袭击|刀人))",
     labels=r"袭击|击杀|刀人|刀|杀|kill|attack",
-    english=r"kill |attack |eliminate |target ",
+    english=r"kill |attack |eliminate |target |choose ",
     english_nobody=r"(?:kill|attack) (?:nobody|no one|none)|not kill(?: anyone)?|skip|pass",
 )
 _CHECK = Words(
-    before=r"(?:查验一下|查验|验一?下|验人|验证|验|检验|查看|查一?下|查)",
+    before=r"(?:查验一下|查验|验一?下|验人|验证|验|检验|检查|探查|查看|看一?看|摸|查一?下|查)",
     after=r"(?:查验|验|查)(?:一下|一验)?",
     nobody=r"(?:不查验?(?:任何人)?|不验人?|谁(?:都|也)不验|放弃查验)",
     labels=r"查验|验人|验|查|check|inspect",
-    english=r"check |inspect |verify |investigate ",
+    english=r"check |inspect |verify |investigate |choose ",
     english_nobody=r"(?:check|inspect) (?:nobody|no one|none)|not check(?: anyone)?|skip|pass",
     aim=r"(?:的?(?:身份|底牌|牌))?",
 )
 _SHOT = Words(
-    before=r"(?:开枪(?:带走|打死|打|射杀|射击|击毙|杀死|杀|崩)?|带走|带|打死|打掉|打|射杀|射击|枪杀|枪击|枪打|崩掉?|击毙)",
+    before=r"(?:开枪(?:带走|打死|打|射杀|射击|击毙|杀死|杀|崩)?|带走|带|打死|打掉|打|射杀|射击|枪杀|枪击|枪打|崩掉?|击毙|枪毙|一枪带走|一枪打|(?:这|我的)?一?枪(?:打|给|带走?)|枪口(?:对准|指向))",
     after=r"(?:开枪|开一枪|带走|打死|打掉|射杀|枪杀|崩掉?|一起?带走)",
     nobody=r"(?:不开枪|不开|放弃(?:开枪)?|不带人?|不带走?任何人|不打人?|谁(?:都|也)不带|空枪|压枪|闷枪)",
     labels=r"开枪|带走|枪|shoot|shot",
@@ -88,7 +88,7 @@ _SHOT = Words(
 )
 _BADGE = Words(
     before=(
-        r"(?:(?:把|将)?(?:我的)?警徽)?(?:移?交给|转交给?|移交|传给|交|传|留给|给到?|飞给?|让给|送给)(?:警徽)?(?:给)?|"
+        r"(?:(?:把|将)?(?:我的)?警徽)?(?:移?交给|转交给?|移交|传给|交|传|留给|给到?|飞给?|让给|送给|转移给|转让给|托付给|递给)(?:警徽)?(?:给)?|"
         r"(?:移交|传|给)警徽给"
     ),
     after=r"(?:警徽|当警长|做警长|接警徽|拿警徽|继任警长)",
@@ -107,7 +107,7 @@ _WITCH = Words(
     english_nobody=r"not use (?:any )?(?:potion|potions|antidote or poison)|use (?:nothing|no potion)|skip|pass|do nothing",
 )
 SAVE = (
-    rf"(?:(?:使用|用|开|撒|选择)?解药(?:去?救活?)?(?:给)?|救活|救下|救人|救|(?:使用|用)解药给)(?:他|她|{SEAT})?|"
+    rf"(?:(?:使用|用|开|撒|选择)?解药(?:去?救[活下起回]?)?(?:给)?|救活|救下|救起|救回|救一下|救人|救|(?:使用|用)解药给)(?:他|她|{SEAT})?|"
     rf"(?:对|给)(?:他|她|{SEAT})(?:使用|用|开|上)?解药|(?:把|将)(?:他|她|{SEAT})救(?:活|下|起来)?"
 )
 SAVE_EN = rf"(?:use|using) (?:the |my )?antidote(?: (?:on|for|to save) (?:{SEAT_EN}|him|her|them))?|save(?: (?:{SEAT_EN}|him|her))?"
@@ -174,17 +174,25 @@ OPTIONS_EN: Mapping[Option, str] = {
 # --- around a choice, in its clause ---------------------------------------------------------------------------------
 
 LEAD_IN = (
-    r"(?:我的(?:这一?)?票(?=[投给归])|我(?![们的])|本人|俺|在下|选择|选|决定|打算|准备|就|还是|要(?!不)|会(?!不)|将|今[天晚夜]|这[次轮夜天晚]|本轮|"
-    r"此轮|这一?[轮票次]|最终|最后|所以|因此|于是|那么?|综上所述|综上|总之|总的来[说看]|综合(?:来看|考虑|分析|以上(?:分析)?)?|"
-    r"好[的吧]?|嗯|行|既然如此|坚决|坚定|果断|直接|必须|只能|只好|而是|现在|继续|仍然?|依然|一定|肯定|再|先(?=救)|首夜|"
-    r"(?:我)?的?(?:最终|最后)?的?(?:投票|选择|决定|答案|结论|目标|人选|一?票)(?:对象|目标)?(?:就?是|为)|根据(?:以上|上述)分析|"
-    r"经过(?:慎重|仔细|综合)?(?:考虑|思考|分析)|权衡(?:之下|再三)|明确|正式|宣布|来|去|也|请?求?(?=上警))*+"
+    # who
+    r"(?:但是?|不过|我(?:自己|个人|这边)?(?![们的])|本人|俺|咱(?!们)|在下|作为[^,0-9他她]{1,8}?我|"
+    # how firmly; what hedges (想, 可能, 倾向, 应该) is left out
+    r"选择|选定|选|已?决定|打算|准备|就是?|还是|要(?!不|么)|会(?!不)|将|愿意?|必须|必|只能|只好|肯定|一定|坚[决定持](?:地)?|果断地?|直接|干脆|毫不犹豫地?|"
+    r"依然|依旧|仍然?|仍旧|继续|再次?|也|同样|先|优先|首选|明确|正式|郑重|宣布|放心|安心|"
+    # when
+    r"今[天晚夜日]|这[次轮夜天晚]|这一[轮票次夜晚]|[本此当][轮次夜晚日]|首夜|头夜|第[0-9一二三四五六七八九十]{1,2}[轮天夜晚]|现在|目前|白天|夜里|晚上|"
+    # why
+    r"所以|因此|因而|故而?|于是|那么?|综上(?:所述)?|总之|总的来[说看]|综合(?:来看|考虑|分析|(?:以上|上述)(?:分析)?)?|基于(?:此|以上(?:分析)?)|据此|由此|"
+    r"既然如此|根据(?:以上|上述)分析|经过(?:慎重|仔细|综合)?(?:的)?(?:考虑|思考|分析)|权衡(?:之下|再三)|思来想去|最终|最后|然后|而是|"
+    # nothing
+    r"好[的吧]?(?!人)|嗯|行|收到|明白了?|了解|来|去|请?求?(?=上警)|"
+    r"(?:我)?的?(?:最终|最后)?的?(?:投票|选择|决定|答案|结论|选项|目标|人选|一?票)(?:对象|目标)?(?:就?是|为))*+"
 )
 """What may stand before a choice in its clause. 要不上警 proposes to run."""
 LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天)*+"
 LEAD_IN_EN = (
     r"(?:(?:so|therefore|thus|hence|finally|ok|okay|well|yes|and|then|now|tonight|today|in conclusion|please|lets)\b,? ?)*"
-    r"(?:(?:i|we) ?(?:will now|will|ll|am going to|choose to|choose|decide to|have decided to|shall|must|now)? ?|"
+    r"(?:(?:i|we) ?(?:will now|will|ll|am going to|m going to|am|m|choose to|decide to|have decided to|ve decided to|shall|must|now)? ?|"
     r"(?:my|the) (?:final |last )?(?:vote|choice|decision|answer|target)(?: is| goes)?(?: to| for)? )?(?:to )?"
 )
 LEAD_OUT_EN = r"(?: (?:tonight|today|now|as sheriff|for sheriff|this round|please))?"

@@ -103,15 +103,6 @@ def test_length_is_that_of_what_was_said_and_not_of_what_was_heard():
     assert facts_of("大家好啊，" * 4 + "我是狼人。", speaker=WOLF)["identity_leak"] == 0
 
 
-def test_a_marker_that_the_limit_cuts_in_two():
-    reply = "决定：决定："
-    short = request(speech_chars=1)
-    assert parse_reply(reply, short).text == "决"
-    with pytest.raises(ReplyError):
-        parse_reply(reply, request(speech_chars=20))
-    assert whole_speech(reply, short) == "" and facts_of(reply, short)["speech_chars"] == 1
-
-
 @pytest.mark.parametrize(
     ("text", "share"),
     [
