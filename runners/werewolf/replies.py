@@ -31,7 +31,7 @@ from runners.werewolf.reading.choices import (
     read_choice,
     seats_proposed,
 )
-from runners.werewolf.reading.clauses import ended_part, plain
+from runners.werewolf.reading.clauses import ended_clauses, ended_sentences, plain
 from runners.werewolf.reading.data import data_sections, looks_like_data
 from runners.werewolf.reading.sections import Kind, Section, sections_of
 
@@ -39,6 +39,8 @@ _THINK, _END_THINK = "<think>", "</think>"
 _MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*[:：﹕︓]")
 _SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*)+")
 _CUT_MARKER = re.compile(rf"(?:^|(?<=[\n。！？!?.]))[\s*#【\[]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$")
+_MOST_ANSWERS = 8
+"""A reply with more labelled answers is no answer."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
 """What may surround an answer without meaning anything."""
 
@@ -131,6 +133,8 @@ def _read(sections: list[Section], request: Request, cut: bool) -> Reading:
     if decisions:
         return _read_section(sections, decisions[-1], request, cut)
     answers = [number for number, section in enumerate(sections) if section.kind is Kind.ANSWER]
+    if len(answers) > _MOST_ANSWERS:
+        return Reading((), "ambiguous")
     readings = [_read_section(sections, number, request, cut) for number in answers]
     stating = [reading for reading in readings if reading.stated or reading.problem != "no_choice"]
     if len({(reading.stated, reading.problem) for reading in stating}) > 1:
@@ -138,23 +142,20 @@ def _read(sections: list[Section], request: Request, cut: bool) -> Reading:
     if stating:
         return stating[0]
     text = "\n".join(_unlabelled(sections, cut))
-    return read_choice(_plain(text, cut), request, marked=False, first_only=cut)
+    return read_choice(ended_sentences(plain(text)) if cut else plain(text), request, marked=False, first_only=cut)
 
 
 def _read_section(sections: list[Section], number: int, request: Request, cut: bool) -> Reading:
     answer, *rest = _first_line(sections[number].text)
     later = [section.text for section in sections[number + 1 :] if section.kind is not Kind.REASON]
+    following = "\n".join([*rest, *later])
     ends_the_reply = cut and not rest and number == len(sections) - 1 and not sections[number].closed
     return read_choice(
-        _plain(answer, ends_the_reply).strip(_DECORATION),
+        (ended_clauses(plain(answer)) if ends_the_reply else plain(answer)).strip(_DECORATION),
         request,
         marked=True,
-        rest=_plain("\n".join([*rest, *later]), cut),
+        rest=ended_sentences(plain(following)) if cut else plain(following),
     )
-
-
-def _plain(text: str, cut: bool) -> str:
-    return ended_part(plain(text)) if cut else plain(text)
 
 
 def _first_line(text: str) -> list[str]:

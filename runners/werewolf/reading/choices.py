@@ -25,6 +25,8 @@ _SEAT_NUMBER = re.compile(rf"{words.NUMBER}(?=号)")
 _SETTLING = re.compile(r"选|决定|(?:投票|答案|结论|目标|票)(?:对象|目标)?(?:就?是|为)$")
 """Words before a seat alone that make a choice of it."""
 _CANONICAL = frozenset({*OPTION_WORDS.values(), *PASS_WORDS.values()})
+_MOST_STATEMENTS = 20
+"""A text with more is a loop, and none of them is looked at further."""
 _SAVE = re.compile(words.SAVE)
 _DIGITS = re.compile("[0-9]+")
 _LONG_SEAT = re.compile("[0-9]+号")
@@ -116,13 +118,14 @@ class _Reader:
         problem = ""
         led_in = True  # only words that lead in have come so far
         first = len(clauses)
+        count = 0
         for index, clause in enumerate(clauses):
-            after = clauses[index + 1 :]
             statement = statement_of(digits(clause.text), self._request)
             if statement is not None and self._counts(clause, statement, clauses, index, led_in):
-                if clause.alternative:
+                count += 1
+                if clause.alternative or count > _MOST_STATEMENTS:
                     problem = problem or "ambiguous"
-                elif doubt := self._taken_back(clause, statement, after):
+                elif doubt := self._taken_back(index, statement, clauses):
                     problem = problem or doubt
                 stated[statement.stated] = None
                 first = min(first, index)
@@ -158,14 +161,18 @@ class _Reader:
         outermost = clause.sentence in (clauses[0].sentence, clauses[-1].sentence)
         return alone and outermost and not (index > 0 and clauses[index - 1].label)
 
-    def _taken_back(self, clause: Clause, statement: Statement, after: Sequence[Clause]) -> str:
-        for number, later in enumerate(after):
-            same_sentence = later.sentence == clause.sentence
+    def _taken_back(self, index: int, statement: Statement, clauses: Sequence[Clause]) -> str:
+        for number in range(index + 1, len(clauses)):
+            later = clauses[number]
+            same_sentence = later.sentence == clauses[index].sentence
+            if not (same_sentence or statement.bare):
+                break
             if same_sentence and words.CONTRAST.match(later.text):
                 return "ambiguous"
-            if number == 0 and same_sentence and not statement.mine and words.CONSEQUENCE.match(later.text):
+            following = number == index + 1 and same_sentence
+            if following and not statement.mine and words.CONSEQUENCE.match(later.text):
                 return "no_choice"
-            if (same_sentence or statement.bare) and self._speaks_against(later):
+            if self._speaks_against(later):
                 return "ambiguous"
         return ""
 

@@ -89,10 +89,14 @@ def clauses_of(text: str) -> list[Clause]:
     return found
 
 
-def ended_part(text: str) -> str:
+def ended_clauses(text: str) -> str:
     """A plain text that was cut off, without the clause that the cut went through."""
-    ends = list(re.finditer(r"[,。;!?:()|\n]", text))
-    return text[: ends[-1].end()] if ends else ""
+    return text[: max(text.rfind(end) for end in ",。;!?:()|\n") + 1]
+
+
+def ended_sentences(text: str) -> str:
+    """A plain text that was cut off, without the sentence that the cut went through."""
+    return text[: max(text.rfind(end) for end in "。;!?\n") + 1]
 
 
 def _sentences(text: str) -> Iterator[str]:
