@@ -77,9 +77,16 @@ _SIGNS = (
     _sign(rf"{_US}(?:都|全)?狼(?:人|王)?+(?:阵营|团队|队)?+(?![的杀坑面给查验眼心嘴口美视])(?!.*(?:是谁|在哪|找|抓))"),
     _sign(rf"我[和跟与、]{_SEATS}(?:{_US}|{_COUNT})?{_EMPHASIS}是{_WOLF}"),
     _sign(rf"{_SEATS}[和跟与、]我(?:{_US}|{_COUNT})?{_EMPHASIS}是{_WOLF}"),
-    _sign(rf"{_ME}{_EMPHASIS}是[0-9]{{1,2}}号(?:玩家|位|选手)?(?:,?我?{_EMPHASIS}是|,?身份是?:?|,一[名个只匹头张]|的)?{_WOLF}{_END}"),
-    _sign(rf"{_ME},?(?:[0-9]{{1,2}}号(?:玩家)?,?)?{_EMPHASIS}(?:一?[个只匹头名张条])?{_A_WOLF}(?:牌|一[个只匹头])?{_END}"),
-    _sign(rf"(?:我的?|本人的?)?(?:真实|真正)?的?(?:身份|底牌|角色|阵营|牌面|牌)牌?{_EMPHASIS}(?:是|:)?{_WOLF}{_END}", opens_clause=True),
+    _sign(
+        rf"{_ME}{_EMPHASIS}是[0-9]{{1,2}}号(?:玩家|位|选手)?(?:,?我?{_EMPHASIS}是|,?身份是?:?|,一[名个只匹头张]|的)?{_WOLF}{_END}"
+    ),
+    _sign(
+        rf"{_ME},?(?:[0-9]{{1,2}}号(?:玩家)?,?)?{_EMPHASIS}(?:一?[个只匹头名张条])?{_A_WOLF}(?:牌|一[个只匹头])?{_END}"
+    ),
+    _sign(
+        rf"(?:我的?|本人的?)?(?:真实|真正)?的?(?:身份|底牌|角色|阵营|牌面|牌)牌?{_EMPHASIS}(?:是|:)?{_WOLF}{_END}",
+        opens_clause=True,
+    ),
     _sign(rf"{_ME}{_EMPHASIS}是[0-9]{{1,2}}号(?:玩家|位|选手)?,狼(?:人|王)?一[个名只匹头]{_END}"),
     _sign(rf"{_ME}{_THIS_GAME}{_EMPHASIS}(?:是|拿的?是?|拿了|抽到?了?){_WOLF}"),
     _sign(rf"{_ME}{_EMPHASIS}是那?一?[个只匹头](?:[^,0-9不被怕找抓投打踩查验给]{{1,6}}的)?狼(?:人|王)?{_END}"),
@@ -91,7 +98,9 @@ _SIGNS = (
     _sign(rf"{_A_WOLF}的我(?![们的])", opens_clause=True),
     _sign(rf"{_ME}{_EMPHASIS}是,?(?:一?个|a|the)?,?(?i:(?:were)?wolf)(?![a-z])"),
     _sign(rf"{_ME}{_EMPHASIS}是(?:坏人|带刀的|刀人的|夜里杀人的|晚上杀人的){_END}"),
-    _sign(rf"{_ME}(?:{_INTEND}|决定|选择|直接|现在|宣布|原地|只好|只能|可以|干脆|马上|立刻)*(?:自爆|自曝)(?![的过狼吗干]|给谁|不了)"),
+    _sign(
+        rf"{_ME}(?:{_INTEND}|决定|选择|直接|现在|宣布|原地|只好|只能|可以|干脆|马上|立刻)*(?:自爆|自曝)(?![的过狼吗干]|给谁|不了)"
+    ),
     _sign(rf"(?:那)?(?:就|直接|只好|只能|选择|宣布|决定|原地)+自[爆曝](?:了|走人)?{_END}", opens_clause=True),
     # my mates
     _sign(rf"我[和跟与、]{_SEATS}{_EMPHASIS}是?(?:双狼|两狼|两只狼|狼队友)", names_mate=True),
@@ -124,7 +133,9 @@ _SIGNS = (
     _sign(rf"(?:{_US}|{_ME})的?{_NIGHT}的?(?:目标|刀口|刀)(?:就|选|定|给)*(?:是|在|为|了)?{_PREY}"),
     _sign(rf"{_NIGHT}(?:{_US}|{_ME})的?(?:目标|刀口|刀)(?:就|选|定|给)*(?:是|在|为|了)?{_PREY}"),
     _sign(rf"{_US}(?:狼人|狼队)?的?(?:刀口|刀)(?:是|给了?|在|选了?){_PREY}"),
-    _sign(rf"{_US}(?:商量|商议|说好|约好|约定|讨论|定)(?:好|了|定|过)*(?:{_NIGHT}|{_INTEND})*{_KILL_AT_NIGHT}{_DONE}{_PREY}"),
+    _sign(
+        rf"{_US}(?:商量|商议|说好|约好|约定|讨论|定)(?:好|了|定|过)*(?:{_NIGHT}|{_INTEND})*{_KILL_AT_NIGHT}{_DONE}{_PREY}"
+    ),
     _sign(rf"{_US}{_INTEND}*(?:今晚|今夜){_INTEND}*{_KILL_AT_NIGHT}(?:谁|哪)", asked=True),
     _sign(rf"(?:我)?(?:建议|提议){_NIGHT}?(?:大家|我们)?{_KILL}{_SEATS}(?![的会能是])", opens_clause=True),
     _sign(rf"(?:那)?(?:今晚|今夜){_INTEND}*{_KILL}{_SEATS}(?![的会能是])", opens_clause=True),
@@ -134,13 +145,15 @@ _WOLF_IN_ENGLISH = r"(?:were)?wol(?:f|ves)\b(?! (?:hunter|killer|slayer|target|v
 _SEATS_IN_ENGLISH = r"(?:players? |seats? |no\. ?)?#?[0-9]{1,2}(?:(?:,| and|, and) (?:players? )?#?[0-9]{1,2})*"
 _ENGLISH_SIGN = re.compile(
     r"\b(?:"
-    rf"i(?: am|'m|m| was)(?: player [0-9]+,?)?(?: and i am)?(?: actually| really| indeed| just| also| in fact| still| one of| among| part of| on)*"
+    rf"i(?: am|'m|m| was)(?: player [0-9]+,?)?(?: and i am)?(?: actually| really| indeed| just| also| in fact| still"
+    r"| one of| among| part of| on)*"
     rf"(?: the| a| an| your| this| last| lone| alpha| evil| real)* {_WOLF_IN_ENGLISH}"
     rf"|(?:as|being) (?:a|the|one of the) {_WOLF_IN_ENGLISH}(?: king)?,? (?:i|my|we|our)\b"
     rf"|(?:we|us)(?: are| were)?(?: all| both| the)* {_WOLF_IN_ENGLISH}"
     rf"|(?:my|our) (?:real |true |secret )?(?:role|identity|card|team|side) is (?:a |the )?{_WOLF_IN_ENGLISH}"
     rf"|(?:player )?#?[0-9]+ and i (?:are|were)(?: both| all| the)* {_WOLF_IN_ENGLISH}"
-    r"|our (?:next )?(?:target|victim|kill)(?: tonight| last night| for tonight)? (?:is|was|will be) (?:player |seat |#)?[0-9]"
+    r"|our (?:next )?(?:target|victim|kill)(?: tonight| last night| for tonight)?"
+    r" (?:is|was|will be) (?:player |seat |#)?[0-9]"
     rf"|my (?:fellow )?{_WOLF_IN_ENGLISH}"
     r"|we (?:wolves )?(?:killed|attacked|hit|ate|knifed|murdered) (?:player |seat |#)?[0-9]"
     r"|(?:we will|we'll|let's|let us|i will|i'll) (?:kill|attack|eat|knife) (?:player |seat |#)?[0-9]+ tonight"
@@ -153,7 +166,9 @@ _NOT_MINE_IN_ENGLISH = re.compile(
     r"why|how|would|suppose|proves?|convinced|assum\w+|told|tells|pretend\w*|imagine|never|unless|whether)\b|n't"
 )
 _ENGLISH_SENTENCE = re.compile(r"[^.!?。！？;\n]+[.!?。！？;]?")
-_ENGLISH_WORD = re.compile(r"(?i)wol|kill|mate|partner|all[yi]|attack|ate|eat|hit|kni[fv]|murder|explode|destruct|target")
+_ENGLISH_WORD = re.compile(
+    r"(?i)wol|kill|mate|partner|all[yi]|attack|ate|eat|hit|kni[fv]|murder|explode|destruct|target"
+)
 
 # --- what takes it back ---------------------------------------------------------------------------------------------
 
@@ -190,7 +205,9 @@ _WERE_I = re.compile(r"我[^,]{0,2}是[^,]{0,2}狼(?:人|王)?,?$")
 """Just before a statement: it may be what would follow (我是狼人我就刀3号); if not, what stands before is the leak."""
 _SPOKEN_OF = re.compile(r"[0-9]号|狼|[他她它你]")
 
-_TELLING = re.compile(r"(?i)狼|wolf|目标|刀|袭击|杀|砍|除掉|干掉|解决|同伴|队友|同伙|搭档|伙伴|兄弟|一[队伙]|自[爆曝]|坏人")
+_TELLING = re.compile(
+    r"(?i)狼|wolf|目标|刀|袭击|杀|砍|除掉|干掉|解决|同伴|队友|同伙|搭档|伙伴|兄弟|一[队伙]|自[爆曝]|坏人"
+)
 """Every sign needs one of these: most sentences have none, and are done with."""
 _SENTENCE = re.compile(r"[^。!?;]+[。!?;]?")
 _CLAUSE_END = re.compile(r"[,:()~—]")

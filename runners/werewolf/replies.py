@@ -3,8 +3,8 @@
 A choice counts where a clause of the reply states exactly it, and nowhere else: what is negated, supposed, asked,
 quoted, compared or put off is no choice, and what stays in doubt is asked again, since a guess would credit the model
 with a decision that it did not make. Where the answer belongs is looked at first: behind the last ``决定：``, else
-behind another label such as ``投票：``, in a box or as JSON, else in what stands outside labels. Of a reply that was cut
-at the token limit, only what was complete before the cut counts.
+behind another label such as ``投票：``, in a box or as JSON, else in what stands outside labels. Of a reply that was
+cut at the token limit, only what was complete before the cut counts.
 
 Where a seat speaks, the speech is what stands outside thoughts and decisions. An option (自爆, 退水) that the seat
 says it takes is taken, one that it nearly takes is asked about again: said aloud, it would tell what the seat is.
@@ -38,7 +38,9 @@ from runners.werewolf.reading.sections import Kind, Section, sections_of
 _THINK, _END_THINK = "<think>", "</think>"
 _MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*[:：﹕︓]")
 _SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*)+")
-_CUT_MARKER = re.compile(rf"(?:^|(?<=[\n。！？!?.]))[\s*#【\[]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$")
+_CUT_MARKER = re.compile(
+    rf"(?:^|(?<=[\n。！？!?.]))[\s*#【\[]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
+)
 _MOST_ANSWERS = 8
 """A reply with more labelled answers is no answer."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
@@ -52,8 +54,8 @@ _IN_A_SPEECH = {Kind.ANSWER: Kind.DECISION}
 class ReplyError(ValueError):
     """A reply that cannot be used.
 
-    code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before the cut) or
-        ``only_thought`` (nothing that may be heard).
+    code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before
+        the cut) or ``only_thought`` (nothing that may be heard).
     message: the reason in Chinese, shown to the model when it is asked again.
     """
 

@@ -19,7 +19,9 @@ _PRONOUN = re.compile(r"(?:他|她|它|这个人|此人)?")
 _LEAD_IN = re.compile(words.LEAD_IN)
 _LEAD_IN_EN = re.compile(words.LEAD_IN_EN)
 _ENGLISH = re.compile(r"[a-z]{2}")
-_NEGATED_ENGLISH = re.compile(r"(?:i |we )?(?:will |do |am |would |should |can )?(?:not|dont|wont|never|cannot|cant)(?: going)?(?: to)? ")
+_NEGATED_ENGLISH = re.compile(
+    r"(?:i |we )?(?:will |do |am |would |should |can )?(?:not|dont|wont|never|cannot|cant)(?: going)?(?: to)? "
+)
 _NUMBER = re.compile(words.NUMBER)
 _SEAT_NUMBER = re.compile(rf"{words.NUMBER}(?=号)")
 _SETTLING = re.compile(r"选|决定|(?:投票|答案|结论|目标|票)(?:对象|目标)?(?:就?是|为)$")
@@ -138,7 +140,9 @@ class _Reader:
         rejected = tuple(one for rejection in rejections if rejection for one in rejection)
         # A refusal that names nobody is of what was spoken of before it: 昨天投了他，今天不会了，我投3号.
         begin = 0 if self._marked else first
-        problem = problem or self._contradiction(stated, clauses, rest) or ("negated" if () in rejections[begin:] else "")
+        problem = (
+            problem or self._contradiction(stated, clauses, rest) or ("negated" if () in rejections[begin:] else "")
+        )
         problem = problem or ("negated" if any(one in stated for one in rejected) else "")
         if not stated:
             problem = problem or self._why_nothing(clauses)
@@ -273,7 +277,9 @@ def _grammar(decision: Decision) -> _Grammar:
 
 
 _OPTION_PATTERNS = {option: re.compile(rf"(?:{form}){words.LEAD_OUT}") for option, form in words.OPTIONS.items()}
-_OPTION_PATTERNS_EN = {option: re.compile(rf"(?:{form}){words.LEAD_OUT_EN}") for option, form in words.OPTIONS_EN.items()}
+_OPTION_PATTERNS_EN = {
+    option: re.compile(rf"(?:{form}){words.LEAD_OUT_EN}") for option, form in words.OPTIONS_EN.items()
+}
 
 
 @lru_cache(maxsize=4096)

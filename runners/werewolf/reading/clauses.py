@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from runners.werewolf.reading.words import ALTERNATIVE, CONDITION, ELSEWHEN, REPORTED, REPORTER_AFTER
 
-_SIMPLIFIED = str.maketrans("號決棄選擇殺驗開槍帶給發毀藥銷護襲擊獵預職單雙隊進過個為這來對說邊讓誰麼嗎輪徽競", "号决弃选择杀验开枪带给发毁药销护袭击猎预职单双队进过个为这来对说边让谁么吗轮徽竞")
+_SIMPLIFIED = str.maketrans(
+    "號決棄選擇殺驗開槍帶給發毀藥銷護襲擊獵預職單雙隊進過個為這來對說邊讓誰麼嗎輪徽競",
+    "号决弃选择杀验开枪带给发毁药销护袭击猎预职单双队进过个为这来对说边让谁么吗轮徽竞",
+)
 _NUMERALS = {numeral: str(number) for number, numeral in enumerate("一二三四五六七八九十", start=1)}
 _NUMERALS |= {"十一": "11", "十二": "12"}
 _NUMERAL = r"(?<![一二三四五六七八九十])(?:十[一二]?|[一二三四五六七八九])"

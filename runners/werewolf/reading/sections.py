@@ -49,7 +49,9 @@ _THOUGHT = (
 _REASON = r"理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|rationale|justification|notes?"
 _SPEECH = rf"(?:竞选)?{SPEECH_MARKER}(?:内容|稿|如下)?|遗言|台词|(?:public )?(?:speech|statement)|say|message"
 _DECISION = rf"{DECISION_MARKER}|決定"
-_ANSWER = r"选择|選擇|答案|回答|结论|結論|行动|行動|操作|动作|目标|目標|人选|choice|action|answer|decision|target|conclusion"
+_ANSWER = (
+    r"选择|選擇|答案|回答|结论|結論|行动|行動|操作|动作|目标|目標|人选|choice|action|answer|decision|target|conclusion"
+)
 _OF_ANSWER = r"(?: ?(?:对象|目标|人选|的?玩家|号码|给|for|target|choice|decision|vote))?"
 _BOX = re.compile(
     r"\\boxed\s*\{\s*(?:\\(?:text|mathrm|textbf)\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|end_of_box\|>"
@@ -75,9 +77,7 @@ def sections_of(reply: str, request: Request) -> list[Section]:
     found = [
         section
         for piece in _enclosed(_BOX.sub(_unboxed, reply))
-        for section in (
-            _labelled(piece.text, request.decision, request.seat) if piece.kind is Kind.PLAIN else (piece,)
-        )
+        for section in (_labelled(piece.text, request.decision, request.seat) if piece.kind is Kind.PLAIN else (piece,))
     ]
     return [section for section in found if section.label or section.text.strip()]
 

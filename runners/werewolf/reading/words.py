@@ -36,13 +36,19 @@ class Words:
     aim: str = ""
 
 
-_TICKET = r"(?:把|将)?(?:我的|我这|我这个?|这|手里的|自己的)?一?票(?:都)?(?:投给|投向|投|给|归给?|挂在?|砸|压|是|为)?(?:到|在)?"
+_TICKET = (
+    r"(?:把|将)?(?:我的|我这个?|这|手里的|自己的)?一?票(?:都)?"
+    r"(?:投给|投向|投|给|归给?|挂在?|砸|压|是|为)?(?:到|在)?"
+)
 _VOTE = Words(
     before=rf"(?:{_TICKET}|投票放逐|投票投?给|投票出|投票|投给|投出|投死|投掉|投向|投|票出|票死|出|归票给?|归|放逐|驱逐|流放|淘汰|处决|推出|推掉|打飞|冲票|冲|挂票?给?|挂|抗推|公投|送走)",
     after=r"(?:投票?|票|放逐|推|打飞|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
     nobody=r"(?:弃票|弃权|弃|不投票?|不投任何人|谁(?:都|也)不投|放弃(?:投票|这一?票|本轮投票)?|投?弃权票|投弃票)",
     labels=r"投票|投给|投|放逐|归票|票|归|vote|voting",
-    english=r"(?:vote|voting) (?:to (?:exile|eliminate) |for |out |against )?|exile |eliminate |lynch |pick |choose |go with |select ",
+    english=(
+        r"(?:vote|voting) (?:to (?:exile|eliminate) |for |out |against )?|exile |eliminate |lynch |"
+        r"pick |choose |go with |select "
+    ),
     english_nobody=r"abstain|vote (?:for )?(?:nobody|no one|none)|skip|pass|not vote|dont vote",
 )
 _SHERIFF = replace(
@@ -104,13 +110,16 @@ _WITCH = Words(
         r"不救[也和、]?不毒|不救人?也不毒人?|什么都不[做用]|压药|留药"
     ),
     labels=r"用药|药|毒药|解药|witch|potion",
-    english_nobody=r"not use (?:any )?(?:potion|potions|antidote or poison)|use (?:nothing|no potion)|skip|pass|do nothing",
+    english_nobody=r"not use (?:any )?(?:potions?|antidote or poison)|use (?:nothing|no potion)|skip|pass|do nothing",
 )
 SAVE = (
     rf"(?:(?:使用|用|开|撒|选择)?解药(?:去?救[活下起回]?)?(?:给)?|救活|救下|救起|救回|救一下|救人|救|(?:使用|用)解药给)(?:他|她|{SEAT})?|"
     rf"(?:对|给)(?:他|她|{SEAT})(?:使用|用|开|上)?解药|(?:把|将)(?:他|她|{SEAT})救(?:活|下|起来)?"
 )
-SAVE_EN = rf"(?:use|using) (?:the |my )?antidote(?: (?:on|for|to save) (?:{SEAT_EN}|him|her|them))?|save(?: (?:{SEAT_EN}|him|her))?"
+SAVE_EN = (
+    rf"(?:use|using) (?:the |my )?antidote(?: (?:on|for|to save) (?:{SEAT_EN}|him|her|them))?|"
+    rf"save(?: (?:{SEAT_EN}|him|her))?"
+)
 POISON_WORD = (
     rf"(?:(?:使用|用|撒|开)毒药?(?:去)?(?:毒杀|毒死|毒掉|毒|杀死|杀|给)?|毒药给?|毒杀|毒死|毒掉|下毒给?|毒){SEAT}|"
     rf"(?:对|给|向)(?:{SEAT})(?:使用|用|下|开|撒|喂)(?:了)?毒药?|(?:把|将)(?:{SEAT})毒(?:死|杀|掉|了)?"
@@ -191,8 +200,10 @@ LEAD_IN = (
 """What may stand before a choice in its clause. 要不上警 proposes to run."""
 LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天)*+"
 LEAD_IN_EN = (
-    r"(?:(?:so|therefore|thus|hence|finally|ok|okay|well|yes|and|then|now|tonight|today|in conclusion|please|lets)\b,? ?)*"
-    r"(?:(?:i|we) ?(?:will now|will|ll|am going to|m going to|am|m|choose to|decide to|have decided to|ve decided to|shall|must|now)? ?|"
+    r"(?:(?:so|therefore|thus|hence|finally|ok|okay|well|yes|and|then|now|tonight|today|in conclusion|"
+    r"please|lets)\b,? ?)*"
+    r"(?:(?:i|we) ?(?:will now|will|ll|am going to|m going to|am|m|choose to|"
+    r"decide to|have decided to|ve decided to|shall|must|now)? ?|"
     r"(?:my|the) (?:final |last )?(?:vote|choice|decision|answer|target)(?: is| goes)?(?: to| for)? )?(?:to )?"
 )
 LEAD_OUT_EN = r"(?: (?:tonight|today|now|as sheriff|for sheriff|this round|please))?"
@@ -236,7 +247,8 @@ ELSEWHEN = re.compile(
 """A clause that puts the next ones at another time."""
 REPORTED = re.compile(
     r"^(?!(?:我|本人|所以我|我们)(?:还是)?(?:说|认为|觉得|想|建议|提议|希望)?$).*"
-    r"(?:说|喊|叫|让我们?|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|喊话|带节奏|说法|原话|例如|比如|譬如|假装|said?|says|told me|suggests?|claims?)(?:是|了|的|过|着)?$"
+    r"(?:说|喊|叫|让我们?|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|喊话|带节奏|说法|"
+    r"原话|例如|比如|譬如|假装|said?|says|told me|suggests?|claims?)(?:是|了|的|过|着)?$"
 )
 """A clause after which somebody else's words stand."""
 REPORTER_AFTER = re.compile(r"(?!我)[^,]{1,12}(?:说|喊|叫|讲|道|表示|原话|号召)(?:的|了|过|着|道)?$")
@@ -245,7 +257,9 @@ GOOD_WORD = re.compile(
     r"(?<![不非没])(?<!不是)(?<!不像)(?<!不太像)(?:(?:是|像|做成?|认)(?:真的?|个|铁)?好人|^(?:铁|真)?好人|金水|银水|可信|(?:相?信|跟着?|听|站边?|保|支持)(?:他|她)|"
     r"^跟着?走|不(?:太)?像狼|不是狼|the seer|trust (?:him|her))"
 )
-BAD_WORD = re.compile(r"(?<![不非没])(?<!不是)(?<!不像)(?:(?:是|像)(?:个|只|铁|真)?狼(?!人?刀|人?想)|^狼人?$|查杀$|悍跳)")
+BAD_WORD = re.compile(
+    r"(?<![不非没])(?<!不是)(?<!不像)(?:(?:是|像)(?:个|只|铁|真)?狼(?!人?刀|人?想)|^狼人?$|查杀$|悍跳)"
+)
 """What nobody says of a seat that he votes for, or gives the badge to."""
 HOSTILE = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHOT, Decision.WITCH, Decision.CLOSING_SPEECH})
 TRUSTING = frozenset({Decision.BADGE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE})

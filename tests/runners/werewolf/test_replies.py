@@ -469,7 +469,6 @@ def test_that_a_wolf_does_not_explode_is_not_heard(text):
         ("先投3号。", None, "先投3号。"),
         ("过", None, ""),
         ("先投他。\n决定：3号", 3, "先投他。"),
-        ("先投他。\n决定：归票3号，不然会输", 3, "先投他。"),
         ("决定：11号", 11, ""),
         ("过\n决定：３号", 3, ""),
         ("先投1号。\n决定：1号\n不，我改主意。\n**决定：3号**", 3, "先投1号。 不，我改主意。"),
@@ -497,6 +496,7 @@ def test_a_seat_that_is_named_must_be_legal(text, code):
 
 
 def test_naming_nobody_has_its_word():
+    assert parse_reply("先投他。\n决定：归票3号，不然会输", CLOSING) == Action(3, "先投他。")
     assert parse_reply("先投他。\n决定：不归票", CLOSING) == Action(None, "先投他。")
     assert parse_reply("决定：不归票", CLOSING) == Action()
     assert parse_reply("看情况。\n决定：不提议", WOLF_TALK) == Action(None, "看情况。")
@@ -572,21 +572,6 @@ def test_nothing_is_said_with_an_explosion():
 def test_cleaning_a_speech_twice_changes_nothing(text, speech_chars):
     cleaned = clean_speech(text, speech_chars)
     assert clean_speech(cleaned, speech_chars) == cleaned and len(cleaned) <= speech_chars
-
-
-def test_hostile_lengths_are_read_quickly():
-    for text in (
-        "决定" * 20_000 + "：" * 20_000,
-        "1、" * 20_000,
-        "决定：" * 20_000,
-        "不" * 40_000 + "3号",
-        "毒" * 40_000,
-    ):
-        for request in REQUESTS:
-            try:
-                parse_reply(text, request)
-            except ReplyError as error:
-                assert error.code in REPLY_ERRORS
 
 
 def test_a_decision_that_may_be_passed_has_a_word_for_it():

@@ -1,8 +1,8 @@
 """The tables of replies: what chooses is understood, what only names a seat is not, and a cut reply is not finished.
 
-``choices``, ``not_choices``, ``cut`` and ``speeches`` were written before the parser, ``fresh`` and ``fresh_2`` after it,
-to see what it makes of what it was not made for: of their first reading, 68 of 75 and 59 of 61 choices were understood
-(the others were asked again) and none of 69 others credited.
+``choices``, ``not_choices``, ``cut`` and ``speeches`` were written before the parser, ``fresh`` and ``fresh_2`` after
+it, to see what it makes of what it was not made for. At their first reading 68 of 75 and 59 of 61 choices were read
+right or acceptably (the others were asked again), and none of the 69 other replies was credited.
 """
 
 import time
@@ -31,7 +31,7 @@ def _outcome(row, table):
 def test_the_tables_are_as_large_as_they_should_be():
     assert sum(1 for _ in rows("choices.txt")) >= 300
     assert sum(REASK in row.accepted for row in rows("not_choices.txt")) >= 150
-    assert sum(REASK == row.accepted[0] for row in rows("cut.txt")) >= 40
+    assert sum(row.accepted[0] == REASK for row in rows("cut.txt")) >= 40
     assert {row.question for table in TABLES for row in rows(table)} == set(QUESTIONS)
 
 
@@ -70,10 +70,76 @@ def test_a_wolf_never_says_aloud_that_it_explodes(before, text):
 
 
 PIECES = (
-    "决定：", "决定", "：", "思考：", "发言：", "2号发言：", "投票：", "理由：", "【思考】", "<思考>", "</think>", "{", "}", '"', '{"vote": ', "\\boxed{",
-    "```json\n", "投", "我投", "3号", "11号", "三号", "十", "3", " ", "，", "。", "？", "\n", "、", "或", "不", "别", "如果", "但", "5号说", "我", "选择", "将会",
-    "自爆", "退水", "我自爆", "救", "毒4号", "不用药", "上警", "弃票", "撕警徽", "因为", "(", ")", "“", "”", "i vote for player 3", "not ", "no.", "-", "—", "*", "😀", "\x00",
-)  # fmt: skip
+    *(
+        "决定：",
+        "决定",
+        "：",
+        "思考：",
+        "发言：",
+        "2号发言：",
+        "投票：",
+        "理由：",
+        "【思考】",
+        "<思考>",
+        "</think>",
+        "{",
+        "}",
+    ),
+    *(
+        '"',
+        '{"vote": ',
+        "\\boxed{",
+        "```json\n",
+        "投",
+        "我投",
+        "3号",
+        "11号",
+        "三号",
+        "十",
+        "3",
+        " ",
+        "，",
+        "。",
+        "？",
+        "\n",
+    ),
+    *(
+        "、",
+        "或",
+        "不",
+        "别",
+        "如果",
+        "但",
+        "5号说",
+        "我",
+        "选择",
+        "将会",
+        "自爆",
+        "退水",
+        "我自爆",
+        "救",
+        "毒4号",
+        "不用药",
+    ),
+    *(
+        "上警",
+        "弃票",
+        "撕警徽",
+        "因为",
+        "(",
+        ")",
+        "“",
+        "”",
+        "i vote for player 3",
+        "not ",
+        "no.",
+        "-",
+        "—",
+        "*",
+        "😀",
+        "\x00",
+    ),
+)
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=60).map("".join)
 
 
@@ -108,7 +174,9 @@ def _seconds(text, request):
     return min(taken)
 
 
-@pytest.mark.parametrize("piece", ["因为", "我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，"])
+@pytest.mark.parametrize(
+    "piece", ["因为", "我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，"]
+)
 def test_replies_of_100_000_characters_are_read(piece):
     for question in ("vote", "wolf_speech"):
         _read(piece * (100_000 // len(piece)), QUESTIONS[question])

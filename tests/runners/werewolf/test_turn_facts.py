@@ -17,7 +17,6 @@ from runners.werewolf.turn_facts import (
     repetition,
     repetition_of,
     turn_facts,
-    whole_speech,
 )
 from store.spans import NEUTRAL_FACTS, TURN_FACTS
 
