@@ -163,9 +163,8 @@ def _read_section(sections: list[Section], number: int, request: Request, cut: b
 def _first_line(text: str) -> list[str]:
     """The lines of a section from the first that says anything; one empty line for none."""
     lines = text.split("\n")
-    while len(lines) > 1 and not lines[0].strip(_DECORATION):
-        del lines[0]
-    return lines
+    begin = next((number for number, line in enumerate(lines) if line.strip(_DECORATION)), len(lines) - 1)
+    return lines[begin:]
 
 
 def _unlabelled(sections: list[Section], cut: bool) -> list[str]:
@@ -229,7 +228,10 @@ def _take_apart(sections: list[Section], request: Request, cut: bool) -> tuple[s
         if section.kind is Kind.DECISION or (
             section.kind is Kind.ANSWER and any(names_option(plain(answer), option) for option in request.options)
         ):
-            decision = plain(answer).strip(_DECORATION)
+            unfinished = cut and not rest and section is sections[-1]
+            decision = (ended_clauses(plain(answer)) if unfinished else plain(answer)).strip(_DECORATION)
+            if unfinished and not decision:
+                decision = None
             said += [] if labelled else rest
         elif section.kind is Kind.SPEECH or (section.kind is Kind.PLAIN and not labelled):
             said.append(section.text)

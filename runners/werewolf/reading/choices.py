@@ -23,6 +23,7 @@ _NEGATED_ENGLISH = re.compile(
     r"(?:i |we )?(?:will |do |am |would |should |can )?(?:not|dont|wont|never|cannot|cant)(?: going)?(?: to)? "
 )
 _NUMBER = re.compile(words.NUMBER)
+_MYSELF = re.compile("我?自己")
 _SEAT_NUMBER = re.compile(rf"{words.NUMBER}(?=号)")
 _SETTLING = re.compile(r"选|决定|(?:投票|答案|结论|目标|票)(?:对象|目标)?(?:就?是|为)$")
 """Words before a seat alone that make a choice of it."""
@@ -291,6 +292,8 @@ def _statement(
     own = f"{me}号"
     if core.startswith(own) and len(core) > len(own):  # 2号投3号
         core = _LEAD_IN.sub("", core[len(own) :].lstrip(), count=1)
+    if decision in words.MAY_NAME_ITSELF:
+        core = _MYSELF.sub(own, core)
     mine = text.startswith(("我", "本人", own)) or core != text
     named = core == text or not _SETTLING.search(text[: len(text) - len(core)])
     grammar = _grammar(decision)

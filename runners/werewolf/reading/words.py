@@ -113,7 +113,7 @@ _WITCH = Words(
     english_nobody=r"not use (?:any )?(?:potions?|antidote or poison)|use (?:nothing|no potion)|skip|pass|do nothing",
 )
 SAVE = (
-    rf"(?:(?:使用|用|开|撒|选择)?解药(?:去?救[活下起回]?)?(?:给)?|救活|救下|救起|救回|救一下|救人|救|(?:使用|用)解药给)(?:他|她|{SEAT})?|"
+    rf"用药救人|(?:(?:使用|用|开|撒|选择)?解药(?:去?救[活下起回]?)?(?:给)?|救活|救下|救起|救回|救一下|救人|救|(?:使用|用)解药给)(?:他|她|{SEAT})?|"
     rf"(?:对|给)(?:他|她|{SEAT})(?:使用|用|开|上)?解药|(?:把|将)(?:他|她|{SEAT})救(?:活|下|起来)?"
 )
 SAVE_EN = (
@@ -160,7 +160,7 @@ _TURN = r"(?:一?侧|一?边|手边?|方向?)?(?:的玩家)?(?:开始|起|先|�
 OPTIONS: Mapping[Option, str] = {
     Option.SAVE: SAVE,
     Option.RUN: (
-        r"(?:参与|参加|报名|去)?(?:上警|竞选|参选)(?:警长)?(?:竞选)?|(?:参与|参加|报名)警长(?:的?竞选)?|报名|上|是的?|yes"
+        r"(?:参与|参加|报名|去)?(?:上警|竞选|参选)(?:参与|参加)?(?:竞选)?(?:警长)?(?:竞选)?|(?:参与|参加|报名)警长(?:的?竞选)?|报名|上|是的?|yes"
     ),
     Option.WITHDRAW: r"(?:宣布|申请)?(?:退水|退选|退警|退出(?:警长)?(?:的?竞选))",
     Option.EXPLODE: r"(?:宣布|申请|原地|直接|自己)?(?:自爆|自曝)(?:走人|退场|出局|离场|身份)?",
@@ -183,8 +183,9 @@ OPTIONS_EN: Mapping[Option, str] = {
 # --- around a choice, in its clause ---------------------------------------------------------------------------------
 
 LEAD_IN = (
+    r"(?:(?:我)?的?(?:最终|最后)?的?(?:投票|选择|决定|答案|结论|选项|目标|人选|一?票)(?:对象|目标)?(?:就?是|为)|"
     # who
-    r"(?:但是?|不过|我(?:自己|个人|这边)?(?![们的])|本人|俺|咱(?!们)|在下|作为[^,0-9他她]{1,8}?我|"
+    r"但是?|不过|我(?:自己|个人|这边)?(?![们的])|本人|俺|咱(?!们)|在下|作为[^,0-9他她]{1,8}?我|"
     # how firmly; what hedges (想, 可能, 倾向, 应该) is left out
     r"选择|选定|选|已?决定|打算|准备|就是?|还是|要(?!不|么)|会(?!不)|将|愿意?|必须|必|只能|只好|肯定|一定|坚[决定持](?:地)?|果断地?|直接|干脆|毫不犹豫地?|"
     r"依然|依旧|仍然?|仍旧|继续|再次?|也|同样|先|优先|首选|明确|正式|郑重|宣布|放心|安心|"
@@ -195,7 +196,7 @@ LEAD_IN = (
     r"既然如此|根据(?:以上|上述)分析|经过(?:慎重|仔细|综合)?(?:的)?(?:考虑|思考|分析)|权衡(?:之下|再三)|思来想去|最终|最后|然后|而是|"
     # nothing
     r"好[的吧]?(?!人)|嗯|行|收到|明白了?|了解|来|去|请?求?(?=上警)|"
-    r"(?:我)?的?(?:最终|最后)?的?(?:投票|选择|决定|答案|结论|选项|目标|人选|一?票)(?:对象|目标)?(?:就?是|为))*+"
+    r"全票|绝对(?!不))*+"
 )
 """What may stand before a choice in its clause. 要不上警 proposes to run."""
 LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天)*+"
@@ -261,6 +262,8 @@ BAD_WORD = re.compile(
     r"(?<![不非没])(?<!不是)(?<!不像)(?:(?:是|像)(?:个|只|铁|真)?狼(?!人?刀|人?想)|^狼人?$|查杀$|悍跳)"
 )
 """What nobody says of a seat that he votes for, or gives the badge to."""
+MAY_NAME_ITSELF = frozenset({Decision.GUARD, Decision.WOLF_KILL, Decision.WOLF_TALK})
+"""Where 自己 is a seat."""
 HOSTILE = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHOT, Decision.WITCH, Decision.CLOSING_SPEECH})
 TRUSTING = frozenset({Decision.BADGE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE})
 NEARLY_TAKEN = re.compile(
