@@ -46,6 +46,14 @@ _LONGEST_REPLY_CHARS = 100_000  # of a server that heeds no max_tokens; reading 
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError, aiohttp.ClientPayloadError, aiohttp.ContentTypeError)
 
 
+@dataclass(frozen=True, slots=True)
+class ApiReply:
+    """What a model answered. cut: whether it ends at the token limit, as far as the endpoint tells."""
+
+    text: str
+    cut: bool = False
+
+
 class ApiModel:
     """A model at an endpoint, for any number of games at once.
 
@@ -77,6 +85,10 @@ class ApiModel:
         return f"ApiModel({_name(self.endpoint)})"
 
     async def ask(self, messages: list[dict[str, Any]]) -> str:
+        """The text of ``reply``."""
+        return (await self.reply(messages)).text
+
+    async def reply(self, messages: list[dict[str, Any]]) -> "ApiReply":
         """The reply to a conversation ({"role", "content"} each), without what the model thought before it.
 
         Empty when the model only thought, which happens where ``max_tokens`` is too small for its thoughts.
@@ -104,7 +116,7 @@ class ApiModel:
         """Close the connections."""
         await self._provider.close()
 
-    async def _try_once(self, messages: list[dict[str, Any]]) -> "str | _Failure":
+    async def _try_once(self, messages: list[dict[str, Any]]) -> "ApiReply | _Failure":
         # A failure is returned and not raised: the packages' exceptions hold request headers, and so the key; as the
         # context of another they would reach logs.
         spacing = 60.0 / self.endpoint.requests_per_minute if self.endpoint.requests_per_minute else 0.0
@@ -123,10 +135,19 @@ class ApiModel:
             except (APIConnectionError, aiohttp.ClientError) as error:
                 failure = _Failure(f"no connection ({_innermost(error)})")
             else:
-                return _text_of(response)
+                return self._reply_in(response)
         if failure.retry_after:
             self._throttle.pause(failure.retry_after)
         return self._redacted(failure)
+
+    def _reply_in(self, response: ChatResponse) -> "ApiReply | _Failure":
+        if not response.content:
+            return _Failure("its answer holds no reply")
+        texts = [block["text"] for block in response.content if block["type"] == "text"]
+        _, text = split_thought("\n".join(texts))
+        # AgentScope hands no finish reason on: a reply that has all the tokens it may have was cut.
+        used_up = response.usage is not None and (response.usage.output_tokens or 0) >= self.endpoint.max_tokens
+        return ApiReply(text[:_LONGEST_REPLY_CHARS], cut=used_up or len(text) > _LONGEST_REPLY_CHARS)
 
     def _redacted(self, failure: "_Failure") -> "_Failure":
         reason = one_line(failure.reason)
@@ -263,14 +284,6 @@ _PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str], _Provider]] = {"openai": 
 
 def _name(endpoint: ChatEndpoint) -> str:
     return f"model {endpoint.model!r} at {endpoint.endpoint or endpoint.provider}"
-
-
-def _text_of(response: ChatResponse) -> "str | _Failure":
-    texts = [block["text"] for block in response.content if block["type"] == "text"]
-    if not response.content:
-        return _Failure("its answer holds no reply")
-    _, reply = split_thought("\n".join(texts))
-    return reply[:_LONGEST_REPLY_CHARS]
 
 
 def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:

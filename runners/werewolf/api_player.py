@@ -51,11 +51,11 @@ class ApiPlayer(Player):
         history = list(said_lines(self._history(len(news))))
         question = render_question(request)
         for is_reask in (False, True):
-            reply = await self._model.ask(await self._messages(history, question))
+            reply = await self._model.reply(await self._messages(history, question))
             try:
-                return Decided(parse_reply(reply, request), reasked=is_reask)
+                return Decided(parse_reply(reply.text, request, cut=reply.cut), reasked=is_reask)
             except ReplyError as error:
-                history += [*said_lines(question), answer_line(self.seat, reply)]
+                history += [*said_lines(question), answer_line(self.seat, reply.text)]
                 question = render_reply_error(error, request)
         return Decided(request.default, reasked=True, defaulted=True)
 

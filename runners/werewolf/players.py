@@ -122,14 +122,15 @@ class PolicyPlayer(Player):
         for is_reask in (False, True):
             response = await self._ask(content, question)
             text = response.content[0]["text"]
+            sampled: SampledTurn = response.metadata["sampled"]
             thought, reply = split_thought(text)
             try:
-                action = parse_reply(text, request)
+                action = parse_reply(text, request, cut=sampled.finish_reason == "length")
             except ReplyError as error:
-                turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, error.code))
+                turns.append(ModelTurn(sampled, is_reask, reply, thought, error.code))
                 content = question = render_reply_error(error, request)
             else:
-                turns.append(ModelTurn(response.metadata["sampled"], is_reask, reply, thought, None))
+                turns.append(ModelTurn(sampled, is_reask, reply, thought, None))
                 return Decided(action, reasked=is_reask, turns=tuple(turns))
         return Decided(request.default, reasked=True, defaulted=True, turns=tuple(turns))
 

@@ -1,62 +1,61 @@
 """From reply text to an Action, or a ReplyError that says in Chinese what was wrong.
 
-A choice is read from the line after the last ``决定：``; without that marker, only a reply that mentions a
-single choice counts. Anything negated, listed or otherwise in doubt is an error: a guess would credit
-the model with a decision that it did not make.
+A choice counts where a clause of the reply states exactly it, and nowhere else: what is negated, supposed, asked,
+quoted, compared or put off is no choice, and what stays in doubt is asked again, since a guess would credit the model
+with a decision that it did not make. Where the answer belongs is looked at first: behind the last ``决定：``, else
+behind another label such as ``投票：``, in a box or as JSON, else in what stands outside labels. Of a reply that was
+cut at the token limit, only what was complete before the cut counts.
 
-Where a seat speaks, the speech is what stands outside that line, and without the marker nothing is chosen, unless the
-reply is an option's word and nothing else.
-If all that may be chosen are options (自爆, 退水), the line counts only where it is exactly an option's
-word; any other line is part of the speech. Where a seat may be named (归票, a wolf's proposal), the line
-must name what is legal.
+Where a seat speaks, the speech is what stands outside thoughts and decisions. An option (自爆, 退水) that the seat
+says it takes is taken, one that it nearly takes is asked about again: said aloud, it would tell what the seat is.
 """
 
 import re
-import unicodedata
-from collections.abc import Collection
-from dataclasses import dataclass
-from itertools import dropwhile
+from dataclasses import replace
 
-from runners.werewolf.game import Action, Choice, Decision, Option, Request, choices
+from runners.werewolf.game import Action, Choice, Option, Request
 from runners.werewolf.prompts_zh.names import (
-    BARE_NEGATION,
-    CHINESE_NUMBERED_SEAT,
     DECISION_MARKER,
-    LEAD_IN,
-    LEAD_OUT,
-    LIST_GAP,
-    NEGATION,
-    OPTION_WORDS,
     PASS_WORDS,
-    POISON,
     REPLY_ERRORS,
     SILENCE,
     SPEECH_MARKER,
-    UNDECIDED,
     choice_name,
 )
 from runners.werewolf.prompts_zh.quoting import disarm, one_line
+from runners.werewolf.reading.choices import (
+    Reading,
+    Stated,
+    names_option,
+    options_taken,
+    read_choice,
+    seats_proposed,
+)
+from runners.werewolf.reading.clauses import ended_clauses, ended_sentences, plain
+from runners.werewolf.reading.data import data_sections, looks_like_data
+from runners.werewolf.reading.sections import Kind, Section, sections_of
 
 _THINK, _END_THINK = "<think>", "</think>"
 _MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*[:：﹕︓]")
-_SPEECH_HEAD = re.compile(rf"^(?:(?:[0-9]{{1,2}}号)?{SPEECH_MARKER}\s*[:：]\s*)+")
-_CLAUSE_END = re.compile(r"[,，.。;；:：!！?？\n]")
-# A question mark ends no clause here, so that a word with one after it is not taken for a choice.
-_STATEMENT_END = re.compile(r"[,，.。;；:：!！\n]")
-# As a whole: neither -1 nor 3.5 names a seat. In 1-3 the sign makes a list.
-_NUMBER = re.compile(r"(?:(?<![0-9号\s])-)?[0-9]+(?:\.[0-9]+)?")
-_SEAT_SUFFIX = re.compile(r"\s*号")
-_OPENING = ' *_`#~>-"“‘「『【[(（<《'
-"""What may stand before the marker on its line without meaning anything."""
+_SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*)+")
+_CUT_MARKER = re.compile(
+    rf"(?:^|(?<=[\n。！？!?.]))[\s*#【\[]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
+)
+_MOST_ANSWERS = 8
+"""A reply with more labelled answers is no answer."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
 """What may surround an answer without meaning anything."""
-_INNER_DECORATION = str.maketrans("", "", " *_`#~\"'“”‘’「」『』【】[]()（）<>《》")
+
+
+_IN_A_SPEECH = {Kind.ANSWER: Kind.DECISION}
+"""A field of data is a decision; a line such as 结论：… is a part of the speech."""
 
 
 class ReplyError(ValueError):
     """A reply that cannot be used.
 
-    code: ``empty``, ``no_choice``, ``ambiguous``, ``negated`` or ``illegal_target``.
+    code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before
+        the cut) or ``only_thought`` (nothing that may be heard).
     message: the reason in Chinese, shown to the model when it is asked again.
     """
 
@@ -74,18 +73,31 @@ def split_thought(text: str) -> tuple[str, str]:
     return thought.strip(), reply.strip()
 
 
-def parse_reply(text: str, request: Request) -> Action:
-    """The action that ``text`` (with or without a thought) states, always legal; else raises ReplyError."""
+def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
+    """The action that ``text`` (with or without a thought) states, always legal; else raises ReplyError.
+
+    cut: whether the text ends at the token limit (finish reason "length").
+    """
     _, reply = split_thought(text)
-    if not one_line(reply):
+    reply = "\n".join(one_line(line) for line in reply.splitlines())
+    if not reply.strip():
         raise ReplyError("empty")
+    if looks_like_data(reply):
+        sections = data_sections(reply, request)
+        if sections is None:
+            raise ReplyError("cut" if cut else "no_choice")
+        if request.speaks:
+            sections = [replace(section, kind=_IN_A_SPEECH.get(section.kind, section.kind)) for section in sections]
+    else:
+        sections = sections_of(reply, request)
     if request.speaks:
-        return _read_speech(reply, request)
-    return Action(_read_choice(_take_apart(unicodedata.normalize("NFKC", reply)), request))
+        return _read_speech(sections, request, cut)
+    return Action(_read_choice(sections, request, cut))
 
 
 def render_reply(action: Action, request: Request) -> str:
-    """The reply that states ``action``. ``parse_reply`` gives it back if its text is as ``clean_speech`` has it.
+    """The reply that states ``action``. ``parse_reply`` gives it back if its text is as ``clean_speech`` has it, and
+    neither begins like a label nor takes an option.
 
     Nothing is said with an explosion: its text is left out.
     """
@@ -108,170 +120,158 @@ def _harmless(text: str, speech_chars: int) -> str:
     return _SPEECH_HEAD.sub("", speech)[:speech_chars].strip()
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A reply taken apart at its last marker.
-
-    decision: the first line after it that says anything, in NFKC without decoration; None without a marker.
-    undecided: whether the words before the marker say that nothing is decided.
-    spoken: everything else.
-    """
-
-    spoken: str
-    decision: str | None = None
-    undecided: bool = False
+# --- choices --------------------------------------------------------------------------------------------------------
 
 
-def _take_apart(reply: str) -> _Parts:
-    lines = (one_line(line) for line in reply.splitlines())
-    text = "\n".join(line for line in lines if line)
-    markers = list(_MARKER.finditer(text))
-    if not markers:
-        return _Parts(text)
-    above, _, beside = text[: markers[-1].start()].rpartition("\n")
-    beside = beside.rstrip(_OPENING)
-    rest = dropwhile(lambda line: not line.strip(_DECORATION), text[markers[-1].end() :].split("\n"))
-    decision = unicodedata.normalize("NFKC", next(rest, "")).strip(_DECORATION)
-    return _Parts("\n".join((above, beside, *rest)), decision, undecided=bool(UNDECIDED.search(beside)))
+def _read_choice(sections: list[Section], request: Request, cut: bool) -> Choice:
+    reading = _read(sections, request, cut)
+    if cut and reading.problem == "no_choice":
+        raise ReplyError("cut")
+    return _legal(reading, request)
+
+
+def _read(sections: list[Section], request: Request, cut: bool) -> Reading:
+    decisions = [number for number, section in enumerate(sections) if section.kind is Kind.DECISION]
+    if decisions:
+        return _read_section(sections, decisions[-1], request, cut)
+    answers = [number for number, section in enumerate(sections) if section.kind is Kind.ANSWER]
+    if len(answers) > _MOST_ANSWERS:
+        return Reading((), "ambiguous")
+    readings = [_read_section(sections, number, request, cut) for number in answers]
+    stating = [reading for reading in readings if reading.stated or reading.problem != "no_choice"]
+    if len({(reading.stated, reading.problem) for reading in stating}) > 1:
+        return Reading((), "ambiguous")
+    if stating:
+        return stating[0]
+    text = "\n".join(_unlabelled(sections, cut))
+    return read_choice(ended_sentences(plain(text)) if cut else plain(text), request, marked=False, first_only=cut)
+
+
+def _read_section(sections: list[Section], number: int, request: Request, cut: bool) -> Reading:
+    answer, *rest = _first_line(sections[number].text)
+    later = [section.text for section in sections[number + 1 :] if section.kind is not Kind.REASON]
+    following = "\n".join([*rest, *later])
+    ends_the_reply = cut and not rest and number == len(sections) - 1 and not sections[number].closed
+    return read_choice(
+        (ended_clauses(plain(answer)) if ends_the_reply else plain(answer)).strip(_DECORATION),
+        request,
+        marked=True,
+        rest=ended_sentences(plain(following)) if cut else plain(following),
+    )
+
+
+def _first_line(text: str) -> list[str]:
+    """The lines of a section from the first that says anything; one empty line for none."""
+    lines = text.split("\n")
+    begin = next((number for number, line in enumerate(lines) if line.strip(_DECORATION)), len(lines) - 1)
+    return lines[begin:]
+
+
+def _unlabelled(sections: list[Section], cut: bool) -> list[str]:
+    """What stands outside labels; of a thought that ends the reply, its last paragraph if it has several."""
+    texts = [section.text for section in sections if section.kind in (Kind.PLAIN, Kind.SPEECH)]
+    texts += ["\n".join(_first_line(section.text)[1:]) for section in sections if section.kind is Kind.ANSWER]
+    if not cut and sections and sections[-1].kind is Kind.THOUGHT and not sections[-1].closed:
+        _, several, last = sections[-1].text.strip().rpartition("\n\n")
+        texts += [last] if several else []
+    return texts
+
+
+def _legal(reading: Reading, request: Request) -> Choice:
+    if reading.problem:
+        raise ReplyError(reading.problem)
+    return _choice(reading.stated[0], request)
+
+
+def _choice(stated: Stated, request: Request) -> Choice:
+    # By text: a number of any length may stand there.
+    targets = {str(target): target for target in request.targets}
+    if isinstance(stated, Option):
+        return stated
+    if stated is None:
+        if request.may_pass:
+            return None
+    elif stated in targets:
+        return targets[stated]
+    raise ReplyError("illegal_target")
 
 
 # --- speeches -------------------------------------------------------------------------------------------------------
 
 
-def _read_speech(reply: str, request: Request) -> Action:
-    parts = _take_apart(reply)
-    options = {choice_name(option, request.decision): option for option in request.options}
-    known: dict[str, Option | None] = {
-        SILENCE: None,
-        PASS_WORDS[request.decision]: None,
-        # Heard by all, a refusal to explode would tell who could have.
-        **{f"不{word}": None for word in options},
-        **options,
-    }
-    if parts.decision in known and not parts.undecided:
-        choice = known[parts.decision]
-    elif parts.decision is not None and request.targets:
-        choice = _read_choice(parts, request)
-    elif (
-        bare := _harmless(reply, request.speech_chars).strip(_DECORATION)
-    ) in options:  # heard is nothing but the word: said aloud, it would expose the seat
-        choice = options[bare]
-        parts = _Parts("")
+def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action:
+    spoken, decision = _take_apart(sections, request, cut)
+    heard = clean_speech(spoken, request.speech_chars)
+    taken = _taken_by_words(spoken, heard, request)
+    if decision is None:
+        choice, settled = (_proposed(spoken, request) if taken is None else taken), taken is not None
     else:
-        return Action(None, _said(reply, request.speech_chars))
+        choice, settled = _decided(decision, request)
+        if taken not in (None, choice):
+            raise ReplyError("ambiguous")
     if choice is Option.EXPLODE:
         return Action(choice)
-    return Action(choice, clean_speech(parts.spoken, request.speech_chars))
+    # Silence must be told by its word, or stand beside a decision.
+    if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
+        raise ReplyError("no_choice" if decision else "empty")
+    bare = taken is not None and spoken.strip(_DECORATION) == choice_name(taken, request.decision)
+    return Action(choice, "" if bare else heard)
 
 
-def _said(reply: str, speech_chars: int) -> str:
-    """What is heard of a reply that is all speech; silence must be told by its word."""
-    speech = clean_speech(reply, speech_chars)
-    if not speech and _harmless(reply, speech_chars).strip(_DECORATION) != SILENCE:
-        raise ReplyError("empty")
-    return speech
+def _take_apart(sections: list[Section], request: Request, cut: bool) -> tuple[str, str | None]:
+    """(what is said, the line of the decision in plain text; None without one)."""
+    decision: str | None = None
+    labelled = any(section.kind is Kind.SPEECH for section in sections)
+    said: list[str] = []
+    for section in sections:
+        answer, *rest = _first_line(section.text)
+        if section.kind is Kind.DECISION or (
+            section.kind is Kind.ANSWER and any(names_option(plain(answer), option) for option in request.options)
+        ):
+            unfinished = cut and not rest and section is sections[-1]
+            decision = (ended_clauses(plain(answer)) if unfinished else plain(answer)).strip(_DECORATION)
+            if unfinished and not decision:
+                decision = None
+            said += [] if labelled else rest
+        elif section.kind is Kind.SPEECH or (section.kind is Kind.PLAIN and not labelled):
+            said.append(section.text)
+        elif section.kind in (Kind.REASON, Kind.ANSWER) and (not labelled or said):
+            said.append(f"{section.label}{section.text}")
+        elif section.kind is Kind.THOUGHT and not section.closed and not labelled:
+            raise ReplyError("only_thought")
+    spoken = "\n".join(said).strip()
+    return (_CUT_MARKER.sub("", spoken) if cut else spoken), decision
 
 
-# --- choices --------------------------------------------------------------------------------------------------------
-
-
-def _read_choice(parts: _Parts, request: Request) -> Choice:
-    if parts.undecided:
-        raise ReplyError("negated")
-    answer, marked = (parts.spoken, False) if parts.decision is None else (parts.decision, True)
-    read = _read_potion if request.decision is Decision.WITCH else _read_seat_or_word
-    choice = read(answer, marked, request)
-    if choice not in choices(request):
-        raise ReplyError("illegal_target")
-    return choice
-
-
-def _read_seat_or_word(answer: str, marked: bool, request: Request) -> Choice:
-    words: dict[str, Choice] = {choice_name(option, request.decision): option for option in request.options}
-    if request.decision in PASS_WORDS:
-        words[PASS_WORDS[request.decision]] = None
-    seats = _mentioned_seats(answer, every_number=marked)
-    said = _mentioned_words(answer, words)
-    if not seats and not (said if marked else answer.strip(_DECORATION) in words):
-        not_offered = answer.strip(_DECORATION) in OPTION_WORDS.values()
-        raise ReplyError("illegal_target" if not_offered else "no_choice")
-    if len(seats) + len(said) > 1 or CHINESE_NUMBERED_SEAT.search(answer):
+def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
+    """The option that the seat says it takes. ReplyError where it nearly says so: heard, it would give it away."""
+    taken: set[Option] = set()
+    for text in (spoken, heard):
+        if any(names_option(text, option) for option in request.options):
+            options, nearly = options_taken(plain(text), request)
+            if nearly and not options:
+                raise ReplyError("no_choice")
+            taken |= options
+    if len(taken) > 1:
         raise ReplyError("ambiguous")
-    mention = (*seats, *said)[0]
-    _refuse_negation(answer, mention)
-    if seats:
-        return _legal_seat(mention, request)
-    if not _states(answer, re.escape(mention), marked):
-        raise ReplyError("no_choice")
-    return words[mention]
+    return next(iter(taken), None)
 
 
-_POTIONS = {
-    PASS_WORDS[Decision.WITCH]: PASS_WORDS[Decision.WITCH],
-    OPTION_WORDS[Option.SAVE]: rf"{OPTION_WORDS[Option.SAVE]}(?:[0-9]+号?)?",
-    POISON: rf"{POISON}[死杀]?[0-9]+号?",
-}
-"""What the witch may say -> the form that states it. A seat alone would leave open which potion is meant."""
-
-
-def _read_potion(answer: str, marked: bool, request: Request) -> Choice:
-    said = [word for word in _POTIONS if word in answer]
-    seats = _mentioned_seats(answer, every_number=True)
-    if not said:
-        raise ReplyError("ambiguous" if seats else "no_choice")
-    word = said[0]
-    passes = word == PASS_WORDS[Decision.WITCH]
-    if len(said) > 1 or len(seats) > (0 if passes else 1) or CHINESE_NUMBERED_SEAT.search(answer):
-        raise ReplyError("ambiguous")
-    _refuse_negation(answer, word)
-    if not _states(answer, _POTIONS[word], marked):
-        raise ReplyError("no_choice")
-    if passes:
-        return None
-    if word == POISON:
-        return _legal_seat(seats[0], request)
-    if seats and seats[0] != str(request.subject):
-        raise ReplyError("illegal_target")
-    return Option.SAVE
-
-
-def _legal_seat(number: str, request: Request) -> int:
-    # By text: a number of any length may stand there.
+def _proposed(spoken: str, request: Request) -> Choice:
+    """Whom a speech without a decision names, where it may name somebody and names one seat in the asked way."""
+    named = seats_proposed(plain(spoken), request) if request.targets else set()
     targets = {str(target): target for target in request.targets}
-    if number not in targets:
-        raise ReplyError("illegal_target")
-    return targets[number]
+    return targets.get(named.pop()) if len(named) == 1 else None
 
 
-def _states(answer: str, form: str, marked: bool) -> bool:
-    """Whether a clause of a decision line says ``form`` and nothing else; without marker, whether the reply does."""
-    if not marked:
-        return re.fullmatch(form, answer.translate(_INNER_DECORATION).strip(_DECORATION)) is not None
-    clauses = _STATEMENT_END.split(answer.translate(_INNER_DECORATION))
-    return any(re.fullmatch(f"{LEAD_IN}{form}{LEAD_OUT}", clause) for clause in clauses)
-
-
-def _refuse_negation(answer: str, mention: str) -> None:
-    declines = mention.startswith("不")
-    for clause in _CLAUSE_END.split(answer):
-        taken_back = not declines and BARE_NEGATION.fullmatch(clause.strip(_DECORATION))
-        if taken_back or (mention in clause and NEGATION.search(clause.replace(mention, ""))):
-            raise ReplyError("negated")
-
-
-def _mentioned_words(answer: str, words: Collection[str]) -> set[str]:
-    # The leftmost match wins, so that 不上警 does not mention 上警.
-    return set(re.findall("|".join(map(re.escape, words)), answer))
-
-
-def _mentioned_seats(answer: str, every_number: bool) -> list[str]:
-    """Distinct seat numbers in ``answer``, without leading zeros: ``3号``, ``3、4号``, or any number at all."""
-    mentioned: set[str] = set()
-    counts, next_start = False, len(answer)
-    for number in reversed(list(_NUMBER.finditer(answer))):
-        gap = answer[number.end() : next_start]
-        counts = every_number or bool(_SEAT_SUFFIX.match(gap)) or (counts and bool(LIST_GAP.fullmatch(gap)))
-        if counts:
-            mentioned.add(number[0].lstrip("0") or "0")
-        next_start = number.start()
-    return sorted(mentioned)
+def _decided(line: str, request: Request) -> tuple[Choice, bool]:
+    """(choice, whether the decision line says so). A line that decides nothing the seat was asked is left out."""
+    if line in (SILENCE, PASS_WORDS.get(request.decision)):
+        return None, True
+    reading = read_choice(line, request, marked=True)
+    if not reading.stated and reading.rejected and all(isinstance(one, Option) for one in reading.rejected):
+        # Heard by all, a refusal to explode would tell who could have.
+        return None, True
+    if request.targets or any(names_option(line, option) for option in request.options):
+        return _legal(reading, request), True
+    return None, False

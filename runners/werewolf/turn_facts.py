@@ -65,7 +65,7 @@ def turn_facts(
     }
     if not heard:
         return facts
-    speech = whole_speech(turn.reply, request) or heard
+    speech = whole_speech(turn.reply, request, cut=facts["cut"] == 1.0) or heard
     return facts | {
         "speech_chars": float(len(speech)),
         "overlong": float(len(speech) > request.speech_chars),
@@ -76,10 +76,14 @@ def turn_facts(
     }
 
 
-def whole_speech(reply: str, request: Request) -> str:
-    """What a reply says aloud, its unheard end included; empty where nothing can be made of it without the limit."""
+def whole_speech(reply: str, request: Request, *, cut: bool = False) -> str:
+    """What a reply says aloud, its unheard end included; empty where nothing can be made of it without the limit.
+
+    cut: as in ``replies.parse_reply``.
+    """
+    unlimited = replace(request, speech_chars=max(len(reply), request.speech_chars))
     try:
-        return parse_reply(reply, replace(request, speech_chars=max(len(reply), request.speech_chars))).text
+        return parse_reply(reply, unlimited, cut=cut).text
     except ReplyError:
         # A marker that the limit had cut in two may be whole now, and change what the reply means.
         return ""

@@ -3,7 +3,6 @@
 Questions list these words and ``replies`` reads them, so what is offered is what is understood.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from runners.werewolf.game import Choice, Decision, Option, Result, Role, Side
@@ -92,26 +91,13 @@ def choice_name(choice: Choice, decision: Decision) -> str:
     return (POISON if decision is Decision.WITCH else "") + seat_name(choice)
 
 
-# --- what replies are read with -------------------------------------------------------------------------------------
-
-NEGATION = re.compile(r"不|没|勿|未|莫|甭|否|(?<![特区分级])别|非(?!常)")
-BARE_NEGATION = re.compile(r"(?:不|否|别|没)[了是行要可对有能]?")
-"""A clause that takes back what stands in another, as in ``上警？不了``."""
-UNDECIDED = re.compile(r"(?:不[会能想要敢再]?|没有?|未|别|无法)$")
-"""Before the decision marker it says that nothing is decided, as in ``还没决定：``."""
-LIST_GAP = re.compile(r"\s*[、,或和与跟及/~-]\s*")
-"""What stands between the numbers of a list, as in ``3、4号`` (after NFKC)."""
-CHINESE_NUMBERED_SEAT = re.compile(r"[一二三四五六七八九十]\s*号")
-LEAD_IN = r"(?:我|选择|选|决定|打算|准备|就|还是|要(?!不)|会(?!不)|今[夜晚天]|这[次轮夜])*"
-"""What may stand before the word of a choice in its clause; ``要不上警`` proposes to run, it does not decline."""
-LEAD_OUT = r"(?:警徽|吧|了|啊)*"
-"""What may stand after the word of a choice in its clause."""
-
 REPLY_ERRORS: Mapping[str, str] = {
     "empty": "回复是空的",
     "no_choice": "没有找到明确的选择",
     "ambiguous": "看不出选的是哪一个",
     "negated": "选择带有否定，看不出要选什么",
     "illegal_target": "所选不在可选范围内",
+    "cut": "回复太长，没说出选择就被截断了，请简短回答",
+    "only_thought": "只有思考，没有要说的话，请在“发言：”后写要说的话",
 }
 """By the code of a ``replies.ReplyError``: what a player is told when it is asked again."""

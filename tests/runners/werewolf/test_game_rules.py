@@ -258,3 +258,19 @@ def test_a_script_is_read_line_by_line():
 def test_a_script_that_does_not_tell_what_it_says_is_refused(script, message):
     with pytest.raises(ValueError, match=message):
         play(new_game(TINY, 0, TINY_DEAL), script)
+
+
+@pytest.mark.parametrize(("option", "decision"), [("may_abstain", "exile_vote"), ("wolves_may_pass", "wolf_kill")])
+def test_where_somebody_must_be_chosen_the_default_is_drawn(option, decision):
+    """A fixed default, such as the lowest seat, would fall on the same seats in every game."""
+    drawn = set()
+    for seed in range(40):
+        state = new_game(get_preset("9p", {option: False}), seed)
+        while not any(request.decision == decision for request in pending(state)):
+            state = apply(state, {request.seat: request.default for request in pending(state)})
+        for request in pending(state):
+            if request.decision == decision:
+                assert request.default.choice in request.targets
+                assert request.default == observe(state, request.seat).request.default
+                drawn.add(request.default.choice)
+    assert drawn == set(range(1, 10))

@@ -1,5 +1,7 @@
 """Speeches of a wolf (mates: 3 and 4) that give the wolves away, and many that only look so."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.system import system_prompt
 
 MATES = {3, 4}
+WRITTEN_LATER = (Path(__file__).parent / "replies" / "leaks.txt").read_text(encoding="utf-8").splitlines()
 
 LEAKS = """
 我是狼人。
@@ -408,12 +411,12 @@ NO_LEAKS = """
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("speech", LEAKS)
+@pytest.mark.parametrize("speech", [*LEAKS, *(line[2:] for line in WRITTEN_LATER if line.startswith("+"))])
 def test_a_speech_that_gives_the_wolves_away(speech):
     assert gives_wolves_away(speech, MATES)
 
 
-@pytest.mark.parametrize("speech", NO_LEAKS)
+@pytest.mark.parametrize("speech", [*NO_LEAKS, *(line[2:] for line in WRITTEN_LATER if line.startswith("-"))])
 def test_a_speech_that_only_looks_so(speech):
     assert not gives_wolves_away(speech, MATES)
 

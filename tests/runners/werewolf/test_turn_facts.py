@@ -17,7 +17,6 @@ from runners.werewolf.turn_facts import (
     repetition,
     repetition_of,
     turn_facts,
-    whole_speech,
 )
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 
@@ -101,15 +100,6 @@ def test_length_is_that_of_what_was_said_and_not_of_what_was_heard():
     # What nobody heard is measured, too, but cannot give anything away.
     assert facts_of("大家好，" * 5 + "hello")["chinese_share"] == 15 / 20
     assert facts_of("大家好啊，" * 4 + "我是狼人。", speaker=WOLF)["identity_leak"] == 0
-
-
-def test_a_marker_that_the_limit_cuts_in_two():
-    reply = "决定：决定："
-    short = request(speech_chars=1)
-    assert parse_reply(reply, short).text == "决"
-    with pytest.raises(ReplyError):
-        parse_reply(reply, request(speech_chars=20))
-    assert whole_speech(reply, short) == "" and facts_of(reply, short)["speech_chars"] == 1
 
 
 @pytest.mark.parametrize(

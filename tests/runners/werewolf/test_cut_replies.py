@@ -1,0 +1,59 @@
+"""That a reply was cut at the token limit reaches the parser, from a policy's server and from a chat endpoint."""
+
+import json
+
+import pytest
+from agentscope.message import TextBlock
+from agentscope.model import ChatModelBase, ChatResponse
+from fakes_api import FakeChatApi, text
+from reply_tables import QUESTIONS
+from runners.werewolf.policy_model import SampledTurn
+
+from runners.werewolf.api_models import ApiModels
+from runners.werewolf.api_player import ApiPlayer
+from runners.werewolf.game import PRESETS, Action, Observation, Role
+from runners.werewolf.players import PolicyPlayer
+
+VOTE = QUESTIONS["vote"]
+SEEN = Observation(
+    2, Role.SEER, Role.SEER.side, 1, VOTE.phase, (2, *VOTE.targets), None, (), VOTE, PRESETS["12p_sheriff"].deck
+)
+
+
+class CutModel(ChatModelBase):
+    """A fake of a policy whose replies end as they are told to."""
+
+    def __init__(self, *replies):
+        super().__init__("fake", stream=False)
+        self._replies = list(replies)
+
+    async def __call__(self, messages, *args, **kwargs):
+        text, finish_reason = self._replies.pop(0)
+        sampled = SampledTurn(0, 0, "", (1,), (2,), (-1.0,), finish_reason, 0.0, 0.0)
+        return ChatResponse(content=[TextBlock(type="text", text=text)], metadata={"sampled": sampled})
+
+
+async def test_what_a_policy_had_not_finished_is_no_choice():
+    decided = await PolicyPlayer(2, CutModel(("决定：1", "length"), ("决定：1", "stop")), "你是2号。").decide(SEEN)
+    assert decided.action == Action(1) and [turn.error for turn in decided.turns] == ["cut", None]
+
+
+@pytest.fixture
+async def api():
+    fake = FakeChatApi(lambda messages: "决定：12号")
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.mark.parametrize(("used", "chosen"), [(64, 12), (63, 1)])
+async def test_a_chat_reply_that_used_up_its_tokens_is_a_cut_one(api, used, chosen):
+    """AgentScope hands on how many tokens a reply used, and no finish reason."""
+    choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "决定：1"}}
+    usage = {"prompt_tokens": 9, "completion_tokens": used, "total_tokens": 9 + used}
+    body = {"id": "f", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    api.faults = [text(json.dumps(body))]
+    models = ApiModels()
+    player = ApiPlayer(2, models.get(api.endpoint(max_tokens=64)), "你是2号。")
+    assert (await player.decide(SEEN)).action == Action(chosen)
+    await models.close()
