@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from store.schema import TokenLimits
-from store.token_spans import CallSpan, OutcomeSpan, SpanFormat
+from store.token_spans import CallSpan, OutcomeSpan, TaskKind
 
 AGENT = "agent"
 """Kind of an agent's tasks; also who makes a call that names no actor."""
@@ -169,4 +169,4 @@ def kind_of(rollout_input: Any) -> str | None:
     return rollout_input.get("kind") if isinstance(rollout_input, dict) else None
 
 
-AGENT_SPANS = SpanFormat(AgentCallSpan, AgentOutcome)
+AGENTS = TaskKind(AGENT, AgentCallSpan, AgentOutcome, runner="runners.agents")

@@ -78,7 +78,12 @@ class ChatServer:
 
     async def parse(self, request: ModelRequest, prompt_tokens: int, sampled: Completion) -> Message:
         """A reply as an assistant's message: content, reasoning and tool calls. Raises PolicyUnavailable."""
-        choice = {"index": 0, "token_ids": sampled.token_ids, "finish_reason": sampled.finish_reason}
+        ids = sampled.token_ids
+        if ids[-1] in self.server.stop_token_ids:
+            ids = ids[:-1]  # parsers take it for text
+        if not ids:
+            return {"role": "assistant", "content": ""}
+        choice = {"index": 0, "token_ids": ids, "finish_reason": sampled.finish_reason}
         body = {
             "prompt_tokens": prompt_tokens,
             "generate_response": {"request_id": "reply", "choices": [choice]},

@@ -51,7 +51,7 @@ class LitPlayer:
                 raise AgentFailed(f"{type(error).__name__}: {error}") from error
         return dimensions_of(result, emitted)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop the agents' event loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 

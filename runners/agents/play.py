@@ -1,9 +1,10 @@
 """Plays one attempt of an agent's task: opens its address, lets the agent act, and says what came of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentlightning import LLM, AttemptedRollout, NamedResources, Rollout
 
@@ -67,8 +68,14 @@ class Session:
         return named
 
 
-Player = Callable[[Session], Awaitable[Mapping[str, float]]]
-"""Lets an agent act; its rewards by name, the primary one first. Raises AgentFailed, or CannotPlay to try again."""
+class Player(Protocol):
+    """Lets an agent act. One instance serves a whole runner process."""
+
+    async def __call__(self, session: Session) -> Mapping[str, float]:
+        """The agent's rewards by name, the primary one first. Raises AgentFailed, or CannotPlay to try again."""
+
+    async def close(self) -> None:
+        """Close what it has opened."""
 
 
 class AgentPlay:
@@ -121,6 +128,7 @@ class AgentPlay:
         """Stop answering agents, and close all connections but the client's."""
         if self._starting is not None:
             await self._gateway.close()
+        await self._player.close()
         await self._resources.close()
         await self._servers.close()
 

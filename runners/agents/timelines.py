@@ -9,6 +9,7 @@ of its own, so that nothing is trained on twice.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,19 +31,19 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Where a conversation stood within a timeline: before a reply (``answered`` False), or after it.
+    """Where a conversation stood within a timeline, before a reply or after it.
 
     length: token ids up to there. call_ids: of the reply's tool calls.
     """
 
     timeline: Timeline
     length: int
-    answered: bool
     call_ids: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        return self.answered and not self.timeline.claimed and self.length == len(self.timeline.ids)
+        """Whether a call may extend the timeline from here."""
+        return not self.timeline.claimed and self.length == len(self.timeline.ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,8 @@ class Timelines:
     """The conversations of one actor in one attempt."""
 
     def __init__(self) -> None:
-        self._points: dict[bytes, list[_Point]] = {}
+        self._replies: dict[bytes, list[_Point]] = defaultdict(list)
+        self._prompts: dict[bytes, list[_Point]] = defaultdict(list)
         self.count = 0
         """Sequences so far."""
 
@@ -76,20 +78,24 @@ class Timelines:
         start: what must be equal for a conversation to be the same besides its messages (JSON): tools, template.
         """
         digests = tuple(_digests(start, messages))
-        for held in range(len(messages), 0, -1):
-            points = [
-                point
-                for point in self._points.get(digests[held - 1], ())
-                if point.answered or held == len(messages)  # what follows a prompt without its reply is rewritten
-            ]
+        asked_before = self._prompts.get(digests[-1])
+        replies = [number + 1 for number, message in enumerate(messages) if message["role"] == "assistant"]
+        for held in reversed(replies):
+            points = self._replies.get(digests[held - 1])
             if not points:
                 continue
             echoed = _call_ids(messages[held - 1])
             best = max(enumerate(points), key=lambda item: (item[1].call_ids == echoed, item[1].is_open, item[0]))[1]
-            if best.is_open:
+            # Conversations may read alike: one that can be extended goes on, before another's call counts as repeated.
+            if best.is_open and (held == replies[-1] or not asked_before):
                 best.timeline.claimed = True
                 return Place(tuple(best.timeline.ids), held, True, digests, best.timeline)
-            return Place(tuple(best.timeline.ids[: best.length]), held, best.answered, digests)
+            if asked_before:
+                break
+            return Place(tuple(best.timeline.ids[: best.length]), held, True, digests)
+        if asked_before:
+            point = asked_before[-1]
+            return Place(tuple(point.timeline.ids[: point.length]), len(messages), False, digests)
         return Place((), 0, False, digests)
 
     def release(self, place: Place) -> Place:
@@ -109,15 +115,12 @@ class Timelines:
             timeline = Timeline(self.count)
             self.count += 1
         timeline.ids += new_ids
-        self._remember(place.digests[-1], _Point(timeline, len(timeline.ids), answered=False))
+        self._prompts[place.digests[-1]].append(_Point(timeline, len(timeline.ids)))
         timeline.ids += response_ids
         after = _chained(place.digests[-1], reply)
-        self._remember(after, _Point(timeline, len(timeline.ids), answered=True, call_ids=_call_ids(reply)))
+        self._replies[after].append(_Point(timeline, len(timeline.ids), _call_ids(reply)))
         timeline.claimed = False
         return timeline
-
-    def _remember(self, digest: bytes, point: _Point) -> None:
-        self._points.setdefault(digest, []).append(point)
 
 
 def same_message(message: Message) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import httpx
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError, omit
 
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
@@ -104,8 +104,13 @@ class PolicyServer:
             http_client=http_client,
         )
 
-    async def complete(self, prompt_ids: Sequence[int], max_tokens: int, seed: int) -> Completion:
-        """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries."""
+    async def complete(
+        self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()
+    ) -> Completion:
+        """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries.
+
+        stop: texts that end a reply, beside the tokens that do; their tokens are sampled ones, too.
+        """
         try:
             response = await self._client.completions.with_raw_response.create(
                 model=self.model,
@@ -122,6 +127,7 @@ class PolicyServer:
                     "stop_token_ids": list(self.stop_token_ids),
                 },
                 seed=seed,
+                stop=list(stop) or omit,
                 logprobs=0,
             )
         except (APIConnectionError, InternalServerError) as error:
@@ -170,7 +176,8 @@ class PolicyServer:
         except (APIConnectionError, InternalServerError) as error:
             raise PolicyUnavailable(f"no answer from {url} ({error})") from error
         except APIStatusError as error:
-            raise RouteRefused(f"{url} answers {error.status_code}") from error
+            detail = error.body.get("message") if isinstance(error.body, dict) else None
+            raise RouteRefused(f"{url} answers {error.status_code}", error.status_code, str(detail or "")) from error
         try:
             return response.json()
         except json.JSONDecodeError as error:
