@@ -24,7 +24,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m runners.agents",
-        description="Take tasks from the hub, let an agent do them with the policy as its model, store a span per call.",
+        description="Take tasks from the hub, let an agent do them with the policy as its model, store a span a call.",
     )
     agent = parser.add_mutually_exclusive_group(required=True)
     agent.add_argument(

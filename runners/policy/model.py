@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import httpx
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError, omit
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
@@ -111,25 +111,26 @@ class PolicyServer:
 
         stop: texts that end a reply, beside the tokens that do; their tokens are sampled ones, too.
         """
+        body = {
+            "model": self.model,
+            "prompt": list(prompt_ids),
+            "max_tokens": max_tokens,
+            "temperature": self._temperature,
+            # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "stop_token_ids": list(self.stop_token_ids),
+            "seed": seed,
+            "logprobs": 0,
+            "return_token_ids": True,
+        }
+        if stop:
+            body["stop"] = list(stop)
         try:
-            response = await self._client.completions.with_raw_response.create(
-                model=self.model,
-                prompt=list(prompt_ids),
-                max_tokens=max_tokens,
-                temperature=self._temperature,
-                # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
-                top_p=1.0,
-                extra_body={
-                    "return_token_ids": True,
-                    "top_k": -1,
-                    "min_p": 0.0,
-                    "repetition_penalty": 1.0,
-                    "stop_token_ids": list(self.stop_token_ids),
-                },
-                seed=seed,
-                stop=list(stop) or omit,
-                logprobs=0,
-            )
+            # Not ``completions.create``, which looks at every token id by itself: 5 ms for 400 of them.
+            response = await self._client.post("/completions", body=body, cast_to=httpx.Response)
         except (APIConnectionError, InternalServerError) as error:
             raise PolicyUnavailable(
                 f"no answer from the policy's server at {self.endpoint} ({error}). Is vLLM running, and reachable "
@@ -138,13 +139,10 @@ class PolicyServer:
         except APIStatusError as error:
             raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
         try:
-            choice = response.parse().choices[0].model_dump()
-        except (
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # the package does not check what it is given
+            choice = response.json()["choices"][0]
+            if not isinstance(choice, dict):
+                raise TypeError("no choice")
+        except (LookupError, TypeError, ValueError) as error:
             raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
         return self._read(choice, prompt_ids, response.headers.get(POLICY_VERSION_HEADER))
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from agents_world import attempt_of, request_of
+from fakes_agents import attempt_of, request_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

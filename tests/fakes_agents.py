@@ -28,7 +28,7 @@ def task_of(number=1, **changes):
         group_id="group",
         input={"question": "?"},
         sampling_seed=number,
-        limits={"context_tokens": 100_000, "reply_tokens": 100},
+        limits={"context_tokens": 100_000, "reply_tokens": 300},
         max_calls=1000,
     )
     return AgentTask.model_validate(fields | changes)
