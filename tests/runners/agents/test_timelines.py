@@ -94,7 +94,7 @@ class Agent:
         self.spans = []
         self.attempt = attempt_of(self.server, self.spans)
         self.sequences = []  # of each segment: its tokens
-        self.points = []  # (tools, messages up to a reply or of a prompt, segment, length, whether after a reply)
+        self.points = []  # (tools, messages, segment, length, whether after a reply, its tool call's id)
         self.conversations = []
 
     async def call(self, conversation):
@@ -115,6 +115,8 @@ class Agent:
         longest = max((len(point[1]) for point in replies), default=0)
         starts = [point for point in replies if len(point[1]) == longest]
         last = max((n + 1 for n, message in enumerate(messages) if message["role"] == "assistant"), default=0)
+        echoed = messages[longest - 1].get("tool_calls", [{}])[0].get("id") if longest else None
+        starts = [point for point in starts if point[5] == echoed] or starts
         ends = {point[2] for point in starts if point[3] == len(before[point[2]])}
         if repeated and longest < last:
             ends = set()
@@ -134,8 +136,10 @@ class Agent:
             assert any(prompt[: len(start)] == start for start in known)
         assert self.text(prompt) == self.text(self.whole(tools, messages))
         sequence[:] = [*prompt, *span.response_ids]
-        self.points.append((tools, keys, span.segment, len(prompt), False))
-        self.points.append((tools, [*keys, same_message(self.server.reply)], span.segment, len(sequence), True))
+        reply = self.server.reply
+        call_id = reply.get("tool_calls", [{}])[0].get("id")
+        self.points.append((tools, keys, span.segment, len(prompt), False, None))
+        self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), True, call_id))
 
     def whole(self, tools, messages):
         return [TOOLS, *encode(json.dumps(list(tools))), END, *self.server.rendered(messages)]
