@@ -65,10 +65,12 @@ class _Measured:
     async def __aenter__(self) -> "_Measured":
         await self._gateway.start()
         self._direct = AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none")
+        self._agents = AsyncOpenAI(base_url=self._gateway.address, api_key="none")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._direct.close()
+        await self._agents.close()
         await self._gateway.close()
         await self._servers.close()
 
@@ -91,11 +93,8 @@ class _Measured:
         )
         attempt = Attempt(rollout, task, self._resources, self._servers, lambda *_: None)
         async with self._gateway.serving(attempt) as address:
-            client = AsyncOpenAI(base_url=address, api_key="none")
-            try:
-                return await _converse(client, random.Random(seed))
-            finally:
-                await client.close()
+            # The same connections for all: a client of its own would first read the system's certificates, for 50 ms.
+            return await _converse(self._agents.with_options(base_url=address), random.Random(seed))
 
 
 async def _round(measured: _Measured, at_once: int, number: int) -> tuple[float, float]:
