@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentlightning import LLM, AttemptedRollout, NamedResources, Rollout
+from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 
 from runners.agents.attempt import Attempt
 from runners.agents.gateway import Gateway
@@ -17,7 +17,7 @@ from runners.policy.model import POLICY_PATIENCE_SECONDS
 from runners.policy.resources import PublishedResources
 from store.agents import AGENT, AgentOutcome, AgentTask, kind_of
 from store.client import PatientStoreClient
-from store.schema import FROZEN_RESOURCE_PREFIX, TRAINED_POLICY, PolicyResources
+from store.schema import TRAINED_POLICY, PolicyResources
 
 MAIN_LLM = "main_llm"
 """Name of the trained policy's ``LLM`` among an agent's resources, and the first of them."""
@@ -49,7 +49,10 @@ class Session:
         return f"{self.rollout.rollout_id}/{self.rollout.attempt.attempt_id}"
 
     def named_resources(self) -> NamedResources:
-        """The policies at the attempt's address, then whatever else the algorithm published."""
+        """The policies at the attempt's address, by their names, and the prompts that the algorithm published.
+
+        Nothing else: whoever can write to the hub must not choose an address that an agent sends its keys to.
+        """
         sampling = {
             "temperature": self.resources.sampling.temperature,
             "max_tokens": self.task.limits.reply_tokens,
@@ -59,12 +62,11 @@ class Session:
             return LLM(endpoint=self.base_url, model=model, api_key="none", sampling_parameters=dict(sampling))
 
         named: NamedResources = {MAIN_LLM: at_gateway(self.model)}
-        for name, resource in self.resources.encode().items():
-            if name.startswith(FROZEN_RESOURCE_PREFIX):
-                frozen = name.removeprefix(FROZEN_RESOURCE_PREFIX)
-                named[frozen] = at_gateway(frozen)
-            elif not (isinstance(resource, LLM) and resource.model == self.resources.model):
-                named[name] = resource
+        named |= {name: at_gateway(name) for name in self.resources.frozen}
+        named |= {
+            name: PromptTemplate(template=template, engine="f-string")
+            for name, template in self.resources.prompt_templates.items()
+        }
         return named
 
 
