@@ -1,10 +1,11 @@
-"""Attempts and requests as tests need them, and a fake of vLLM's routes for chat."""
+"""Attempts, requests and a gateway as tests need them, and a fake of vLLM's routes for chat."""
 
 import re
 from typing import Any
 
 from aiohttp import web
 from fakes import FakeVllm
+from openai import AsyncOpenAI
 from tool_model import TEMPLATE
 
 from runners.agents.attempt import Attempt
@@ -115,3 +116,28 @@ class FakeChatVllm(FakeVllm):
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
+
+
+CALL = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1+2"}}\n</tool_call>'
+QUESTION = [{"role": "user", "content": "hi"}]
+
+
+class World:
+    """A gateway with one attempt, and a client of it. ``spans`` are those of its calls."""
+
+    def __init__(self, vllm, endpoint, gateway, servers):
+        self.vllm = vllm
+        self.endpoint = endpoint
+        self.gateway = gateway
+        self.servers = servers
+        self.spans = []
+        self.attempts = 0
+
+    def attempt(self, **changes):
+        self.attempts += 1
+        resources = changes.pop("resources", None) or resources_of(self.endpoint)
+        return attempt_of(self.servers, self.spans, self.attempts, resources, **changes)
+
+
+def client_of(address, **options):
+    return AsyncOpenAI(base_url=address, api_key="none", max_retries=0, **options)

@@ -14,11 +14,11 @@ from statistics import median
 
 from agentlightning import Attempt as StoredAttempt
 from agentlightning import AttemptedRollout
+from bench.prefix_cache import START_SECONDS, wait_until_healthy
 from openai import AsyncOpenAI
 from rich.table import Table
 
 from algo.serving.launch import launch_vllm
-from bench.prefix_cache import START_SECONDS, wait_until_healthy
 from configs.loading import load_config
 from runners.agents.attempt import Attempt
 from runners.agents.gateway import Gateway

@@ -5,52 +5,14 @@ import logging
 
 import httpx
 import pytest
-from fakes_agents import FakeChatVllm, attempt_of, resources_of
-from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
+from fakes_agents import CALL, QUESTION, client_of, resources_of
+from openai import APIStatusError, BadRequestError, NotFoundError
 from tool_model import TOOL
 
 from runners.agents import requests
-from runners.agents.gateway import Gateway
-from runners.agents.servers import ChatServers
 from runners.errors import PolicyUnavailable
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
-
-CALL = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1+2"}}\n</tool_call>'
-QUESTION = [{"role": "user", "content": "hi"}]
-
-
-class World:
-    """A gateway with one attempt, and a client of it. ``spans`` are those of its calls."""
-
-    def __init__(self, vllm, endpoint, gateway, servers):
-        self.vllm = vllm
-        self.endpoint = endpoint
-        self.gateway = gateway
-        self.servers = servers
-        self.spans = []
-        self.attempts = 0
-
-    def attempt(self, **changes):
-        self.attempts += 1
-        resources = changes.pop("resources", None) or resources_of(self.endpoint)
-        return attempt_of(self.servers, self.spans, self.attempts, resources, **changes)
-
-
-@pytest.fixture
-async def world(tiny_tokenizer):
-    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
-    endpoint = await vllm.start()
-    gateway, servers = Gateway(), ChatServers(patience_seconds=0)
-    await gateway.start()
-    yield World(vllm, endpoint, gateway, servers)
-    await gateway.close()
-    await servers.close()
-    await vllm.stop()
-
-
-def client_of(address, **options):
-    return AsyncOpenAI(base_url=address, api_key="none", max_retries=0, **options)
 
 
 async def ask(client, messages=QUESTION, **options):
