@@ -252,7 +252,10 @@ async def test_two_calls_at_once_from_one_point_make_two_sequences():
     await agent.call(conversation)
     agent.answer(conversation)
     agent.server.gate.clear()
-    calls = [asyncio.create_task(agent.attempt.call(request_of(conversation.messages))) for _ in range(2)]
+    calls = [
+        asyncio.create_task(agent.attempt.call(request_of(conversation.messages, tools=conversation.tools)))
+        for _ in range(2)
+    ]
     await asyncio.sleep(0.01)
     agent.server.gate.set()
     await asyncio.gather(*calls)
@@ -268,7 +271,7 @@ async def test_a_call_that_is_broken_off_leaves_its_place_to_the_next():
     await agent.call(conversation)
     agent.answer(conversation)
     agent.server.gate.clear()
-    call = asyncio.create_task(agent.attempt.call(request_of(conversation.messages)))
+    call = asyncio.create_task(agent.attempt.call(request_of(conversation.messages, tools=conversation.tools)))
     await asyncio.sleep(0.01)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
