@@ -51,9 +51,9 @@ def vllm(model, tmp_path_factory):
     settings = (
         f"model.path={model}",
         f"serving.port={port}",
-        f"game.context_tokens={LIMITS['context_tokens']}",
+        f"rollout.context_tokens={LIMITS['context_tokens']}",
         f"training.max_sequence_tokens={LIMITS['context_tokens']}",
-        f"game.reply_tokens={LIMITS['reply_tokens']}",
+        f"rollout.reply_tokens={LIMITS['reply_tokens']}",
         "serving.kv_cache_gb=0.5",
         "serving.tool_parser=hermes",
         "serving.reasoning_parser=qwen3",

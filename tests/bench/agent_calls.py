@@ -122,7 +122,7 @@ def measure(model_folder: Path) -> Table:
     settings = (
         f"model.path={model_folder}",
         f"serving.port={port}",
-        f"game.context_tokens={CONTEXT_TOKENS}",
+        f"rollout.context_tokens={CONTEXT_TOKENS}",
         f"training.max_sequence_tokens={CONTEXT_TOKENS}",
         "serving.tool_parser=hermes",
         "serving.reasoning_parser=qwen3",
