@@ -58,6 +58,13 @@ class ServingConfig(Section):
         "name a reverse proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
     )
     served_model_name: str = Field("policy", description="model name in requests")
+    tool_parser: str | None = Field(
+        None,
+        description="vLLM's --tool-call-parser that reads the model's tool calls, for agents with tools; Qwen3's is hermes",
+    )
+    reasoning_parser: str | None = Field(
+        None, description="vLLM's --reasoning-parser that takes an agent's thoughts out of its replies; Qwen3's is qwen3"
+    )
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(
         0.8,

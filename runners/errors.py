@@ -18,7 +18,15 @@ class MissingApiKey(CannotPlay):
 
 
 class RouteRefused(CannotPlay):
-    """The policy's server, or a proxy before it, does not offer a route."""
+    """The policy's server, or a proxy before it, does not offer a route, or not for what was sent.
+
+    status: of the HTTP answer, where there is one. detail: what it says is wrong.
+    """
+
+    def __init__(self, message: str, status: int | None = None, detail: str = ""):
+        super().__init__(message)
+        self.status = status
+        self.detail = detail
 
 
 class MissingResources(CannotPlay):

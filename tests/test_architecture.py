@@ -25,6 +25,7 @@ FORBIDDEN = {
     "runners": {"algo", "configs", *HEAVY},
     "algo": {"runners", "agentscope"},
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
+    "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
     "algo/werewolf": {"algo.agents", "algo.learning"},
     "algo/evaluation": {"algo.agents", "algo.learning"},

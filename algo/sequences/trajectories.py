@@ -187,16 +187,20 @@ def _by_actor(triplets: Iterable[Triplet]) -> dict[str, list[Triplet]]:
 
 
 def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
-    """Consecutive turns whose prompts each extend, token by token, everything before them."""
+    """Turns of a segment whose prompts each extend, token by token, everything before them.
+
+    Turns of several segments may alternate: an agent may hold several conversations at once.
+    """
     chains: list[list[Triplet]] = []
-    so_far: list[int] = []
+    latest: dict[int, tuple[list[Triplet], list[int]]] = {}  # of each segment: its chain, and everything in it
     for triplet in triplets:
-        prompt = triplet.prompt["token_ids"]
-        if so_far and prompt[: len(so_far)] == so_far:
-            chains[-1].append(triplet)
-        else:
-            chains.append([triplet])
-        so_far = [*prompt, *triplet.response["token_ids"]]
+        segment, prompt = triplet.metadata["segment"], triplet.prompt["token_ids"]
+        chain, so_far = latest.get(segment, ([], []))
+        if not chain or prompt[: len(so_far)] != so_far:
+            chain = []
+            chains.append(chain)
+        chain.append(triplet)
+        latest[segment] = (chain, [*prompt, *triplet.response["token_ids"]])
     return chains
 
 

@@ -157,6 +157,11 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         # vLLM knows these sizes only; a larger one costs memory.
         options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= launch.lora_rank)
         options["--max-loras"] = 1 + len(launch.adapters)
+    if settings.tool_parser is not None:
+        flags.append("--enable-auto-tool-choice")
+        options["--tool-call-parser"] = settings.tool_parser
+    if settings.reasoning_parser is not None:
+        options["--reasoning-parser"] = settings.reasoning_parser
     if config.training.device == "cpu":
         # Unlike VLLM_CPU_KVCACHE_SPACE this takes fractions of a GiB. One engine process instead of an
         # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.

@@ -6,29 +6,24 @@ for every call exactly what was added, what was sampled and with which log-probs
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import httpx
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, InternalServerError
 
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
+from runners.policy.transport import NoAnswer, Refused, Transport
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 
 POLICY_VERSION_HEADER = "x-policy-version"
 """Response header by which a server says which version of the weights sampled a completion."""
 
-_REQUEST_TIMEOUT_SECONDS = 300.0
-_CONNECT_TIMEOUT_SECONDS = 5.0
 POLICY_PATIENCE_SECONDS = 10.0
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.5, 8.0  # the openai package's exponential back-off
 
 
 class ContextFull(Exception):
@@ -92,55 +87,47 @@ class PolicyServer:
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
         self._temperature = temperature
-        # A proxy from the environment must not come between a runner and its own cluster's server.
-        http_client = httpx.AsyncClient(
-            trust_env=False, limits=httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        )
-        self._client = AsyncOpenAI(
-            base_url=endpoint,
-            api_key="none",
-            max_retries=_retries_within(patience_seconds),
-            timeout=httpx.Timeout(_REQUEST_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS),
-            http_client=http_client,
-        )
+        self._transport = Transport(patience_seconds)
 
-    async def complete(self, prompt_ids: Sequence[int], max_tokens: int, seed: int) -> Completion:
-        """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries."""
+    async def complete(
+        self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()
+    ) -> Completion:
+        """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries.
+
+        stop: texts that end a reply, beside the tokens that do; their tokens are sampled ones, too.
+        """
+        body = {
+            "model": self.model,
+            "prompt": list(prompt_ids),
+            "max_tokens": max_tokens,
+            "temperature": self._temperature,
+            # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "stop_token_ids": list(self.stop_token_ids),
+            "seed": seed,
+            "logprobs": 0,
+            "return_token_ids": True,
+        }
+        if stop:
+            body["stop"] = list(stop)
         try:
-            response = await self._client.completions.with_raw_response.create(
-                model=self.model,
-                prompt=list(prompt_ids),
-                max_tokens=max_tokens,
-                temperature=self._temperature,
-                # Said explicitly: a server's own defaults (a model folder's top_k, say) would change the distribution.
-                top_p=1.0,
-                extra_body={
-                    "return_token_ids": True,
-                    "top_k": -1,
-                    "min_p": 0.0,
-                    "repetition_penalty": 1.0,
-                    "stop_token_ids": list(self.stop_token_ids),
-                },
-                seed=seed,
-                logprobs=0,
-            )
-        except (APIConnectionError, InternalServerError) as error:
+            answer, headers = await self._transport.send("POST", f"{self.endpoint.rstrip('/')}/completions", body)
+            choice = answer["choices"][0]
+            if not isinstance(choice, dict):
+                raise TypeError("no choice")
+        except NoAnswer as error:
             raise PolicyUnavailable(
                 f"no answer from the policy's server at {self.endpoint} ({error}). Is vLLM running, and reachable "
                 f"from this machine? The algorithm's log says where it started it"
             ) from error
-        except APIStatusError as error:
+        except Refused as error:
             raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
-        try:
-            choice = response.parse().choices[0].model_dump()
-        except (
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # the package does not check what it is given
+        except (LookupError, TypeError, ValueError) as error:
             raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
-        return self._read(choice, prompt_ids, response.headers.get(POLICY_VERSION_HEADER))
+        return self._read(choice, prompt_ids, headers.get(POLICY_VERSION_HEADER))
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""
@@ -164,32 +151,32 @@ class PolicyServer:
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
         try:
             if body is None:
-                response = await self._client.get(url, cast_to=httpx.Response)
+                answer, _ = await self._transport.send("GET", url)
             else:
-                response = await self._client.post(url, body={"model": self.model, **body}, cast_to=httpx.Response)
-        except (APIConnectionError, InternalServerError) as error:
+                answer, _ = await self._transport.send("POST", url, {"model": self.model, **body})
+        except NoAnswer as error:
             raise PolicyUnavailable(f"no answer from {url} ({error})") from error
-        except APIStatusError as error:
-            raise RouteRefused(f"{url} answers {error.status_code}") from error
-        try:
-            return response.json()
-        except json.JSONDecodeError as error:
+        except Refused as error:
+            raise RouteRefused(f"{url} answers {error.status}", error.status, error.detail) from error
+        except ValueError as error:
             raise RouteRefused(f"{url} answers something that is not JSON") from error
+        return answer
 
     async def _model_card(self) -> dict[str, Any]:
+        url = f"{self.endpoint.rstrip('/')}/models"
         try:
-            models = await self._client.models.list()
-        except (APIConnectionError, APIStatusError) as error:
+            answer, _ = await self._transport.send("GET", url)
+            models = {str(model["id"]): model for model in answer["data"]}
+        except (NoAnswer, Refused, LookupError, TypeError, ValueError) as error:
             raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
-        for model in models.data:
-            if model.id == self.model:
-                return model.model_dump()
-        served = ", ".join(model.id for model in models.data)
+        if self.model in models:
+            return models[self.model]
+        served = ", ".join(models)
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._transport.close()
 
     def _read(self, choice: dict[str, Any], prompt_ids: Sequence[int], version: str | None = None) -> Completion:
         token_ids, returned_prompt = choice.get("token_ids"), choice.get("prompt_token_ids")
@@ -215,15 +202,6 @@ class PolicyServer:
                 f"the server at {self.endpoint} gives its policy's version as {version!r}, which is no number"
             )
         return Completion(tuple(token_ids), tuple(logprobs), finish_reason, None if version is None else int(version))
-
-
-def _retries_within(seconds: float) -> int:
-    """How often a request can be repeated within this time, pauses alone counted."""
-    retries, pause, paused = 0, _FIRST_RETRY_SECONDS, 0.0
-    while paused + pause <= seconds:
-        retries, paused = retries + 1, paused + pause
-        pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
-    return retries
 
 
 class TokenExactChatModel(ChatModelBase):

@@ -40,16 +40,8 @@ class Policies:
         servers a seat always gets the same one, whose prefix cache knows what it was told so far.
         Raises UnusableTokenizer and PolicyUnavailable.
         """
-        tokenizer = None
-        if name == TRAINED_POLICY:
-            if not resources.endpoints:
-                raise PolicyUnavailable(
-                    f"the game seats {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
-                )
-            endpoint, model = resources.endpoints[seed_of(seat) % len(resources.endpoints)], resources.model
-            tokenizer = self._tokenizer
-        else:
-            endpoint, model = resources.frozen[name].endpoint, resources.frozen[name].model
+        endpoint, model = where_served(resources, name, seat)
+        tokenizer = self._tokenizer if name == TRAINED_POLICY else None
         # By run, since another run may serve another model at the same address under the same name.
         key = (resources.run_name, endpoint, model, resources.sampling)
         connection = self._connections.get(key)
@@ -105,6 +97,21 @@ class Policies:
                 logger.info("tokenizer from %s", folder)
                 self._tokenizers[key] = await asyncio.to_thread(load_chat_tokens, folder, thinking)
         return self._tokenizers[key]
+
+
+def where_served(resources: PolicyResources, name: str, caller: str) -> tuple[str, str]:
+    """(base URL of the server that answers a policy's calls, the policy's name there).
+
+    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of the trained
+    policy's servers a caller always gets the same one. Raises PolicyUnavailable.
+    """
+    if name != TRAINED_POLICY:
+        return resources.frozen[name].endpoint, resources.frozen[name].model
+    if not resources.endpoints:
+        raise PolicyUnavailable(
+            f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
+        )
+    return resources.endpoints[seed_of(caller) % len(resources.endpoints)], resources.model
 
 
 def _has_failed(connection: asyncio.Task[Served]) -> bool:

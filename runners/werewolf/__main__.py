@@ -13,23 +13,15 @@ us; 130 when stopped before the hub had answered.
 
 import argparse
 import asyncio
-import logging
-import math
-import os
-import re
-import secrets
-import signal
-import socket
 import sys
 from pathlib import Path
 
+from runners.command_line import add_worker_options, positive, run_fleet, run_worker, set_up_logging
 from runners.keys import ApiKeys
-from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
+from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
 from runners.werewolf.web.command import add_web_command
-
-logger = logging.getLogger("runners.werewolf")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -41,53 +33,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "watching and playing in a browser.",
     )
     parser.add_argument(
-        "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--n", type=_positive, default=8, metavar="GAMES", help="games played at once (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--processes",
-        type=_positive,
-        default=1,
-        metavar="P",
-        help="processes, each playing --n games at once on a core of its own (default: %(default)s)",
-    )
-    parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="DIR",
         help="folder of the policy's tokenizer; by default the folder that the policy's server names, if it is on this "
         "machine, and else the server's own tokenizer",
     )
-    parser.add_argument(
-        "--worker-id",
-        type=_worker_name,
-        metavar="NAME",
-        help="name of this runner, different from all others'; by default host, process id and some random letters. "
-        "Several --processes are told apart by a number behind it",
-    )
-    parser.add_argument(
-        "--max-games", type=_positive, metavar="GAMES", help="leave after taking this many games (each process)"
-    )
-    parser.add_argument(
-        "--idle-exit", type=_seconds, metavar="SECONDS", help="leave after this long without a game (each process)"
-    )
-    parser.add_argument(
-        "--patience",
-        type=_seconds,
-        default=120.0,
-        metavar="SECONDS",
-        help="how long to wait for a hub that is away (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--policy-patience",
-        type=_seconds,
-        default=90.0,
-        metavar="SECONDS",
-        help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
-        "rollout.unresponsive_seconds (default: %(default)g)",
-    )
+    add_worker_options(parser, "games")
     parser.add_argument(
         "--api-key",
         action="append",
@@ -97,18 +49,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "e.g. OPENAI_API_KEY=https://api.openai.com; may be repeated. No other key is read or sent",
     )
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help="more of them, one a line")
-    parser.add_argument(
-        "--full-token-spans",
-        action="store_true",
-        help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
-    )
-    parser.add_argument(
-        "--log-level",
-        default="INFO",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        help="verbosity (default: %(default)s)",
-    )
-    parser.add_argument("--process-number", type=_positive, help=argparse.SUPPRESS)  # set by the supervisor
     _add_dry_run(parser)
     commands = parser.add_subparsers(title="commands", metavar="play|web")
     add_play_command(commands)
@@ -142,10 +82,10 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
         "wolf=policy,good=scripted (default: policy)",
     )
     group.add_argument(
-        "--context-tokens", type=_positive, metavar="N", help="most tokens of one call (default: the server's limit)"
+        "--context-tokens", type=positive, metavar="N", help="most tokens of one call (default: the server's limit)"
     )
     group.add_argument(
-        "--reply-tokens", type=_positive, metavar="N", help="most tokens sampled for one reply (default: 256)"
+        "--reply-tokens", type=positive, metavar="N", help="most tokens sampled for one reply (default: 256)"
     )
 
 
@@ -163,106 +103,11 @@ def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace)
         parser.error("--endpoint needs --model: the name under which the server serves the model")
 
 
-def _worker_name(text: str) -> str:
-    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of addresses
-        raise argparse.ArgumentTypeError(f"must be made of letters, digits and ._:@- alone, got {text!r}")
-    return text
+def open_play(options: argparse.Namespace, client):
+    """What plays the games."""
+    from runners.werewolf.agent import WerewolfPlay  # takes seconds, which --help should not have to wait for
 
-
-def unique_worker_name() -> str:
-    """A name that no other runner has: containers may share both their host name and their process ids."""
-    host = re.sub(r"[^\w.-]", "-", socket.gethostname())
-    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number of seconds, 0 or more, got {text!r}")
-    return seconds
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
-async def run(options: argparse.Namespace) -> int:
-    """Play until stopped; the process's exit status."""
-    # Loading these takes most of the start-up: --help and a mistyped option should not have to wait for it.
-    from runners.werewolf.agent import WerewolfPlay
-    from runners.worker import Worker
-    from store.client import StoreUnreachable, connect
-
-    try:
-        client = connect(options.store, options.patience)
-    except ValueError as error:
-        logger.error("%s", error)
-        return 2
-    name = options.worker_id or unique_worker_name()
-    play = WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience, keys=options.keys)
-    worker = Worker(
-        client,
-        play,
-        worker_id=name if options.process_number is None else f"{name}-{options.process_number}",
-        games_at_once=options.n,
-        max_games=options.max_games,
-        idle_exit_seconds=options.idle_exit,
-        full_token_spans=options.full_token_spans,
-    )
-    running = asyncio.create_task(worker.run())
-
-    def drain() -> None:
-        if worker.playing:
-            logger.warning("finishing %d games; stop again to hand them back now", worker.playing)
-        worker.drain()
-        if not worker.ready:  # still waiting for a hub that is not there
-            running.cancel()
-
-    def hand_back() -> None:
-        logger.warning("handing back %d games", worker.playing)
-        worker.hand_back()
-        if not worker.ready:
-            running.cancel()
-
-    interrupted = False
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        if interrupted:
-            hand_back()
-        else:
-            drain()
-        interrupted = True
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
-    loop.add_signal_handler(DRAIN, drain)
-    if signal.getsignal(HAND_BACK) is not signal.SIG_IGN:  # nohup
-        loop.add_signal_handler(HAND_BACK, hand_back)
-    try:
-        stats = await running
-    except asyncio.CancelledError:
-        return EXIT_INTERRUPTED
-    except StoreUnreachable as error:
-        logger.error("%s", error)
-        return os.EX_UNAVAILABLE
-    finally:
-        await play.close()
-        await client.close()
-    logger.info(
-        "left the table: %d games finished, %d failed, %d handed back, %d turns",
-        stats.finished,
-        stats.failed,
-        stats.handed_back,
-        stats.turns,
-    )
-    return 0
+    return WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience, keys=options.keys)
 
 
 def main() -> int:
@@ -270,42 +115,21 @@ def main() -> int:
     options = parse_arguments()
     if "run" in options:
         return options.run(options)
-    speaker = "" if options.process_number is None else f"[{options.process_number}] "
-    logging.basicConfig(
-        level=options.log_level,
-        format=f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    for noisy in ("httpx", "httpx2", "openai", "agentlightning"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging(options)
     if options.processes > 1:
-        return _run_fleet(options)
+        return run_fleet("runners.werewolf", options)
     try:
-        return asyncio.run(_dry_run(options) if options.dry_run else run(options))
+        return asyncio.run(
+            _dry_run(options) if options.dry_run else run_worker(options, lambda client: open_play(options, client))
+        )
     except KeyboardInterrupt:  # a runner: before the worker was ready to take it
         if options.dry_run:
             print("\nthe game was left", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
-def _run_fleet(options: argparse.Namespace) -> int:
-    name = options.worker_id or unique_worker_name()
-    own_arguments = (
-        "--processes",
-        "1",
-        "--worker-id",
-        name,
-        "--process-number",
-    )  # of options given twice the last counts
-
-    def command(number: int) -> list[str]:
-        return [sys.executable, "-m", "runners.werewolf", *sys.argv[1:], *own_arguments, str(number)]
-
-    return Fleet(command, options.processes, patience_seconds=options.patience).run()
-
-
 async def _dry_run(options: argparse.Namespace) -> int:
-    from runners.werewolf.dry_run import dry_run  # as in ``run``
+    from runners.werewolf.dry_run import dry_run  # as in ``open_play``
 
     return await dry_run(options)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench import (
+    agent_calls,
     fleet,
     prefix_cache,
     small_requests,
@@ -28,6 +29,7 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "fleet": fleet.measure,
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,
+    "agents": agent_calls.measure,
     "step": training_step.measure,
 }
 

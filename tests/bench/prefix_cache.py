@@ -59,7 +59,8 @@ async def _play(url: str, model_folder: Path) -> list[TurnSpan]:
     return turns
 
 
-async def _wait_until_healthy(url: str, seconds: float) -> None:
+async def wait_until_healthy(url: str, seconds: float) -> None:
+    """Return once vLLM answers; TimeoutError when it does not in time."""
     async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(seconds):
         while True:
             try:
@@ -77,7 +78,7 @@ def _counter(metrics: str, name: str) -> float:
 
 
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
-    await _wait_until_healthy(url, START_SECONDS)
+    await wait_until_healthy(url, START_SECONDS)
     turns = await _play(url, model_folder)
     async with httpx.AsyncClient(trust_env=False) as client:
         metrics = (await client.get(f"{url}/metrics")).text

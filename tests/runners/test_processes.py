@@ -12,8 +12,9 @@ import pytest
 from agentlightning import EnqueueRolloutRequest
 from hub_process import HubProcess
 
+from runners.command_line import unique_worker_name
 from runners.processes import EXIT_INTERRUPTED
-from runners.werewolf.__main__ import parse_arguments, unique_worker_name
+from runners.werewolf.__main__ import parse_arguments
 from store.client import connect
 from store.schema import PolicyResources
 from store.werewolf import GameTask

@@ -14,7 +14,7 @@ from conftest import free_port
 from hub_process import HubProcess
 from rich.console import Console
 
-from runners.werewolf.__main__ import unique_worker_name
+from runners.command_line import unique_worker_name
 from store.__main__ import main
 from store.client import connect
 from store.status import STATES, Machine, Running, render, summarise

@@ -116,6 +116,15 @@ def test_each_segment_is_its_own_sequence():
     assert (found.turns, found.breaks, found.left_out) == (3, 0, Counter())
 
 
+def test_segments_whose_turns_alternate_stay_whole():
+    ones, others = seat_turns(2, TWO_TURNS), seat_turns(2, [([20, 21], [22]), ([23], [24])], segment=1)
+    mixed = [ones[0], others[0], ones[1], others[1]]
+    turns = [turn.model_copy(update={"turn": number}) for number, turn in enumerate(mixed)]
+    found = build(turns, [seat_result(2, turns=4)])
+    assert [one.token_ids for one in found.trajectories] == [(1, 2, 3, 4, 5, 6, 7, 8), (20, 21, 22, 23, 24)]
+    assert found.breaks == 0
+
+
 def test_a_turn_whose_past_is_missing_is_left_out_and_counted():
     turns = seat_turns(2, [*TWO_TURNS, ([9], [10])])
     tampered = turns[1].model_copy(update={"response_ids": (7, 9)})

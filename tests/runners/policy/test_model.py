@@ -96,7 +96,7 @@ async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(
     await model([SYSTEM, user("一")])
     assert len(vllm.exchanges) == 1
     await vllm.stop()
-    monkeypatch.setattr(model._server._client, "max_retries", 0)
+    monkeypatch.setattr(model._server._transport, "retries", 0)
     with pytest.raises(PolicyUnavailable, match=r"no answer.*127\.0\.0\.1.*Is vLLM running"):
         await model([SYSTEM, user("一"), REPLY, user("二")])
 

@@ -1,0 +1,285 @@
+"""One attempt as the gateway serves it: who calls, with which tokens, and what is written down of it."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentlightning import AttemptedRollout
+
+from runners.agents.chat_server import ChatServer, UnfitTemplate
+from runners.agents.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
+from runners.agents.servers import ChatServers
+from runners.agents.timelines import Place, Timelines
+from runners.agents.transcript import Transcript
+from runners.errors import CannotPlay
+from runners.play import TurnSink
+from runners.policy.model import Completion, seed_of
+from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
+from store.schema import TRAINED_POLICY, PolicyResources
+from store.token_spans import context_digest
+
+logger = logging.getLogger(__name__)
+
+
+class AttemptEnded(RequestRefused):
+    """A call that comes after its attempt's end."""
+
+    def __init__(self) -> None:
+        super().__init__("this attempt has ended; no call of it is answered any more", 410, "attempt_ended")
+
+
+@dataclass
+class _Actor:
+    """One caller: its conversations and its counts."""
+
+    policy: str
+    trainable: bool
+    timelines: Timelines = field(default_factory=Timelines)
+    turns: int = 0
+    facts: Counter[str] = field(default_factory=Counter)
+
+
+class Attempt:
+    """The calls of one attempt. ``trouble`` is what ended it from outside the agent: a server that is away, say.
+
+    on_turn: takes the span of every answered call. on_trouble: is told when ``trouble`` is set.
+    """
+
+    def __init__(
+        self,
+        rollout: AttemptedRollout,
+        task: AgentTask,
+        resources: PolicyResources,
+        servers: ChatServers,
+        on_turn: TurnSink,
+        on_trouble: Callable[[], None] = lambda: None,
+    ):
+        self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
+        self.task = task
+        self.resources = resources
+        self.trouble: Exception | None = None
+        self._servers = servers
+        self._on_turn = on_turn
+        self._on_trouble = on_trouble
+        self._actors: dict[str, _Actor] = {}
+        self._asked = 0
+        self._refused = 0
+        self._dropped: Counter[str] = Counter()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._transcript = Transcript()
+        self._ended = False
+        self._started = time.monotonic()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of models that are answered; the trained policy's may be followed by ``/`` and an actor's name."""
+        return (TRAINED_POLICY, *self.resources.frozen)
+
+    async def call(self, request: ModelRequest) -> ModelReply:
+        """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile."""
+        if self._ended:
+            raise AttemptEnded
+        self._dropped.update(request.dropped)
+        tell_once(request.dropped)
+        answering = asyncio.ensure_future(self._answer(request))
+        self._under_way.add(answering)
+        answering.add_done_callback(self._under_way.discard)
+        try:
+            return await answering
+        except RequestRefused:
+            self._refused += 1
+            raise
+        except asyncio.CancelledError:
+            if self._ended and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise AttemptEnded from None
+            answering.cancel()
+            raise
+        except Exception as error:  # not the agent's doing: the attempt is given up, and played again
+            if self.trouble is None:
+                self.trouble = error
+                if not isinstance(error, CannotPlay):
+                    logger.exception("rollout %s: a call could not be answered", self.key[0])
+            self.end()
+            self._on_trouble()
+            raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
+
+    def end(self) -> None:
+        """Answer nothing any more; calls under way are broken off."""
+        self._ended = True
+        for answering in self._under_way:
+            answering.cancel()
+
+    def outcome(self, dimensions: Mapping[str, float], failure: str = "") -> AgentOutcome:
+        """What is to be said of the attempt, once it has ended."""
+        actors = tuple(
+            ActorResult(
+                name=name,
+                policy=actor.policy,
+                trainable=actor.trainable,
+                turns=actor.turns,
+                segments=actor.timelines.count,
+                facts=dict(actor.facts),
+            )
+            for name, actor in sorted(self._actors.items())
+            if actor.turns
+        )
+        return AgentOutcome(
+            task_id=self.task.task_id,
+            group_id=self.task.group_id,
+            policy_version=self.resources.version,
+            dimensions=dict(dimensions),
+            failure=failure,
+            turns=sum(actor.turns for actor in actors),
+            refused=self._refused,
+            actors=actors,
+            dropped=dict(self._dropped),
+            seconds=time.monotonic() - self._started,
+            transcript=self._transcript.text(),
+        )
+
+    async def _answer(self, request: ModelRequest) -> ModelReply:
+        name, policy = self._who(request)
+        if self._asked >= self.task.max_calls:
+            raise RequestRefused(
+                f"this attempt has made its {self.task.max_calls} model calls", status=429, code="too_many_calls"
+            )
+        self._asked += 1
+        number = self._asked
+        actor = self._actors.setdefault(name, _Actor(policy, policy == TRAINED_POLICY and self.task.may_train(name)))
+        if actor.policy != policy:
+            raise RequestRefused(f"{name!r} calls {policy!r} and {actor.policy!r}: give each caller a name of its own")
+        server = await self._servers.get(self.resources, policy, f"{self.task.task_id}/{name}")
+        start = [list(request.tools), server.template(request), request.use_tools]
+        place = actor.timelines.place(start, request.messages)
+        try:
+            known, new_ids = await self._prompt(server, request, place)
+            reply_tokens = self._room(request, len(known) + len(new_ids))
+            started = time.time()
+            seed = seed_of(f"{self.task.sampling_seed}/{name}/{number}")
+            sampled = await server.sample([*known, *new_ids], reply_tokens, seed, request.stop)
+            ended = time.time()
+            message = await server.parse(request, len(known) + len(new_ids), sampled)
+        except BaseException:
+            actor.timelines.release(place)
+            raise
+        _cut_at(message, request.stop)
+        goes_on = place.timeline is not None and len(known) == len(place.known)
+        if not goes_on:  # a branch, or what could not be appended: its past is given anew, as its prompt
+            place = actor.timelines.release(place)
+            known, new_ids = (), [*known, *new_ids]
+        timeline = actor.timelines.extend(place, new_ids, sampled.token_ids, message)
+        facts = _facts(request, message, sampled)
+        span = AgentCallSpan(
+            task_id=self.task.task_id,
+            group_id=self.task.group_id,
+            name=name,
+            turn=actor.turns,
+            segment=timeline.segment,
+            policy=policy,
+            policy_version=self._version(policy, sampled),
+            trainable=actor.trainable,
+            valid="invalid" not in facts,
+            error="invalid_tool_call" if "invalid" in facts else None,
+            context_tokens=len(known),
+            context_digest=context_digest(known),
+            prompt_ids=tuple(new_ids),
+            response_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            finish_reason=sampled.finish_reason,
+            reply=message.get("content") or "",
+            thought=message.get("reasoning") or "",
+            facts=facts,
+        )
+        actor.turns += 1
+        actor.facts.update(facts)
+        self._transcript.add(name, timeline.segment, request.messages, message)
+        self._on_turn(span, started, ended)
+        calls_tools = sampled.finish_reason == "stop" and "tool_calls" in message
+        return ModelReply(
+            model=request.model,
+            message=message,
+            finish_reason="tool_calls" if calls_tools else sampled.finish_reason,
+            prompt_tokens=len(known) + len(new_ids),
+            reply_tokens=len(sampled.token_ids),
+        )
+
+    def _who(self, request: ModelRequest) -> tuple[str, str]:
+        """(actor, policy) of a call."""
+        policy, slash, actor = request.model.partition("/")
+        if request.model in self.resources.frozen:
+            return request.actor or request.model, request.model
+        if policy != TRAINED_POLICY or bool(slash) != bool(actor):
+            raise RequestRefused(
+                f"the model {request.model!r} does not exist here; there are {', '.join(self.models)}, and "
+                f"{TRAINED_POLICY}/NAME for a caller that is told apart by a name of its own",
+                status=404,
+                code="model_not_found",
+                param="model",
+            )
+        name = request.actor or actor or AGENT
+        if name in self.resources.frozen:
+            raise RequestRefused(f"{name!r} is a frozen policy, and no name for a caller of {TRAINED_POLICY!r}")
+        return name, policy
+
+    async def _prompt(
+        self, server: ChatServer, request: ModelRequest, place: Place
+    ) -> tuple[tuple[int, ...], list[int]]:
+        """(ids that are known, ids to add)."""
+        if not place.known:
+            return (), await server.first_prompt(request)
+        if not place.answered:
+            return place.known, []
+        try:
+            return place.known, await server.next_prompt(request, place.messages, place.known[-1])
+        except UnfitTemplate as error:
+            logger.info("rollout %s: a conversation is rendered anew: %s", self.key[0], error)
+            return (), await server.first_prompt(request)
+
+    def _room(self, request: ModelRequest, prompt_tokens: int) -> int:
+        """Tokens that the reply may have. Raises RequestRefused where there is no room for it."""
+        limits = self.task.limits
+        wanted = min(request.reply_tokens or 1, limits.reply_tokens)
+        if prompt_tokens + wanted > limits.context_tokens:
+            raise RequestRefused(
+                f"This model's maximum context length is {limits.context_tokens} tokens. However, you requested "
+                f"{prompt_tokens + wanted} tokens ({prompt_tokens} in the messages, {wanted} in the completion). "
+                f"Please reduce the length of the messages or completion.",
+                code="context_length_exceeded",
+                param="messages",
+            )
+        if request.reply_tokens is not None:
+            return wanted
+        return min(limits.reply_tokens, limits.context_tokens - prompt_tokens)
+
+    def _version(self, policy: str, sampled: Completion) -> int:
+        if sampled.policy_version is not None:
+            return sampled.policy_version
+        return self.resources.version if policy == TRAINED_POLICY else 0
+
+
+def _cut_at(message: Message, stop: tuple[str, ...]) -> None:
+    """Leave out the text that ended the reply, and what the parser saw after it."""
+    content = message.get("content")
+    if content and stop:
+        places = [place for text in stop if (place := content.find(text)) >= 0]
+        if places:
+            message["content"] = content[: min(places)]
+
+
+def _facts(request: ModelRequest, message: Message, sampled: Completion) -> dict[str, float]:
+    """What there is to measure of a reply (``store.agents.CALL_FACTS``), without what is neutral."""
+    calls = message.get("tool_calls") or ()
+    offered = {tool["function"]["name"] for tool in request.tools}
+    wrong = any(
+        call["function"]["name"] not in offered or not is_json_object(call["function"]["arguments"]) for call in calls
+    )
+    facts = {
+        "invalid": float(wrong),
+        "cut": float(sampled.finish_reason == "length"),
+        "tool_calls": float(len(calls)),
+    }
+    return {name: value for name, value in facts.items() if value}

@@ -1,0 +1,153 @@
+"""The OpenAI-compatible address of a runner: a path, or a trace id, for each attempt; on loopback only.
+
+An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentlightning's ``ProxyLLM`` makes it, or to
+``/v1`` with the header ``x-trace-id: {rollout}/{attempt}``. ``x-actor`` may name who calls.
+"""
+
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from runners.agents import chat_api, responses_api
+from runners.agents.attempt import Attempt, AttemptEnded
+from runners.agents.requests import Message, RequestRefused
+from store.client import AttemptKey
+
+TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
+
+_LONGEST_REQUEST_BYTES = 64 * 2**20
+_ENDED_KEPT = 10_000
+_ROUTE = "/rollout/{rollout}/attempt/{attempt}"
+
+
+class Gateway:
+    """Serves attempts between ``start`` and ``close``. ``address`` is its base URL, without path."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._responses: dict[AttemptKey, dict[str, list[Message]]] = {}
+        self._ended: OrderedDict[AttemptKey, None] = OrderedDict()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen on a free port of 127.0.0.1."""
+        app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
+        for prefix in ("", _ROUTE):
+            app.router.add_post(f"{prefix}/v1/chat/completions", _answered(self._chat))
+            app.router.add_post(f"{prefix}/v1/responses", _answered(self._respond))
+            app.router.add_get(f"{prefix}/v1/models", _answered(self._models))
+        # An agent that does not wait for its answer any more never sees it, so it is not to be trained on either.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0][:2]
+        self.address = f"http://{host}:{port}"
+
+    async def close(self) -> None:
+        """End all attempts and stop listening."""
+        for attempt in self._attempts.values():
+            attempt.end()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @asynccontextmanager
+    async def serving(self, attempt: Attempt) -> AsyncIterator[str]:
+        """Answer an attempt's calls, at the base URL that this gives; afterwards they are told that it has ended."""
+        self._attempts[attempt.key] = attempt
+        self._responses[attempt.key] = {}
+        try:
+            rollout, name = attempt.key
+            yield f"{self.address}{_ROUTE.format(rollout=rollout, attempt=name)}/v1"
+        finally:
+            attempt.end()
+            del self._attempts[attempt.key], self._responses[attempt.key]
+            self._ended[attempt.key] = None
+            while len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        attempt = self._attempt_of(request)
+        body = await _json_of(request)
+        asked = chat_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt))
+        reply = await attempt.call(asked)
+        reply_id = secrets.token_hex(12)
+        if not body.get("stream"):
+            return web.json_response(chat_api.answer(reply, reply_id))
+        with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        lines = [f"data: {json.dumps(event)}\n\n" for event in chat_api.events(reply, reply_id, with_usage)]
+        return await _stream(request, [*lines, "data: [DONE]\n\n"])
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        attempt = self._attempt_of(request)
+        earlier = self._responses[attempt.key]
+        body = await _json_of(request)
+        asked = responses_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt), earlier)
+        reply = await attempt.call(asked)
+        reply_id = secrets.token_hex(12)
+        earlier[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
+        if not body.get("stream"):
+            return web.json_response(responses_api.answer(reply, reply_id, body))
+        events = responses_api.events(reply, reply_id, body)
+        return await _stream(request, [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events])
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        models = self._attempt_of(request).models
+        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in models]
+        return web.json_response({"object": "list", "data": cards})
+
+    def _attempt_of(self, request: web.Request) -> Attempt:
+        if "rollout" in request.match_info:
+            key = (request.match_info["rollout"], request.match_info["attempt"])
+        else:
+            rollout, _, name = request.headers.get(TRACE_HEADER, "").partition("/")
+            key = (rollout, name)
+        if key in self._attempts:
+            return self._attempts[key]
+        if key in self._ended:
+            raise AttemptEnded
+        raise RequestRefused(
+            f"no attempt {'/'.join(key)!r} is played here: use the base URL that the task came with, or put its trace "
+            f"id into the header {TRACE_HEADER}",
+            status=404,
+        )
+
+
+def _answered(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """What is refused, as an answer in OpenAI's form."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except RequestRefused as error:
+            # Asking again is no use; the openai package would, for some statuses.
+            headers = {"x-should-retry": "false"}
+            return web.json_response(error.body(), status=error.status, headers=headers)
+
+    return answer
+
+
+async def _json_of(request: web.Request) -> dict[str, Any]:
+    try:
+        return await request.json()
+    except ValueError as error:
+        raise RequestRefused(f"the request is not JSON: {error}") from error
+
+
+def _sampling(attempt: Attempt) -> Mapping[str, Any]:
+    return {"temperature": attempt.resources.sampling.temperature}
+
+
+async def _stream(request: web.Request, lines: Iterable[str]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    await response.write("".join(lines).encode())
+    await response.write_eof()
+    return response

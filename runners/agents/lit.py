@@ -1,0 +1,122 @@
+"""Plays agentlightning's agents: any ``@rollout`` function or ``LitAgent``, synchronous or not.
+
+Agents live in a thread of their own, so that one that blocks its event loop, waiting for a model by a synchronous
+client say, does not keep the gateway from answering it.
+"""
+
+import asyncio
+import contextvars
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from agentlightning import LitAgent, rollout
+
+from runners.agents.play import AgentFailed, Session
+from runners.agents.rewards import dimensions_of, emitted_rewards
+from runners.errors import CannotPlay
+
+Result = TypeVar("Result")
+
+
+class AgentUnavailable(CannotPlay):
+    """Something that the agent needs is away: a service, an MCP server. The attempt is played again."""
+
+
+class LitPlayer:
+    """A ``runners.agents.play.Player`` for one agent."""
+
+    def __init__(self, agent: LitAgent[Any]):
+        self._agent = agent
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="agents", daemon=True).start()
+
+    async def __call__(self, session: Session) -> Mapping[str, float]:
+        """Let the agent act. Raises AgentFailed for what it raises, AgentUnavailable where a connection broke."""
+        agent, training = self._agent, session.rollout.mode in (None, "train")
+        given = (session.rollout.input, session.named_resources(), session.rollout)
+        with emitted_rewards() as emitted:
+            try:
+                if agent.is_async():
+                    act = agent.training_rollout_async if training else agent.validation_rollout_async
+                    result = await self._in_loop(act(*given))
+                else:
+                    act_now = agent.training_rollout if training else agent.validation_rollout
+                    result = await in_thread(lambda: act_now(*given))
+            except ConnectionError as error:
+                raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
+            except Exception as error:
+                raise AgentFailed(f"{type(error).__name__}: {error}") from error
+        return dimensions_of(result, emitted)
+
+    async def close(self) -> None:
+        """Stop the agents' event loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        # The context of this moment goes along, and with it where emitted rewards are noted.
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, which may outlive us: nothing can stop it from outside."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = function()
+        except StopIteration as error:  # cannot be raised out of a future
+            failed = RuntimeError(f"StopIteration: {error}")
+        except BaseException as error:
+            failed = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name="agent", daemon=True).start()
+    return await future
+
+
+def load(name: str) -> Any:
+    """What ``module:name`` names. ValueError, which says what is wrong with it, otherwise."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ValueError(f"{name!r} must be of the form module:name, e.g. my.module:agent")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name!r}: {error}; modules are found from the folder that you are in") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        raise ValueError(f"{name!r}: {module_name} has no {attribute}") from error
+
+
+def load_agent(name: str) -> LitAgent[Any]:
+    """The agent that ``module:name`` names: a LitAgent, a class of such, or a function. ValueError for others."""
+    found = load(name)
+    if inspect.isclass(found) and issubclass(found, LitAgent):
+        found = found()
+    if isinstance(found, LitAgent):
+        return found
+    if not callable(found):
+        raise ValueError(f"{name!r} is no agent but a {type(found).__name__}")
+    try:
+        return rollout(found)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{name!r} cannot be played: its parameters must be task and llm, task and prompt_template, and may have "
+            f"rollout after them"
+        ) from error

@@ -1,0 +1,168 @@
+"""Plays one attempt of an agent's task: opens its address, lets the agent act, and says what came of it."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
+
+from runners.agents.attempt import Attempt
+from runners.agents.gateway import Gateway
+from runners.agents.servers import ChatServers
+from runners.errors import PolicyUnavailable, UnusableTask
+from runners.play import TurnSink
+from runners.policy.model import POLICY_PATIENCE_SECONDS
+from runners.policy.resources import PublishedResources
+from store.agents import AGENT, AgentOutcome, AgentTask, kind_of
+from store.client import PatientStoreClient
+from store.schema import TRAINED_POLICY, PolicyResources
+
+MAIN_LLM = "main_llm"
+"""Name of the trained policy's ``LLM`` among an agent's resources, and the first of them."""
+
+_STOP_SECONDS = 5.0
+
+
+class AgentFailed(Exception):
+    """The agent failed by its own doing: the attempt has an outcome, and is not tried again."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What an agent is given for one attempt.
+
+    rollout: with the agent's own ``input``, without what surrounds it in the hub.
+    base_url: the attempt's OpenAI-compatible address, ending in /v1. model: the trained policy's name there.
+    """
+
+    task: AgentTask
+    rollout: AttemptedRollout
+    resources: PolicyResources
+    base_url: str
+    model: str = TRAINED_POLICY
+
+    @property
+    def trace_id(self) -> str:
+        """Names the attempt in the header ``x-trace-id``, for agents that are given one address for all tasks."""
+        return f"{self.rollout.rollout_id}/{self.rollout.attempt.attempt_id}"
+
+    def named_resources(self) -> NamedResources:
+        """The policies at the attempt's address, by their names, and the prompts that the algorithm published.
+
+        Nothing else: whoever can write to the hub must not choose an address that an agent sends its keys to.
+        """
+        sampling = {
+            "temperature": self.resources.sampling.temperature,
+            "max_tokens": self.task.limits.reply_tokens,
+        }
+
+        def at_gateway(model: str) -> LLM:
+            return LLM(endpoint=self.base_url, model=model, api_key="none", sampling_parameters=dict(sampling))
+
+        named: NamedResources = {MAIN_LLM: at_gateway(self.model)}
+        named |= {name: at_gateway(name) for name in self.resources.frozen}
+        named |= {
+            name: PromptTemplate(template=template, engine="f-string")
+            for name, template in self.resources.prompt_templates.items()
+        }
+        return named
+
+
+class Player(Protocol):
+    """Lets an agent act. One instance serves a whole runner process."""
+
+    async def __call__(self, session: Session) -> Mapping[str, float]:
+        """The agent's rewards by name, the primary one first. Raises AgentFailed, or CannotPlay to try again."""
+
+    async def close(self) -> None:
+        """Close what it has opened."""
+
+
+class AgentPlay:
+    """A ``runners.play.Play`` for agents. One instance serves a whole runner process.
+
+    policy_patience_seconds: how long a policy's server that is away is waited for.
+    resources_patience_seconds: how long missing resources are waited for.
+    """
+
+    def __init__(
+        self,
+        client: PatientStoreClient,
+        player: Player,
+        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        resources_patience_seconds: float = 60.0,
+    ):
+        self._player = player
+        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._servers = ChatServers(policy_patience_seconds)
+        self._gateway = Gateway()
+        self._starting: asyncio.Task[None] | None = None
+
+    async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> AgentOutcome:
+        """Play the rollout's task. Raises CannotPlay, naming the task, resources, server or agent at fault."""
+        task = read_task(rollout)
+        resources = await self._resources.of(rollout)
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._gateway.start())
+        await asyncio.shield(self._starting)
+        troubled = asyncio.Event()
+        attempt = Attempt(rollout, task, resources, self._servers, on_turn, troubled.set)
+        async with self._gateway.serving(attempt) as base_url:
+            own = rollout.model_copy(update={"input": task.input})
+            failure, dimensions = "", dict(task.failure_rewards)
+            try:
+                found = await self._act(Session(task, own, resources, base_url), troubled, task.max_seconds)
+                dimensions = dimensions if found is None else dict(found)
+            except AgentFailed as error:
+                failure = str(error)
+            except TimeoutError:
+                failure = f"it had not ended after {task.max_seconds:g} s"
+        if attempt.trouble is not None:
+            if isinstance(attempt.trouble, PolicyUnavailable):
+                # The algorithm may have started again, and published the same version with another server.
+                self._resources.forget(resources.resources_id)
+            raise attempt.trouble
+        return attempt.outcome(dimensions, failure)
+
+    async def close(self) -> None:
+        """Stop answering agents, and close all connections but the client's."""
+        if self._starting is not None:
+            await self._gateway.close()
+        await self._player.close()
+        await self._resources.close()
+        await self._servers.close()
+
+    async def _act(
+        self, session: Session, troubled: asyncio.Event, seconds: float | None
+    ) -> Mapping[str, float] | None:
+        """The agent's rewards; None where trouble came first. Raises TimeoutError, and what the player raises."""
+        acting = asyncio.ensure_future(self._player(session))
+        watching = asyncio.create_task(troubled.wait())
+        try:
+            await asyncio.wait({acting, watching}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if troubled.is_set():
+                return None
+            if not acting.done():
+                raise TimeoutError
+            return acting.result()
+        finally:
+            watching.cancel()
+            if acting.cancel():  # it gets a moment to close what it has opened
+                with suppress(BaseException):
+                    await asyncio.wait({acting}, timeout=_STOP_SECONDS)
+
+
+def read_task(rollout: Rollout) -> AgentTask:
+    """The task in a rollout's input. Raises UnusableTask, which names its kind, or the field at fault."""
+    kind = kind_of(rollout.input)
+    if kind != AGENT:
+        raise UnusableTask(
+            f"rollout {rollout.rollout_id} is a task of kind {kind!r}, and this runner plays {AGENT!r}: tasks of "
+            f"different kinds need a hub each, or runners of both kinds and attempts to spare"
+        )
+    try:
+        return AgentTask.decode(rollout.input)
+    except ValueError as error:
+        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error

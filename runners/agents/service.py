@@ -1,0 +1,110 @@
+"""Plays an agent that is an HTTP service: it gets a task and an address to call models at, and answers."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from runners.agents.lit import AgentUnavailable, in_thread
+from runners.agents.play import AgentFailed, Session
+from runners.agents.rewards import dimensions_of
+from runners.errors import CannotPlay
+
+_POLL_SECONDS = 0.5
+_TRY_AGAIN = (429, 502, 503, 504)
+_SHOWN = 300
+
+Reward = Callable[[Any, Any], Any]
+"""(the task's input, the service's answer) -> a number or named numbers; may be a coroutine function."""
+
+
+class ServiceRefuses(CannotPlay):
+    """The service does not take tasks as they are sent to it."""
+
+
+class ServicePlayer:
+    """A ``runners.agents.play.Player`` for the service at ``url``.
+
+    A task is a POST of JSON: the task's input, with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
+    ``max_tokens`` beside it; an input that is no object becomes ``input``.
+    reward: judges the answer, decoded where it is JSON; None takes the answer's own ``reward``.
+    patience_seconds: how long a service is waited for that refuses connections.
+    """
+
+    def __init__(self, url: str, reward: Reward | None = None, patience_seconds: float = 60.0):
+        self._url = check_url(url)
+        self._reward = reward
+        self._patience = patience_seconds
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __call__(self, session: Session) -> Mapping[str, float]:
+        """Let the service act, and judge its answer.
+
+        Raises AgentFailed where it answers with an error of its own, AgentUnavailable where it is away.
+        """
+        given = session.task.input
+        body = {
+            **(given if isinstance(given, dict) else {"input": given}),
+            "base_url": session.base_url,
+            "model": session.model,
+            "trace_id": session.trace_id,
+            "temperature": session.resources.sampling.temperature,
+            "max_tokens": session.task.limits.reply_tokens,
+        }
+        answer = await self._ask(body)
+        if self._reward is None:
+            reward = answer.get("reward") if isinstance(answer, dict) else None
+            return dimensions_of(reward, where=f"{self._url} (no --reward judges its answers)")
+        judged = self._reward
+        if inspect.iscoroutinefunction(judged):
+            found = await judged(given, answer)
+        else:
+            found = await in_thread(lambda: judged(given, answer))
+        return dimensions_of(found, where="the reward function")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def _ask(self, body: dict[str, Any]) -> Any:
+        if self._http is None:  # how long an agent may take is the task's business
+            self._http = aiohttp.ClientSession(
+                trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
+            )
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                async with self._http.post(self._url, json=body) as answer:
+                    text = await answer.text()
+                    break
+            except aiohttp.ClientConnectorError as error:  # nothing was sent, so it can be sent again
+                if time.monotonic() > deadline:
+                    raise AgentUnavailable(f"no agent's service answers at {self._url}: {error}") from error
+                await asyncio.sleep(_POLL_SECONDS)
+            except aiohttp.ClientError as error:
+                raise AgentUnavailable(
+                    f"the agent's service at {self._url} broke off: {type(error).__name__} {error}"
+                ) from error
+        if answer.status in _TRY_AGAIN:
+            raise AgentUnavailable(f"the agent's service at {self._url} answers {answer.status}: {text[:_SHOWN]}")
+        if answer.status >= 500:
+            raise AgentFailed(f"the service answers {answer.status}: {text[:_SHOWN]}")
+        if answer.status >= 400:
+            raise ServiceRefuses(f"{self._url} does not take the task ({answer.status}): {text[:_SHOWN]}")
+        return await answer.json() if answer.content_type == "application/json" else text
+
+
+def check_url(url: str) -> str:
+    """The address of a service. ValueError for one that could not reach the gateway."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise ValueError(
+            f"{url!r} must be an http:// address on this machine (127.0.0.1 or localhost), since the address at which "
+            f"a service calls models listens on loopback only: start runners where the service runs"
+        )
+    return url

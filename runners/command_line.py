@@ -1,0 +1,222 @@
+"""What ``python -m runners.werewolf`` and ``python -m runners.agents`` have in common: options, signals, exit status.
+
+Ctrl-C (or SIGTERM) finishes what is under way; a second one hands it back at once, and so does SIGHUP.
+"""
+
+import argparse
+import asyncio
+import logging
+import math
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
+
+logger = logging.getLogger(__name__)
+
+
+class ClosablePlay(Protocol):
+    """A ``runners.play.Play`` that holds connections."""
+
+    async def __call__(self, rollout: object, on_turn: object) -> object:
+        """Play one attempt."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Options of a worker; ``what`` it plays: games, tasks."""
+    parser.add_argument(
+        "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--n", type=positive, default=8, metavar=what.upper(), help=f"{what} played at once (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="P",
+        help=f"processes, each playing --n {what} at once on a core of its own (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--worker-id",
+        type=_worker_name,
+        metavar="NAME",
+        help="name of this runner, different from all others'; by default host, process id and some random letters. "
+        "Several --processes are told apart by a number behind it",
+    )
+    parser.add_argument(
+        f"--max-{what}",
+        dest="max_rollouts",
+        type=positive,
+        metavar=what.upper(),
+        help=f"leave after taking this many {what} (each process)",
+    )
+    parser.add_argument(
+        "--idle-exit", type=seconds, metavar="SECONDS", help=f"leave after this long without {what} (each process)"
+    )
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long to wait for a hub that is away (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--policy-patience",
+        type=seconds,
+        default=90.0,
+        metavar="SECONDS",
+        help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
+        "rollout.unresponsive_seconds (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--full-token-spans",
+        action="store_true",
+        help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="verbosity (default: %(default)s)",
+    )
+    parser.add_argument("--process-number", type=positive, help=argparse.SUPPRESS)  # set by the supervisor
+
+
+def seconds(text: str) -> float:
+    """A command line's number of seconds, 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number of seconds, 0 or more, got {text!r}")
+    return value
+
+
+def positive(text: str) -> int:
+    """A command line's whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _worker_name(text: str) -> str:
+    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of addresses
+        raise argparse.ArgumentTypeError(f"must be made of letters, digits and ._:@- alone, got {text!r}")
+    return text
+
+
+def unique_worker_name() -> str:
+    """A name that no other runner has: containers may share both their host name and their process ids."""
+    host = re.sub(r"[^\w.-]", "-", socket.gethostname())
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def set_up_logging(options: argparse.Namespace) -> None:
+    """One line a record, with the process's number where there are several."""
+    speaker = "" if options.process_number is None else f"[{options.process_number}] "
+    logging.basicConfig(
+        level=options.log_level,
+        format=f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    for noisy in ("httpx", "httpx2", "openai", "agentlightning"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def run_fleet(module: str, options: argparse.Namespace) -> int:
+    """Start ``options.processes`` of ``python -m module`` with our own arguments; the exit status."""
+    name = options.worker_id or unique_worker_name()
+    # Of options given twice the last counts.
+    own_arguments = ("--processes", "1", "--worker-id", name, "--process-number")
+
+    def command(number: int) -> list[str]:
+        return [sys.executable, "-m", module, *sys.argv[1:], *own_arguments, str(number)]
+
+    return Fleet(command, options.processes, patience_seconds=options.patience).run()
+
+
+async def run_worker(options: argparse.Namespace, open_play: Callable[[object], ClosablePlay]) -> int:
+    """Play until stopped; the exit status.
+
+    open_play: makes what plays, given the hub's client. A ValueError of its is told in one line, with status 2.
+    """
+    # Loading these takes most of the start-up: --help and a mistyped option should not have to wait for it.
+    from runners.worker import Worker
+    from store.client import StoreUnreachable, connect
+
+    try:
+        client = connect(options.store, options.patience)
+        play = open_play(client)
+    except ValueError as error:
+        logger.error("%s", error)
+        return 2
+    name = options.worker_id or unique_worker_name()
+    worker = Worker(
+        client,
+        play,
+        worker_id=name if options.process_number is None else f"{name}-{options.process_number}",
+        games_at_once=options.n,
+        max_games=options.max_rollouts,
+        idle_exit_seconds=options.idle_exit,
+        full_token_spans=options.full_token_spans,
+    )
+    running = asyncio.create_task(worker.run())
+
+    def drain() -> None:
+        if worker.playing:
+            logger.warning("finishing %d rollouts; stop again to hand them back now", worker.playing)
+        worker.drain()
+        if not worker.ready:  # still waiting for a hub that is not there
+            running.cancel()
+
+    def hand_back() -> None:
+        logger.warning("handing back %d rollouts", worker.playing)
+        worker.hand_back()
+        if not worker.ready:
+            running.cancel()
+
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        if interrupted:
+            hand_back()
+        else:
+            drain()
+        interrupted = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    loop.add_signal_handler(DRAIN, drain)
+    if signal.getsignal(HAND_BACK) is not signal.SIG_IGN:  # nohup
+        loop.add_signal_handler(HAND_BACK, hand_back)
+    try:
+        stats = await running
+    except asyncio.CancelledError:
+        return EXIT_INTERRUPTED
+    except StoreUnreachable as error:
+        logger.error("%s", error)
+        return os.EX_UNAVAILABLE
+    finally:
+        await play.close()
+        await client.close()
+    logger.info(
+        "left: %d finished, %d failed, %d handed back, %d model calls",
+        stats.finished,
+        stats.failed,
+        stats.handed_back,
+        stats.turns,
+    )
+    return 0

@@ -1,0 +1,149 @@
+"""What the gateway adds to a call of a model: the same conversations through it, and at vLLM's chat completions.
+
+A call through the gateway is three requests of vLLM (render, complete, parse) and one of the gateway; directly it is
+one, with token ids and log-probs asked for. Both are made with the openai package. Replies are as long, token by token:
+of an untrained model, cut at the limit. The two take turns, and a first round is not counted.
+"""
+
+import asyncio
+import random
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from agentlightning import Attempt as StoredAttempt
+from agentlightning import AttemptedRollout
+from bench.prefix_cache import START_SECONDS, wait_until_healthy
+from openai import AsyncOpenAI
+from rich.table import Table
+
+from algo.serving.launch import launch_vllm
+from configs.loading import load_config
+from runners.agents.attempt import Attempt
+from runners.agents.gateway import Gateway
+from runners.agents.servers import ChatServers
+from store.agents import AgentTask
+from store.schema import PolicyResources
+
+# isort: split
+from conftest import free_port
+
+CALLS, REPLY_TOKENS, ROUNDS = 6, 24, 5
+CONTEXT_TOKENS = 4096
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "看一看。", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+async def _converse(client: AsyncOpenAI, chance: random.Random, **options) -> list[float]:
+    """Seconds of each call of one conversation."""
+    messages = [{"role": "system", "content": "你是3号玩家。" * 20}]
+    taken = []
+    for _ in range(CALLS):
+        messages.append({"role": "user", "content": f"第{chance.randint(1, 9)}天，请发言。" * 5})
+        started = time.perf_counter()
+        answer = await client.chat.completions.create(
+            model="policy", messages=messages, tools=[TOOL], max_tokens=REPLY_TOKENS, **options
+        )
+        taken.append(time.perf_counter() - started)
+        messages.append(answer.choices[0].message.model_dump(exclude_none=True))
+    return taken
+
+
+class _Measured:
+    """Both ways to the same vLLM."""
+
+    def __init__(self, url: str):
+        self._url = url
+        self._resources = PolicyResources(run_name="bench", version=0, endpoints=(f"{url}/v1",), model="policy")
+        self._servers = ChatServers()
+        self._gateway = Gateway()
+        self._attempts = 0
+
+    async def __aenter__(self) -> "_Measured":
+        await self._gateway.start()
+        self._direct = AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none")
+        self._agents = AsyncOpenAI(base_url=self._gateway.address, api_key="none")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._direct.close()
+        await self._agents.close()
+        await self._gateway.close()
+        await self._servers.close()
+
+    async def direct(self, seed: int) -> list[float]:
+        extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
+        options = {"logprobs": True, "seed": seed, "temperature": 1.0, "extra_body": extra}
+        return await _converse(self._direct, random.Random(seed), **options)
+
+    async def through_gateway(self, seed: int) -> list[float]:
+        self._attempts += 1
+        name = f"rollout-{self._attempts}"
+        stored = StoredAttempt(rollout_id=name, attempt_id="attempt", sequence_id=1, start_time=0.0)
+        rollout = AttemptedRollout(rollout_id=name, input={}, start_time=0.0, attempt=stored)
+        task = AgentTask(
+            task_id=name,
+            group_id=name,
+            input=None,
+            sampling_seed=seed,
+            limits={"context_tokens": CONTEXT_TOKENS, "reply_tokens": REPLY_TOKENS},
+        )
+        attempt = Attempt(rollout, task, self._resources, self._servers, lambda *_: None)
+        async with self._gateway.serving(attempt) as address:
+            # The same connections for all: a client of its own would first read the system's certificates, for 50 ms.
+            return await _converse(self._agents.with_options(base_url=address), random.Random(seed))
+
+
+async def _round(measured: _Measured, at_once: int, number: int) -> tuple[float, float]:
+    """Seconds of a call, (directly, through the gateway), the median of all."""
+    found = []
+    for way in (measured.direct, measured.through_gateway):
+        taken = await asyncio.gather(*(way(1000 * number + n) for n in range(at_once)))
+        found.append(median(value for one in taken for value in one))
+    return found[0], found[1]
+
+
+async def _measure(url: str) -> dict[int, tuple[float, float]]:
+    await wait_until_healthy(url, START_SECONDS)
+    async with _Measured(url) as measured:
+        found = {}
+        for at_once in (1, 8):
+            rounds = [await _round(measured, at_once, number) for number in range(ROUNDS + 1)][1:]
+            found[at_once] = (median(direct for direct, _ in rounds), median(through for _, through in rounds))
+        return found
+
+
+def measure(model_folder: Path) -> Table:
+    """Start vLLM, converse both ways."""
+    port = free_port()
+    settings = (
+        f"model.path={model_folder}",
+        f"serving.port={port}",
+        f"rollout.context_tokens={CONTEXT_TOKENS}",
+        f"training.max_sequence_tokens={CONTEXT_TOKENS}",
+        "serving.tool_parser=hermes",
+        "serving.reasoning_parser=qwen3",
+    )
+    with tempfile.TemporaryFile() as log:
+        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
+        try:
+            found = asyncio.run(_measure(f"http://127.0.0.1:{port}"))
+        finally:
+            process.terminate()
+            process.wait()
+    title = f"A call of {REPLY_TOKENS} sampled tokens: vLLM's chat completions, and the agents' gateway before it"
+    table = Table(title=title, title_justify="left")
+    for column in ("calls at once", "directly", "through the gateway", "added", "ratio"):
+        table.add_column(column, justify="right")
+    for at_once, (direct, through) in found.items():
+        table.add_row(
+            str(at_once),
+            f"{1000 * direct:.1f} ms",
+            f"{1000 * through:.1f} ms",
+            f"{1000 * (through - direct):.1f} ms",
+            f"{through / direct:.2f}",
+        )
+    return table

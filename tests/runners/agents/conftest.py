@@ -1,0 +1,19 @@
+"""A gateway before a fake of vLLM."""
+
+import pytest
+from fakes_agents import FakeChatVllm, World
+
+from runners.agents.gateway import Gateway
+from runners.agents.servers import ChatServers
+
+
+@pytest.fixture
+async def world(tiny_tokenizer):
+    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
+    endpoint = await vllm.start()
+    gateway, servers = Gateway(), ChatServers(patience_seconds=0)
+    await gateway.start()
+    yield World(vllm, endpoint, gateway, servers)
+    await gateway.close()
+    await servers.close()
+    await vllm.stop()

@@ -1,0 +1,332 @@
+"""The gateway as agents meet it, through the real openai package, before a fake of vLLM."""
+
+import asyncio
+import logging
+
+import httpx
+import pytest
+from fakes_agents import CALL, QUESTION, client_of, resources_of
+from openai import APIStatusError, BadRequestError, NotFoundError
+from tool_model import TOOL
+
+from runners.agents import requests
+from runners.errors import PolicyUnavailable
+from runners.uploads import GameForgotten
+from store.token_spans import context_digest
+
+
+async def ask(client, messages=QUESTION, **options):
+    return await client.chat.completions.create(model="policy", messages=messages, **options)
+
+
+async def test_a_call_is_answered_and_written_down_in_tokens(world):
+    world.vllm.policy_version = 7
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        answer = await ask(client)
+    (request, choice), (span,) = world.vllm.exchanges[-1], world.spans
+    assert answer.choices[0].message.content == span.reply == "fine"
+    assert answer.choices[0].finish_reason == span.finish_reason == "stop"
+    assert answer.usage.prompt_tokens == len(span.prompt_ids)
+    assert request["prompt"] == list(span.prompt_ids)
+    assert choice["token_ids"] == list(span.response_ids)
+    assert choice["logprobs"]["token_logprobs"] == pytest.approx(span.logprobs)
+    assert (span.actor, span.turn, span.segment, span.policy, span.policy_version) == ("agent", 0, 0, "policy", 7)
+    assert span.trainable and span.valid
+
+
+async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
+    requests._told.clear()
+    attempt = world.attempt()
+    strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}
+    asked = {
+        "temperature": 0.1,
+        "top_p": 0.5,
+        "n": 2,
+        "logit_bias": {"5": 1},
+        "presence_penalty": 1.0,
+        "frequency_penalty": 0.0,
+        "response_format": {"type": "json_object"},
+        "tools": [strict],
+        "tool_choice": "required",
+        "parallel_tool_calls": True,
+        "user": "me",
+        "seed": 4,
+    }
+    with caplog.at_level(logging.WARNING):
+        async with world.gateway.serving(attempt) as address, client_of(address) as client:
+            answer = await ask(client, **asked)
+            await ask(client, **asked)
+    (request, _) = world.vllm.exchanges[-1]
+    assert (request["temperature"], request["top_p"]) == (1.0, 1.0)
+    assert not {"n", "logit_bias", "presence_penalty", "response_format", "tool_choice"} & set(request)
+    assert len(answer.choices) == 1
+    names = ["temperature", "top_p", "n", "logit_bias", "presence_penalty", "response_format", "strict"]
+    assert attempt.outcome({"reward": 1.0}).dropped == dict.fromkeys([*names, "tool_choice", "seed"], 2)
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(told) == len(names) + 2
+
+
+async def test_a_conversation_with_tools_is_one_sequence_streamed_or_not(world):
+    replies = iter([CALL, f"well\n{CALL}\n{CALL}", "### 3", CALL])
+    world.vllm.answer = lambda prompt: next(replies)
+    messages = list(QUESTION)
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        answer = await ask(client, messages, tools=[TOOL])
+        assert answer.choices[0].finish_reason == "tool_calls"
+        message = answer.choices[0].message
+        messages += [message.model_dump(), {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "3"}]
+        message = await streamed(client, messages, tools=[TOOL])
+        assert [call["id"] for call in message["tool_calls"]] == ["call-0", "call-1"]
+        messages.append(message)
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": "3"} for call in message["tool_calls"]]
+        message = await streamed(client, messages, tools=[TOOL])
+        assert message["content"] == "### 3"
+        messages += [message, {"role": "user", "content": "again"}]
+        await ask(client, messages, tools=[TOOL], parallel_tool_calls=False)
+    ids = []
+    for span in world.spans:
+        assert (span.segment, span.context_tokens, span.context_digest) == (0, len(ids), context_digest(ids))
+        ids += [*span.prompt_ids, *span.response_ids]
+    whole = world.vllm.tokenizer.decode(ids)
+    assert whole.count("<tool_response>") == 3
+    assert whole.count("Tools:") == 1
+    assert whole.count("<|im_start|>assistant") == 4
+    (actor,) = attempt.outcome({"reward": 1.0}).actors
+    assert (actor.turns, actor.segments, actor.facts["tool_calls"]) == (4, 1, 4.0)
+
+
+async def streamed(client, messages, **options):
+    """The message that a client puts together from a stream."""
+    content, calls, finish = "", {}, None
+    async for chunk in await ask(client, messages, stream=True, **options):
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            finish = choice.finish_reason or finish
+            for call in choice.delta.tool_calls or ():
+                calls[call.index] = call.model_dump(exclude={"index"})
+    assert finish == ("tool_calls" if calls else "stop")
+    message = {"role": "assistant", "content": content}
+    return {**message, "tool_calls": [calls[n] for n in sorted(calls)]} if calls else message
+
+
+async def test_usage_comes_with_a_stream_that_asks_for_it(world):
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        stream = await ask(client, stream=True, stream_options={"include_usage": True})
+        *_, last = [chunk async for chunk in stream]
+    assert last.usage.total_tokens == len(world.spans[0].prompt_ids) + len(world.spans[0].response_ids)
+
+
+async def test_thoughts_are_told_apart_and_dropped_by_the_client_without_breaking_the_sequence(world):
+    world.vllm.answer = lambda prompt: "<think>hm</think>yes"
+    resources = resources_of(world.endpoint, sampling={"thinking": True})
+    async with world.gateway.serving(world.attempt(resources=resources)) as address, client_of(address) as client:
+        answer = await ask(client)
+        assert answer.choices[0].message.reasoning == "hm"
+        history = [*QUESTION, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "and"}]
+        await ask(client, history)
+    first, second = world.spans
+    assert (first.thought, first.reply) == ("hm", "yes")
+    assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
+
+
+async def test_a_stop_text_ends_a_reply_and_is_left_out_of_it(world):
+    world.vllm.answer = lambda prompt: "look\nObservation: none"
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        answer = await ask(client, stop=["Observation:"])
+    assert answer.choices[0].message.content == "look\n"
+    assert world.vllm.exchanges[-1][0]["stop"] == ["Observation:"]
+
+
+async def test_a_tool_call_that_cannot_be_carried_out_is_counted_and_goes_on(world):
+    world.vllm.answer = lambda prompt: CALL.replace('{"expression": "1+2"}', "{broken")
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        message = (await ask(client, tools=[TOOL])).choices[0].message.model_dump()
+        tool = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "error"}
+        await ask(client, [*QUESTION, message, tool], tools=[TOOL])
+    assert [(span.valid, span.segment) for span in world.spans] == [(False, 0), (False, 0)]
+    assert attempt.outcome({"reward": 0.0}).actors[0].facts["invalid"] == 2.0
+
+
+async def test_beyond_the_context_comes_the_error_that_agents_know(world):
+    attempt = world.attempt(limits={"context_tokens": 60, "reply_tokens": 20})
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        await ask(client)
+        with pytest.raises(BadRequestError) as refused:
+            await ask(client, [{"role": "user", "content": "天" * 80}])
+        assert refused.value.code == "context_length_exceeded"
+        assert "maximum context length is 60 tokens" in str(refused.value)
+        with pytest.raises(BadRequestError, match="maximum context length"):
+            await ask(client, [{"role": "user", "content": "天" * 30}], max_tokens=20)
+    assert len(world.spans) == 1
+    assert attempt.outcome({"reward": 0.0}).refused == 2
+
+
+async def test_a_reply_gets_what_is_asked_for_but_no_more_than_the_limit(world):
+    attempt = world.attempt(limits={"context_tokens": 60, "reply_tokens": 20})
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        for asked in (5, 1000, None):
+            await ask(client, max_completion_tokens=asked)
+        await ask(client, [{"role": "user", "content": "天" * 40}])
+    *wanted, squeezed = [request["max_tokens"] for request, _ in world.vllm.exchanges]
+    assert wanted == [5, 20, 20]
+    assert squeezed == 60 - len(world.spans[-1].prompt_ids) < 20
+
+
+async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        await ask(client)
+        world.vllm.refuse_render = "arguments are no JSON"
+        with pytest.raises(BadRequestError, match="arguments are no JSON"):
+            await ask(client, [{"role": "user", "content": "another"}])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"messages": []}, "at least one message"),
+        ({"messages": "hi"}, "at least one message"),
+        ({"messages": [{"role": "wizard", "content": "hi"}]}, "role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "'image_url'"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "without a function"),
+        ({"messages": QUESTION, "max_tokens": 0}, "max_tokens must be"),
+        ({"messages": QUESTION, "tools": [{"type": "web_search"}]}, "'web_search'"),
+        ({"messages": QUESTION, "model": "gpt-5"}, "'gpt-5' does not exist"),
+        ([], "no JSON object"),
+    ],
+)
+async def test_a_malformed_request_is_told_what_is_wrong(world, body, message):
+    async with world.gateway.serving(world.attempt()) as address, httpx.AsyncClient(trust_env=False) as http:
+        if isinstance(body, dict):
+            body = {"model": "policy", **body}
+        answer = await http.post(f"{address}/chat/completions", json=body)
+    assert answer.status_code in (400, 404)
+    assert message in answer.json()["error"]["message"]
+
+
+async def test_after_its_end_an_attempt_answers_gone_and_an_unknown_one_not_found(world):
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        await ask(client)
+    async with client_of(address) as client:
+        with pytest.raises(APIStatusError) as ended:
+            await ask(client)
+        assert ended.value.status_code == 410
+    async with client_of(f"{world.gateway.address}/rollout/x/attempt/y/v1") as client:
+        with pytest.raises(NotFoundError, match="no attempt 'x/y'"):
+            await ask(client)
+    assert len(world.spans) == 1
+
+
+async def test_a_call_under_way_at_the_end_is_broken_off_and_leaves_no_span(world):
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address:
+        client = client_of(address)
+        await ask(client)
+        world.vllm.gate.clear()
+        world.vllm.asked.clear()
+        late = asyncio.create_task(ask(client))
+        await world.vllm.asked.wait()
+    with pytest.raises(APIStatusError) as ended:
+        await late
+    assert ended.value.status_code == 410
+    assert len(world.spans) == 1
+    await client.close()
+
+
+async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(world):
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        await ask(client)
+        world.vllm.gate.clear()
+        world.vllm.asked.clear()
+        given_up = asyncio.create_task(ask(client, [*QUESTION, {"role": "user", "content": "more"}]))
+        await world.vllm.asked.wait()
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        world.vllm.gate.set()
+        await ask(client)
+    assert [span.reply for span in world.spans] == ["fine", "fine"]
+
+
+async def test_the_header_names_attempt_and_actor_where_the_address_does_not(world):
+    attempt = world.attempt()
+    headers = {"x-trace-id": "/".join(attempt.key), "x-actor": "planner"}
+    client = client_of(f"{world.gateway.address}/v1", default_headers=headers)
+    async with world.gateway.serving(attempt), client:
+        await ask(client)
+        models = [model.id async for model in await client.models.list()]
+    assert [span.actor for span in world.spans] == ["planner"]
+    assert models == ["policy", "past"]
+
+
+async def test_actors_are_told_apart_and_only_those_of_the_trained_policy_are_trained(world):
+    attempt = world.attempt(trainable=["planner"])
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        for model in ("policy/planner", "policy/worker", "past"):
+            await client.chat.completions.create(model=model, messages=QUESTION)
+    assert [(span.actor, span.policy, span.trainable, span.policy_version) for span in world.spans] == [
+        ("planner", "policy", True, 3),
+        ("worker", "policy", False, 3),
+        ("past", "past", False, 0),
+    ]
+    assert [actor.name for actor in attempt.outcome({"reward": 1.0}).actors] == ["past", "planner", "worker"]
+
+
+async def test_calls_beyond_the_limit_are_refused(world):
+    async with world.gateway.serving(world.attempt(max_calls=1)) as address, client_of(address) as client:
+        await ask(client)
+        with pytest.raises(APIStatusError) as refused:
+            await ask(client)
+    assert (refused.value.status_code, refused.value.code) == (429, "too_many_calls")
+
+
+async def test_a_server_that_is_away_is_trouble_of_the_attempt_and_not_of_the_agent(world):
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        world.vllm.fail_next = 1
+        with pytest.raises(APIStatusError) as refused:
+            await ask(client)
+        assert refused.value.status_code == 503
+        with pytest.raises(APIStatusError) as ended:
+            await ask(client)
+        assert ended.value.status_code == 410
+    assert isinstance(attempt.trouble, PolicyUnavailable)
+
+
+async def test_a_vllm_without_a_tool_parser_is_named_with_the_remedy(world):
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        await ask(client)
+        world.vllm.refuse_render = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'
+        with pytest.raises(APIStatusError):
+            await ask(client, tools=[TOOL])
+    assert "serving.tool_parser" in str(attempt.trouble)
+
+
+async def test_a_hub_that_forgot_the_attempt_ends_it(world):
+    attempt = world.attempt()
+
+    def forget(*_):
+        raise GameForgotten("gone")
+
+    attempt._on_turn = forget
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        with pytest.raises(APIStatusError):
+            await ask(client)
+    assert isinstance(attempt.trouble, GameForgotten)
+
+
+async def test_the_transcript_tells_a_conversation_once(world):
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        message = (await ask(client)).choices[0].message.model_dump()
+        await ask(client, [*QUESTION, message, {"role": "user", "content": "more"}])
+    assert attempt.outcome({"reward": 1.0}).transcript.splitlines() == [
+        "== agent, conversation 1",
+        "user: hi",
+        "assistant: fine",
+        "user: more",
+        "assistant: fine",
+    ]

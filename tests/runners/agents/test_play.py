@@ -1,0 +1,357 @@
+"""Agents behind a real worker and a real hub, before a fake of vLLM: functions, LitAgents, services."""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+import types
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, LitAgent, RolloutConfig, emit_reward, find_final_reward, rollout
+from aiohttp import web
+from conftest import free_port
+from fakes_agents import FakeChatVllm, resources_of, task_of
+from openai import AsyncOpenAI, OpenAI
+
+from algo.rollouts.triplets import read_attempt
+from runners.agents.lit import LitPlayer, load_agent
+from runners.agents.play import AgentPlay
+from runners.agents.service import ServicePlayer
+from runners.werewolf.agent import WerewolfPlay
+from runners.worker import Worker
+from store.agents import AGENTS
+
+RETRY = RolloutConfig(
+    timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
+)
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer):
+    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "### 7")
+    vllm.endpoint = await vllm.start()
+    yield vllm
+    await vllm.stop()
+
+
+async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
+    """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
+    published = resources_of(vllm.endpoint)
+    await client.update_resources(published.resources_id, published.encode())
+    requests = [
+        EnqueueRolloutRequest(
+            input=task if isinstance(task, dict) else task.encode(),
+            mode="train",
+            resources_id=published.resources_id,
+            config=RETRY,
+        )
+        for task in tasks
+    ]
+    ids = [made.rollout_id for made in await client.enqueue_many_rollouts(requests)]
+    play = AgentPlay(client, player, policy_patience_seconds=patience)
+    worker = Worker(client, play, "w", games_at_once=at_once)
+    running = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                rollouts = {found.rollout_id: found for found in await client.query_rollouts(rollout_id_in=ids)}
+                if all(found.status in ("succeeded", "failed") for found in rollouts.values()):
+                    break
+                if running.done():
+                    running.result()
+                await asyncio.sleep(0.05)
+    finally:
+        worker.drain()
+        await running
+        await play.close()
+    results = []
+    for rollout_id in ids:
+        found = rollouts[rollout_id]
+        spans = [span for span in await client.query_spans(rollout_id) if span.attempt_id == found.attempt.attempt_id]
+        finished = found.status == "succeeded"
+        read = read_attempt(AGENTS, rollout_id, found.attempt.attempt_id, spans) if finished else None
+        results.append((found, read, spans))
+    return results
+
+
+@rollout
+async def asynchronous(task, llm):
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        messages = [{"role": "user", "content": task["question"]}]
+        for _ in range(2):
+            answer = await client.chat.completions.create(model=llm.model, messages=messages)
+            messages += [answer.choices[0].message, {"role": "user", "content": "sure?"}]
+    return float(answer.choices[0].message.content == "### 7")
+
+
+@rollout
+def synchronous(task, llm):
+    with OpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        answer = client.responses.create(model=llm.model, input=task["question"])
+    return {"right": float(answer.output_text == "### 7"), "length": len(answer.output_text)}
+
+
+@rollout
+async def blocking(task, llm):
+    """Waits for its model by a synchronous client, within its event loop."""
+    with OpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "?"}])
+    return 1.0
+
+
+class Emitting(LitAgent):
+    """Tells its rewards as it goes, and gives none at its end."""
+
+    async def rollout_async(self, task, resources, rollout):
+        base_url = resources["main_llm"].get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
+        async with AsyncOpenAI(base_url=base_url, api_key="none") as client:
+            await client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "?"}])
+        assert rollout.input == task
+        emit_reward(0.25)
+        await asyncio.sleep(0.01)
+        emit_reward({"tidy": 0.5, "right": task["n"]}, primary_key="right")
+
+
+@pytest.mark.parametrize(
+    ("agent", "dimensions", "calls"),
+    [
+        (asynchronous, {"reward": 1.0}, 2),
+        (synchronous, {"right": 1.0, "length": 5.0}, 1),
+        (blocking, {"reward": 1.0}, 1),
+    ],
+    ids=["asynchronous", "synchronous", "blocking"],
+)
+async def test_an_agent_plays_its_task_and_its_calls_are_read_back(client, vllm, agent, dimensions, calls):
+    results = await played(client, vllm, LitPlayer(agent), *(task_of(n) for n in range(5)))
+    for found, read, spans in results:
+        assert found.status == "succeeded"
+        assert read.outcome.rewards() == dimensions
+        assert list(read.outcome.rewards()) == list(dimensions)
+        assert find_final_reward(spans) == next(iter(dimensions.values()))
+        assert (len(read.triplets), read.outcome.failure, read.left_out) == (calls, "", {})
+    assert len({read.outcome.task for _, read, _ in results}) == 5
+
+
+async def test_rewards_that_many_agents_emit_at_once_stay_with_their_attempts(client, vllm):
+    tasks = [task_of(n, input={"n": float(n)}) for n in range(6)]
+    results = await played(client, vllm, LitPlayer(Emitting()), *tasks, at_once=6)
+    assert [read.outcome.rewards() for _, read, _ in results] == [{"right": float(n), "tidy": 0.5} for n in range(6)]
+
+
+async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(client, vllm):
+    @rollout
+    def failing(task, llm):
+        raise RuntimeError("too many turns")
+
+    task = task_of(failure_rewards={"right": -1.0})
+    ((found, read, _),) = await played(client, vllm, LitPlayer(failing), task)
+    assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
+    assert (read.outcome.rewards(), read.outcome.failure) == ({"right": -1.0}, "RuntimeError: too many turns")
+
+
+async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):
+    stopped = asyncio.Event()
+
+    @rollout
+    async def endless(task, llm):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            loop.call_soon_threadsafe(stopped.set)
+
+    loop = asyncio.get_running_loop()
+    ((_, read, _),) = await played(client, vllm, LitPlayer(endless), task_of(max_seconds=0.2))
+    assert "had not ended after 0.2 s" in read.outcome.failure
+    async with asyncio.timeout(5):
+        await stopped.wait()
+
+
+async def test_what_the_agent_needs_and_is_away_is_tried_again(client, vllm):
+    tries = []
+
+    @rollout
+    def unlucky(task, llm):
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionResetError("the MCP server is gone")
+        return 1.0
+
+    ((found, read, _),) = await played(client, vllm, LitPlayer(unlucky), task_of())
+    assert (found.attempt.sequence_id, read.outcome.rewards(), read.outcome.failure) == (2, {"reward": 1.0}, "")
+
+
+async def test_a_policys_server_that_is_away_is_tried_again_whatever_the_agent_makes_of_it(client, vllm):
+    @rollout
+    async def shrugging(task, llm):
+        async with AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as asking:
+            with contextlib.suppress(Exception):
+                await asking.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "?"}])
+        return 0.5
+
+    vllm.fail_next = 1
+    ((found, read, _),) = await played(client, vllm, LitPlayer(shrugging), task_of())
+    assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
+
+
+@pytest.mark.parametrize("given", [None, "good", {}, {"a": "b"}, float("nan")])
+async def test_what_is_no_reward_fails_the_task_by_name(client, vllm, given):
+    @rollout
+    def odd(task, llm):
+        return given
+
+    ((found, _, _),) = await played(client, vllm, LitPlayer(odd), task_of())
+    assert found.status == "failed"
+    assert "UnusableReward" in found.attempt.metadata["reason"]
+
+
+async def test_runners_refuse_tasks_of_another_kind_by_its_name(client, vllm):
+    ((found, _, _),) = await played(client, vllm, LitPlayer(asynchronous), {"kind": "werewolf", "n": 1})
+    assert found.status == "failed"
+    assert "'werewolf'" in found.attempt.metadata["reason"]
+    made = await client.enqueue_rollout(input=task_of().encode(), config=RolloutConfig(max_attempts=1))
+    werewolf = WerewolfPlay(client)
+    await Worker(client, werewolf, "w", max_games=1).run()
+    await werewolf.close()
+    failed = await client.get_rollout_by_id(made.rollout_id)
+    assert "'agent'" in failed.attempt.metadata["reason"]
+
+
+class Service:
+    """An agent behind HTTP; ``answer`` may be replaced."""
+
+    def __init__(self):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/chat"
+        self.asked = []
+
+    async def answer(self, body):
+        async with AsyncOpenAI(base_url=body["base_url"], api_key="none") as client:
+            messages = [{"role": "user", "content": body["question"]}]
+            reply = await client.chat.completions.create(model=body["model"], messages=messages)
+        return web.json_response({"text": reply.choices[0].message.content})
+
+    async def start(self):
+        async def chat(request):
+            self.asked.append(await request.json())
+            self.connection = request
+            return await self.answer(self.asked[-1])
+
+        app = web.Application()
+        app.router.add_post("/chat", chat)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def stop(self):
+        await self._runner.cleanup()
+
+
+@pytest.fixture
+async def service():
+    service = Service()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+def judge(task, answer):
+    return float(answer["text"] == "### 7") * len(task["question"])
+
+
+async def async_judge(task, answer):
+    return {"right": judge(task, answer)}
+
+
+@pytest.mark.parametrize("reward", [judge, async_judge])
+async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, vllm, service, reward):
+    tasks = [task_of(n, input={"question": "?" * n}) for n in range(1, 5)]
+    results = await played(client, vllm, ServicePlayer(service.url, reward), *tasks)
+    assert [find_final_reward(spans) for _, _, spans in results] == [1.0, 2.0, 3.0, 4.0]
+    assert all(read.outcome.turns == 1 for _, read, _ in results)
+    (body, *_) = service.asked
+    assert body["trace_id"].count("/") == 1
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
+
+
+async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not(client, vllm, service):
+    async def answer(body):
+        return web.Response(status=500 if body["question"] == "hard" else 422, text="no")
+
+    service.answer = answer
+    tasks = [task_of(1, input={"question": "hard"}), task_of(2, input={"question": "odd"})]
+    (failed, read, _), (refused, _, _) = await played(client, vllm, ServicePlayer(service.url, judge), *tasks)
+    assert (failed.status, failed.attempt.sequence_id, read.outcome.failure) == (
+        "succeeded",
+        1,
+        "the service answers 500: no",
+    )
+    assert refused.status == "failed"
+    assert "does not take the task (422)" in refused.attempt.metadata["reason"]
+
+
+async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(client, vllm, service):
+    whole = service.answer
+
+    async def breaking(body):
+        service.answer = whole
+        await whole(body)
+        service.connection.transport.abort()
+        return web.Response()
+
+    service.answer = breaking
+    ((found, read, _),) = await played(client, vllm, ServicePlayer(service.url, judge), task_of())
+    assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
+
+
+async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service):
+    await service.stop()
+    player = ServicePlayer(service.url, judge, patience_seconds=30)
+    playing = asyncio.create_task(played(client, vllm, player, task_of()))
+    await asyncio.sleep(0.3)
+    await service.start()
+    ((found, _, _),) = await playing
+    assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
+
+
+def test_a_service_elsewhere_could_not_reach_the_gateway():
+    with pytest.raises(ValueError, match="on this machine"):
+        ServicePlayer("http://10.0.0.7/chat")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "of the form module:name"),
+        ("no_such_module:agent", "No module named 'no_such_module'"),
+        ("json:agent", "json has no agent"),
+        ("json:__name__", "no agent but a str"),
+        ("json:dumps", "its parameters must be"),
+    ],
+)
+def test_what_is_no_agent_is_told_what_is_wrong(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_agent(name)
+
+
+def test_agents_that_are_functions_classes_or_objects_are_found_by_name(monkeypatch):
+    module = types.ModuleType("some_agents")
+    module.decorated, module.Class, module.plain = asynchronous, Emitting, lambda task, llm: 1.0
+    monkeypatch.setitem(sys.modules, "some_agents", module)
+    for name in ("decorated", "Class", "plain"):
+        assert isinstance(load_agent(f"some_agents:{name}"), LitAgent)
+
+
+async def test_a_synchronous_agent_that_hangs_does_not_keep_the_runner_from_leaving(client, vllm):
+    release = threading.Event()
+
+    @rollout
+    def hanging(task, llm):
+        release.wait(60)
+        return 1.0
+
+    started = time.monotonic()
+    ((_, read, _),) = await played(client, vllm, LitPlayer(hanging), task_of(max_seconds=0.2))
+    release.set()
+    assert read.outcome.failure
+    assert time.monotonic() - started < 30

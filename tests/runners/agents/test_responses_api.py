@@ -1,0 +1,102 @@
+"""The Responses API as the Agents SDK uses it, through the real openai package."""
+
+import pytest
+from fakes_agents import CALL, client_of
+from openai import BadRequestError, NotFoundError
+from tool_model import TOOL
+
+RESPONSES_TOOL = {"type": "function", **TOOL["function"], "strict": True}
+
+
+async def ask(client, given, **options):
+    return await client.responses.create(model="policy", input=given, **options)
+
+
+def echoed(answer):
+    """Its items as the Agents SDK sends them back."""
+    return [item.model_dump(exclude_none=True) for item in answer.output]
+
+
+async def test_a_conversation_with_tools_is_one_sequence(world):
+    replies = iter([CALL, f"<think>hm</think>well\n{CALL}\n{CALL}", "### 3"])
+    world.vllm.answer = lambda prompt: next(replies)
+    attempt = world.attempt()
+    history = [{"role": "user", "content": [{"type": "input_text", "text": "What is 1+2?"}]}]
+    options = dict(instructions="Calculate.", tools=[RESPONSES_TOOL])
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        for expected in (["function_call"], ["reasoning", "message", "function_call", "function_call"], ["message"]):
+            answer = await ask(client, history, **options)
+            assert [item.type for item in answer.output] == expected
+            assert answer.status == "completed"
+            history += echoed(answer)
+            for item in answer.output:
+                if item.type == "function_call":
+                    history.append({"type": "function_call_output", "call_id": item.call_id, "output": "3"})
+    assert answer.output_text == "### 3"
+    assert [span.segment for span in world.spans] == [0, 0, 0]
+    whole = world.vllm.tokenizer.decode([id for span in world.spans for id in (*span.prompt_ids, *span.response_ids)])
+    assert whole.startswith("<|im_start|>system\nCalculate.\n\nTools:")
+    assert whole.count("<tool_response>") == 3
+    assert attempt.outcome({"reward": 1.0}).dropped == {"strict": 3}
+
+
+async def test_a_streamed_answer_says_the_same_as_a_whole_one(world):
+    world.vllm.answer = lambda prompt: f"<think>hm</think>well\n{CALL}"
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        whole = await ask(client, "?", tools=[RESPONSES_TOOL])
+        events = [event async for event in await ask(client, "?", tools=[RESPONSES_TOOL], stream=True)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type == "response.completed"
+    told = [{**item, "id": ""} for item in echoed(events[-1].response)]
+    expected = [{**item, "id": ""} for item in echoed(whole)]
+    assert told == expected
+    done = [event.item.type for event in events if event.type == "response.output_item.done"]
+    assert done == ["reasoning", "message", "function_call"]
+    deltas = {event.type: event.delta for event in events if event.type.endswith("delta")}
+    assert deltas == {
+        "response.output_text.delta": "well\n",
+        "response.function_call_arguments.delta": '{"expression": "1+2"}',
+    }
+
+
+async def test_an_earlier_response_is_gone_on_with_by_its_id(world):
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        first = await ask(client, "one", instructions="Be brief.")
+        await ask(client, "two", previous_response_id=first.id, instructions="Be brief.")
+        with pytest.raises(NotFoundError, match="no earlier response"):
+            await ask(client, "two", previous_response_id="resp_unknown")
+    first, second = world.spans
+    assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
+
+
+async def test_a_reply_that_was_cut_says_so(world):
+    world.vllm.answer = lambda prompt: "天" * 50
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        answer = await ask(client, "?", max_output_tokens=5)
+        events = [event async for event in await ask(client, "?", max_output_tokens=5, stream=True)]
+    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert answer.usage.output_tokens == 5
+    assert events[-1].type == "response.incomplete"
+
+
+async def test_sampling_and_formats_are_left_out_and_counted(world):
+    attempt = world.attempt()
+    schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        await ask(client, "?", temperature=0.2, text={"format": schema}, reasoning={"effort": "high"}, store=False)
+        await ask(client, "?", temperature=1.0, text={"format": {"type": "text"}}, tool_choice="auto")
+    assert attempt.outcome({"reward": 1.0}).dropped == {"temperature": 1, "text": 1, "reasoning": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([{"type": "item_reference", "id": "x"}], "'item_reference'"),
+        ([{"type": "function_call", "name": "x"}], "has no 'call_id'"),
+        ([], "at least one item"),
+    ],
+)
+async def test_items_that_cannot_be_read_are_named(world, given, message):
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        with pytest.raises(BadRequestError, match=message):
+            await ask(client, given)

@@ -1,0 +1,231 @@
+"""Agents with tools before a real vLLM: conversations that nobody rewrites are one sequence each, token for token.
+
+- through the gateway, for a template with thinking and without, streamed and not, chat completions and the Responses
+  API, one conversation at once and eight: every call goes on exactly where the last one ended, and a plain forward pass
+  over the joined tokens gives the log-probs that were stored;
+- ``python -m runners.agents`` as a process, with a real hub: an agent's tasks are played, read back as triplets, and
+  read by agentlightning's own adapter.
+"""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet
+from bench.prefix_cache import wait_until_healthy
+from conftest import free_port
+from fakes_agents import attempt_of, resources_of, task_of
+from openai import AsyncOpenAI
+from small_models import load_model
+from tool_model import TOOL, build_tool_model
+
+from algo.rollouts.triplets import read_attempt
+from algo.serving.launch import launch_vllm
+from configs.loading import load_config
+from runners.agents.gateway import Gateway
+from runners.agents.servers import ChatServers
+from store.agents import AGENTS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
+CALLS = 5
+FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return build_tool_model(tmp_path_factory.mktemp("models") / "tools")
+
+
+@pytest.fixture(scope="module")
+def vllm(model, tmp_path_factory):
+    """Base URL of a real vLLM, ending in /v1."""
+    port = free_port()
+    settings = (
+        f"model.path={model}",
+        f"serving.port={port}",
+        f"rollout.context_tokens={LIMITS['context_tokens']}",
+        f"training.max_sequence_tokens={LIMITS['context_tokens']}",
+        f"rollout.reply_tokens={LIMITS['reply_tokens']}",
+        "serving.kv_cache_gb=0.5",
+        "serving.tool_parser=hermes",
+        "serving.reasoning_parser=qwen3",
+    )
+    with (tmp_path_factory.mktemp("vllm") / "log").open("wb") as log:
+        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
+        try:
+            asyncio.run(wait_until_healthy(f"http://127.0.0.1:{port}", 300))
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+async def chat(client, history, streamed):
+    """One call of chat completions with all that was said; what is to be said next."""
+    if streamed:
+        content, calls = "", {}
+        async for chunk in await client.chat.completions.create(
+            model="policy", messages=history, tools=[TOOL], stream=True
+        ):
+            for choice in chunk.choices:
+                content += choice.delta.content or ""
+                calls |= {call.index: call.model_dump(exclude={"index"}) for call in choice.delta.tool_calls or ()}
+        message = {"role": "assistant", "content": content}
+        message |= {"tool_calls": [calls[n] for n in sorted(calls)]} if calls else {}
+    else:
+        answer = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL])
+        message = answer.choices[0].message.model_dump(exclude_none=True, exclude={"reasoning"})
+    calls = message.get("tool_calls") or ()
+    return [message], [("tool", call["id"]) for call in calls]
+
+
+async def respond(client, history, streamed):
+    """The same of the Responses API."""
+    tool = {"type": "function", **TOOL["function"], "strict": True}
+    asked = dict(model="policy", input=history, instructions="Solve.", tools=[tool])
+    if streamed:
+        async for event in await client.responses.create(**asked, stream=True):
+            answer = getattr(event, "response", None)
+    else:
+        answer = await client.responses.create(**asked)
+    items = [item.model_dump(exclude_none=True) for item in answer.output if item.type != "reasoning"]
+    return items, [("tool", item["call_id"]) for item in items if item["type"] == "function_call"]
+
+
+async def converse(address, api, streamed, number):
+    chance = random.Random(number)
+    history = [] if api is respond else [{"role": "system", "content": "Solve."}]
+    history.append({"role": "user", "content": f"What is {chance.randint(1, 9)} + {number}?"})
+    several = 0
+    async with AsyncOpenAI(base_url=address, api_key="none", max_retries=0) as client:
+        for _ in range(CALLS):
+            said, calls = await api(client, history, streamed)
+            history += said
+            several += len(calls) > 1
+            for _, call_id in calls:
+                result = str(chance.randint(0, 99))
+                if api is respond:
+                    history.append({"type": "function_call_output", "call_id": call_id, "output": result})
+                else:
+                    history.append({"role": "tool", "tool_call_id": call_id, "content": result})
+            if not calls:
+                history.append({"role": "user", "content": f"And {chance.randint(0, 9)}?"})
+    return several
+
+
+def recomputed(model, ids):
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0]
+    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, torch.tensor(ids)[1:, None])[:, 0]
+    return [0.0, *following.tolist()]
+
+
+async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, model):
+    plain = load_model(model)
+    gateway, servers = Gateway(), ChatServers()
+    await gateway.start()
+    pairs = several = tool_calls = 0
+    try:
+        for thinking in (False, True):
+            resources = resources_of(vllm, run_name=f"thinking-{thinking}", sampling={"thinking": thinking})
+            for api, streamed, at_once in (
+                (chat, False, 1),
+                (chat, True, 1),
+                (chat, False, 8),
+                (chat, True, 8),
+                (respond, False, 8),
+                (respond, True, 8),
+            ):
+                spans = [[] for _ in range(at_once)]
+
+                async def play(number, spans=spans, resources=resources, api=api, streamed=streamed):
+                    attempt = attempt_of(servers, spans[number], number, resources, limits=LIMITS)
+                    async with gateway.serving(attempt) as address:
+                        return await converse(address, api, streamed, number)
+
+                several += sum(await asyncio.gather(*map(play, range(at_once))))
+                for conversation in spans:
+                    ids, logprobs = [], []
+                    assert len(conversation) == CALLS
+                    for call in conversation:
+                        assert (call.segment, call.context_tokens) == (0, len(ids))
+                        pairs += call.turn > 0
+                        tool_calls += call.facts.get("tool_calls", 0.0)
+                        ids += [*call.prompt_ids, *call.response_ids]
+                        logprobs += [*[None] * len(call.prompt_ids), *call.logprobs]
+                    for stored, ours in zip(logprobs, recomputed(plain, ids), strict=True):
+                        assert stored is None or abs(stored - ours) < FLOAT32_TOLERANCE
+    finally:
+        await gateway.close()
+        await servers.close()
+    assert pairs == 2 * 34 * (CALLS - 1)
+    assert tool_calls > 50 and several > 5  # or there was nothing to show
+
+
+AGENT = """
+from agentlightning import rollout
+from openai import AsyncOpenAI
+
+TOOL = {tool}
+
+
+@rollout
+async def agent(task, llm):
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        messages = [{{"role": "user", "content": task["question"]}}]
+        for _ in range(3):
+            answer = await client.chat.completions.create(model=llm.model, messages=messages, tools=[TOOL])
+            message = answer.choices[0].message
+            messages.append(message)
+            messages += [
+                {{"role": "tool", "tool_call_id": call.id, "content": "3"}} for call in message.tool_calls or ()
+            ]
+            if not message.tool_calls:
+                return float("###" in (message.content or ""))
+    raise RuntimeError("too many turns")
+"""
+
+
+async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_calls(vllm, hub, client, tmp_path):
+    (tmp_path / "calculating.py").write_text(AGENT.format(tool=json.dumps(TOOL)))
+    resources = resources_of(vllm)
+    await client.update_resources(resources.resources_id, resources.encode())
+    config = RolloutConfig(timeout_seconds=120, max_attempts=2, retry_condition=["failed", "timeout"])
+    tasks = [task_of(number, input={"question": f"What is {number} + 1?"}, limits=LIMITS) for number in range(12)]
+    made = await client.enqueue_many_rollouts(
+        [
+            EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id, config=config)
+            for task in tasks
+        ]
+    )
+    command = [sys.executable, "-m", "runners.agents", "--agent", "calculating:agent", "--n", "6", "--store", hub.url]
+    root = str(Path(__file__).parent.parent)
+    process = subprocess.Popen(
+        [*command, "--max-tasks", "12", "--full-token-spans"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
+    )
+    try:
+        assert await asyncio.to_thread(process.wait, 240) == 0
+    finally:
+        process.kill()
+    failures = 0
+    for rollout in await client.query_rollouts(rollout_id_in=[one.rollout_id for one in made]):
+        assert rollout.status == "succeeded"
+        attempt_id = rollout.attempt.attempt_id
+        spans = [span for span in await client.query_spans(rollout.rollout_id) if span.attempt_id == attempt_id]
+        read = read_attempt(AGENTS, rollout.rollout_id, attempt_id, spans)
+        assert read.left_out == {} and 1 <= len(read.triplets) <= 3
+        failures += bool(read.outcome.failure)
+        stock = TracerTraceToTriplet().adapt(spans)
+        assert [one.prompt["token_ids"] for one in stock] == [one.prompt["token_ids"] for one in read.triplets]
+        assert [one.response["token_ids"] for one in stock] == [one.response["token_ids"] for one in read.triplets]
+    assert failures < 12
