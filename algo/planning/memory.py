@@ -6,10 +6,11 @@ for themselves is a constant, named as such; ``tests/algo/planning`` holds the s
 
 from dataclasses import dataclass
 
+from algo.advantages.registry import needs_values
 from algo.planning.machine import GIB
 from algo.planning.model_shape import BYTES, ModelShape
 from algo.training.chunked_head import CHUNK_ELEMENTS
-from algo.training.verl_configs import needs_critic, packs_sequences, reference_without_adapters
+from algo.training.verl_configs import packs_sequences, reference_without_adapters
 from configs.schema import Config
 from configs.training import TrainingConfig
 
@@ -54,7 +55,7 @@ def states(config: Config, shape: ModelShape) -> list[Part]:
         Part("gradients", 4 * trained / training.ranks, more),
         Part("Adam's moments", 8 * trained / training.ranks, f"training.optimizer_offload, {more}"),
     ]
-    if needs_critic(config):
+    if needs_values(config.advantage.estimator):
         whole = shape.parameters / training.ranks
         parts.append(Part("critic", 16 * whole, "advantage.estimator, training.ranks"))
     if config.reference.kl != "none" and not reference_without_adapters(config) and training.device == "cpu":

@@ -7,8 +7,8 @@ from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 from fakes_api import FakeChatApi, text
 from reply_tables import QUESTIONS
-from runners.werewolf.policy_model import SampledTurn
 
+from runners.policy.model import SampledTurn
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Observation, Role
