@@ -45,8 +45,9 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.werewolf.demonstrations import NothingToImitate
     from algo.werewolf.file_names import WARM_START_SUFFIX
-    from algo.werewolf.imitation import NothingToImitate, check_warm_start, run_id_of, show_summary, warm_start
+    from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
 
     from_run = None
 

@@ -5,8 +5,9 @@ import logging
 
 import aiohttp
 import pytest
+from conftest import free_port
 
-from algo import werewolf_verl
+from algo import werewolf_sft, werewolf_verl
 from algo.loop.command_line import run_to_its_end
 from algo.loop.run_folder import open_run
 from algo.rollouts.adoption import Resumption
@@ -48,6 +49,15 @@ def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tm
     code, printed, _ = run(monkeypatch, capsys, "--set", "run.steps=9", "--print-config")
     (tmp_path / "printed.yaml").write_text(printed)
     assert code == 0 and load_config(tmp_path / "printed.yaml") == load_config(None, ["run.steps=9"])
+
+
+@pytest.mark.parametrize("program", [werewolf_verl, werewolf_sft])
+def test_a_hub_that_is_not_there_ends_a_program_by_its_name(program, monkeypatch, caplog, tiny_model, tmp_path):
+    address = f"http://127.0.0.1:{free_port()}"
+    settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
+    monkeypatch.setattr("sys.argv", ["program", *(part for each in settings for part in ("--set", each))])
+    monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
+    assert program.main() == 1 and f"no hub answers at {address}" in caplog.text
 
 
 def test_an_earlier_run_is_never_overwritten(tmp_path):
