@@ -3,37 +3,44 @@
 import argparse
 import sys
 
-import torch
-from rich.console import Console
-
-from algo.loop.command_line import add_configuration_options
-from algo.planning.machine import H100_GIB, this_machine
-from algo.planning.plan import make_plan, show_plan
-from algo.serving.frozen import share_out, with_own_server
-from algo.training.verl_configs import check_model_folder
-from algo.werewolf_verl import Werewolf
-from configs.loading import load_config
-from configs.opponents import DEALT
-from configs.section import ConfigError
+from configs.cards import DECKS
+from configs.command_line import add_configuration_options, read_configuration
+from configs.model_folder import check_model_folders
+from configs.werewolf import WerewolfConfig
 
 
-def main() -> int:
-    """Entry point; the exit status is 0 for a run that fits, and 2 for one that does not."""
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m algo.plan", description=__doc__.partition(": ")[2])
     add_configuration_options(parser, example="model.lora_rank=32")
     parser.add_argument("--gpu-gib", type=float, help="memory of each GPU (default: of those here, else 79.2)")
     parser.add_argument("--host-gib", type=float, help="memory of the machine (default: of this one, if it has GPUs)")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; the exit status is 0 for a run that fits, and 2 for one that does not."""
+    options = parse_arguments(arguments)
+    config = read_configuration(options, WerewolfConfig, check_model_folders)
+    if isinstance(config, int):
+        return config
+    # These take many seconds to import.
+    import torch
+    from rich.console import Console
+
+    from algo.planning.machine import H100_GIB, this_machine
+    from algo.planning.plan import make_plan, show_plan
+    from algo.serving.frozen import share_out, with_own_server
+    from algo.werewolf.workload import Werewolf
+    from configs.section import ConfigError
+
+    workload = Werewolf(config)
+    alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
+    gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
+    machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
+    plan = make_plan(config, machine, len(DECKS[config.game.preset]), with_own_server(config, alone))
+    show_plan(plan, config, Console())
     try:
-        config = load_config(options.config, options.overrides)
-        check_model_folder(config.model.path)
-        workload = Werewolf(config)
-        alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
-        gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
-        device, dtype = config.training.device, config.model.dtype
-        machine = this_machine(device, dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
-        plan = make_plan(config, machine, DEALT[config.game.preset][0], with_own_server(config, alone))
-        show_plan(plan, config, Console())
         plan.check(config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

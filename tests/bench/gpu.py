@@ -263,7 +263,7 @@ def main() -> int:
             model = Path(folder) / "model"
             heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
             Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads).save_pretrained(model)
-            config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"])
+            config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"], WerewolfConfig)
             show_plan(make_plan(config, this_machine("cuda", "bfloat16", gpu_gib=H100_GIB)), config, Console())
             return 0
         bench = Bench(Path(folder), options.on_cpu)
