@@ -60,10 +60,10 @@ class ServingConfig(Section):
     served_model_name: str = Field("policy", description="model name in requests")
     tool_parser: str | None = Field(
         None,
-        description="vLLM's --tool-call-parser that reads tool calls, for agents with tools; Qwen3's: hermes",
+        description="vLLM's --tool-call-parser, which reads the tool calls of agents' models; of Qwen3: hermes",
     )
     reasoning_parser: str | None = Field(
-        None, description="vLLM's --reasoning-parser that takes thoughts out of an agent's replies; Qwen3's: qwen3"
+        None, description="vLLM's --reasoning-parser, which takes thoughts out of agents' replies; of Qwen3: qwen3"
     )
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(

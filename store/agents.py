@@ -164,9 +164,4 @@ class AgentOutcome(OutcomeSpan):
         return self.dimensions
 
 
-def kind_of(rollout_input: Any) -> str | None:
-    """The ``kind`` of a rollout's input; None where it has none."""
-    return rollout_input.get("kind") if isinstance(rollout_input, dict) else None
-
-
 AGENTS = TaskKind(AGENT, AgentCallSpan, AgentOutcome, runner="runners.agents")

@@ -15,9 +15,9 @@ from runners.errors import PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
 from runners.policy.model import POLICY_PATIENCE_SECONDS
 from runners.policy.resources import PublishedResources
-from store.agents import AGENT, AgentOutcome, AgentTask, kind_of
+from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
-from store.schema import TRAINED_POLICY, PolicyResources
+from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
 MAIN_LLM = "main_llm"
 """Name of the trained policy's ``LLM`` among an agent's resources, and the first of them."""
@@ -156,13 +156,8 @@ class AgentPlay:
 
 def read_task(rollout: Rollout) -> AgentTask:
     """The task in a rollout's input. Raises UnusableTask, which names its kind, or the field at fault."""
-    kind = kind_of(rollout.input)
-    if kind != AGENT:
-        raise UnusableTask(
-            f"rollout {rollout.rollout_id} is a task of kind {kind!r}, and this runner plays {AGENT!r}: tasks of "
-            f"different kinds need a hub each, or runners of both kinds and attempts to spare"
-        )
     try:
+        check_kind(rollout.input, AGENT)
         return AgentTask.decode(rollout.input)
     except ValueError as error:
         raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error

@@ -111,6 +111,19 @@ async def streamed(client, messages, **options):
     return {**message, "tool_calls": [calls[n] for n in sorted(calls)]} if calls else message
 
 
+async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world):
+    world.vllm.answer = lambda prompt: "天" * 50
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        answer = await ask(client, max_tokens=4)
+        await ask(client, [*QUESTION, answer.choices[0].message, {"role": "user", "content": "more"}])
+    assert answer.choices[0].finish_reason == "length"
+    first, second = world.spans
+    end = world.vllm.tokenizer.eos_token_id
+    assert (first.facts, first.response_ids.count(end)) == ({"cut": 1.0}, 0)
+    assert (second.segment, second.prompt_ids.index(end)) == (0, 0)
+    assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
+
+
 async def test_usage_comes_with_a_stream_that_asks_for_it(world):
     async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
         stream = await ask(client, stream=True, stream_options={"include_usage": True})
