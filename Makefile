@@ -21,20 +21,20 @@ LEARN_FLAGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(EXTRA)
-# The lock and the overrides of pyproject.toml's [tool.uv] are those of the CPU set; on GPUs the pins alone decide.
-CONSTRAINTS := $(if $(filter cpu,$(EXTRA)),--constraint requirements-cpu.lock,--no-config)
+# The overrides of pyproject.toml's [tool.uv] are those of the CPU set. The lock for GPUs is CPython 3.12's.
+CONSTRAINTS := --constraint requirements-$(EXTRA).lock $(if $(filter gpu,$(EXTRA)),--no-config)
 
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo learn test endurance soak bench lint format lock clean
+.PHONY: help install model demo learn test endurance soak bench gpu lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
 install: $(INSTALLED) ## Install into .venv (EXTRA=cpu or gpu)
 
-$(INSTALLED): pyproject.toml requirements-cpu.lock
+$(INSTALLED): pyproject.toml requirements-$(EXTRA).lock
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
@@ -62,6 +62,9 @@ soak: install ## Hubs, runners and algorithms killed very often, 20,000 games th
 bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix step")
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
 
+gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan
+	PYTHONPATH=tests $(BIN)/python -m bench.gpu
+
 lint: install ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -73,6 +76,8 @@ format: install ## Fix style and formatting
 lock: install ## Resolve the CPU set anew and write requirements-cpu.lock
 	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --upgrade --python-version 3.11 \
 		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --output-file requirements-cpu.lock
+	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --upgrade --python-version 3.12 --no-config \
+		--python-platform x86_64-manylinux_2_39 --no-annotate --no-header --output-file requirements-gpu.lock
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
