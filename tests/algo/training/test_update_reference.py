@@ -75,7 +75,7 @@ def started(request, tmp_path_factory):
     config = WerewolfConfig.model_validate(
         {
             "model": {"path": folder / "model"},
-            "game": {"temperature": TEMPERATURE},
+            "rollout": {"temperature": TEMPERATURE},
             "training": training | {"mini_batch_size": 16, "micro_batch_size": 2, "grad_clip": 1e9},
             "reference": {"kl": "loss", "coef": kl_coef, "path": folder / "reference"},
         }

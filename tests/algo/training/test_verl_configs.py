@@ -119,7 +119,7 @@ def test_what_cannot_run_is_refused(model, tmp_path):
 def test_training_takes_the_gpus_that_serving_leaves_free(model, monkeypatch, serving, expected):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    config = make_config(model, training={"device": "cuda"}, serving=serving, game={"max_policy_lag": 0})
+    config = make_config(model, training={"device": "cuda"}, serving=serving, rollout={"max_policy_lag": 0})
     assert training_gpus(config) == expected
     assert training_gpus(make_config(model)) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
