@@ -14,8 +14,8 @@ CERTAIN = 100.0
 # What speaks for a claim to be the seer.
 KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0  # wolves seldom kill their own, but the witch may have poisoned it
 PROVEN = 3.0  # it named a seat that exploded
-HIT_BEFORE_ME, HIT_BY_REPORT = 0.6, 0.3  # the witch saved it, which a wolf that hit itself would hope for
-HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.2, -0.3, 0.1, 1.2
+HIT_BEFORE_ME, HIT_BY_REPORT = 1.5, 1.0  # the witch saved it, which a wolf that hit itself would hope for
+HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.2, -0.3, 0.1, 0.6
 # What speaks against it: that it came late, or to answer whoever named it; that it called a wolf whom nobody else
 # disputes to be one of the 神职, or whom the wolves killed.
 CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_GOD, NAMED_A_VICTIM = -2.0, -2.0, -1.0, -2.0
@@ -28,10 +28,10 @@ NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 2.5
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
 # A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
-SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -0.8, -0.5, -1.5
+SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -2.5, -1.8, -2.2
 RIVAL_GOD, OUTLIVED_RIVAL_GOD = 2.5, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
-VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.0, 0.4
+VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
 
 BEYOND_CHANCE = 3.0
@@ -67,12 +67,13 @@ class Beliefs:
 
 
 def form_beliefs(turn: Turn, role: Role | None = None) -> Beliefs:
-    """What the good seat whose turn it is believes now.
+    """What the player whose turn it is believes now, or would believe with another role that it pretends to have."""
+    return turn.believe(turn, turn.observation.role if role is None else role)
 
-    role: the role that it believes with, or pretends to; None for its own.
-    """
+
+def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
+    """What a good seat with ``role`` makes of what it was told, by weights of single signs."""
     memory = turn.memory
-    role = turn.observation.role if role is None else role
     found = memory.found
     unrivalled, rivals_of_gods, outlived = _judge_gods(memory)
     if role is Role.SEER:

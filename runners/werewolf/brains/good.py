@@ -28,8 +28,9 @@ POISONS_AT = 0.5
 LATE_POISONS_AT = 0.0
 SHOOTS_AT = 0.5
 """From which suspicion on the hunter shoots, who has nothing to lose."""
-FIRST_NIGHT_SAVE_RATE = 0.9
-"""How likely the witch saves the first night's victim, who may be a wolf that hopes for it."""
+FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.6
+"""How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard is
+dealt, so that the seer has nobody else to protect it later."""
 
 
 def _check(turn: Turn) -> Action:
@@ -45,9 +46,9 @@ def _check(turn: Turn) -> Action:
 def _use_potion(turn: Turn) -> Action:
     request = turn.request
     beliefs = form_beliefs(turn)
+    save_rate = FIRST_NIGHT_SAVE_RATE if turn.memory.deck[Role.GUARD] else UNGUARDED_SAVE_RATE
     if Option.SAVE in request.options and (
-        request.subject in _precious(turn, beliefs)
-        or (request.day == 1 and turn.resolves("save", FIRST_NIGHT_SAVE_RATE))
+        request.subject in _precious(turn, beliefs) or (request.day == 1 and turn.resolves("save", save_rate))
     ):
         return Action(Option.SAVE)
     if request.day == 1:

@@ -22,6 +22,7 @@ class TableMemory:
     saved, poisoned: on whom this seat used its potions.
     claims: seat that called itself the seer -> what it reported, by seat; in the order of the first claims.
     claimed_on: the same seats -> the day on which each first did.
+    spoken: seats that have spoken in public.
     planned: the same seats -> (day, whom each said then, for the last time, it would check next) (警徽流).
     gods: seat that called itself another of the 神职 -> that role.
     vouched: (witch, seat): whom a claimed witch says she saved. slain: (witch, seat): whom one says she poisoned.
@@ -42,6 +43,7 @@ class TableMemory:
     poisoned: int | None = None
     claims: dict[int, dict[int, Side]] = field(default_factory=dict)
     claimed_on: dict[int, int] = field(default_factory=dict)
+    spoken: set[int] = field(default_factory=set)
     planned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     gods: dict[int, Role] = field(default_factory=dict)
     vouched: set[tuple[int, int]] = field(default_factory=set)
@@ -150,6 +152,7 @@ def _hear(memory: TableMemory, event: Event) -> None:
     heard = understand(event.text)
     speaker = event.seat
     claimed = heard.claimed
+    memory.spoken.add(speaker)
     if claimed in (Role.SEER, *HIDDEN_GODS):
         before = Role.SEER if speaker in memory.claims else memory.gods.get(speaker)
         if not memory.deck[claimed] or before not in (None, claimed):

@@ -21,7 +21,7 @@ FAREWELL_RATE = 0.5
 TRUST_RATE = 0.2
 """How likely a speech also names somebody that the speaker holds for good."""
 
-REVEAL_RATE = 0.4
+REVEAL_RATE = 0.7
 """How likely the witch tells of her potions while she lives (银水)."""
 ACCUSERS_BORNE = 2
 """How many accusers in one day make one of the 神职 show its role."""

@@ -1,8 +1,9 @@
 """One turn of a scripted player: what it sees, what it remembers, and its own chance."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.game import Decision, Observation, Request, Role, Side
@@ -31,6 +32,7 @@ class Turn:
     """Everything that an answer may depend on.
 
     me: the seat that answers. others: living seats but for it, ascending.
+    believe: gives what it believes (``beliefs.Beliefs``) with the role that it has or pretends to have.
     """
 
     observation: Observation
@@ -40,6 +42,7 @@ class Turn:
     chance: Random
     me: int
     others: tuple[int, ...]
+    believe: "Callable[[Turn, Role], Any]"
 
     def hunch(self, seat: int) -> float:
         """How ``seat`` strikes this player, between 0 and 1."""

@@ -12,7 +12,7 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.talk_zh import saying
 
-POSE_RATE, LONE_POSE_RATE = 0.5, 0.08
+POSE_RATE, LONE_POSE_RATE = 0.55, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳), and how likely a wolf without mates does."""
 COUNTERCLAIM_RATE = 0.9
 """How likely a wolf that a seer named poses as the seer, while no other wolf does."""
@@ -155,7 +155,9 @@ def _prey(turn: Turn) -> int | None:
     proposed = next((seat for seat in turn.memory.proposals.values() if seat in prey), None)
     if proposed is not None:
         return proposed
-    return turn.pick(*_tiers(turn, prey)) if turn.resolves_today("hunt", HUNT_RATE) else turn.pick(_split(turn, prey)[1])
+    return (
+        turn.pick(*_tiers(turn, prey)) if turn.resolves_today("hunt", HUNT_RATE) else turn.pick(_split(turn, prey)[1])
+    )
 
 
 def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None:

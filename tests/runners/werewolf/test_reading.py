@@ -60,7 +60,18 @@ def test_what_a_wolf_says_by_night(said, prey, poser):
     assert understand_wolf(said, 1) == (prey, poser)
 
 
-WORDS = [*"我是验了查杀金水预言家女巫3号、，。？如果不", "12号", "警徽流", "狼人", "\n", "“", "”", "\ud800", "三号", "站边"]
+WORDS = [
+    *"我是验了查杀金水预言家女巫3号、，。？如果不",
+    "12号",
+    "警徽流",
+    "狼人",
+    "\n",
+    "“",
+    "”",
+    "\ud800",
+    "三号",
+    "站边",
+]
 
 
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=100).map("".join)))
