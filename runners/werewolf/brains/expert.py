@@ -37,7 +37,7 @@ class ExpertBrain(ScriptedBrain):
         """A legal answer to ``observation.request``; ValueError without a request."""
         usual = super().act(observation)
         request = observation.request
-        own = odds_of(self._memory, observation.seat, observation.role) if request.targets else {}
+        own = odds_of(self._memory, observation.seat, observation.role) if request.targets or request.options else {}
         wolf = wolf_odds(own)
         targets = [seat for seat in request.targets if seat != observation.seat]
         match request.decision:

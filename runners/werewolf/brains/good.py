@@ -23,10 +23,10 @@ WITHDRAWAL_RATE = 0.9
 """How likely a candidate steps down for somebody who claimed to be the seer."""
 ABSTENTION_RATE = 0.03
 """How likely a seat casts no vote while it has nothing to go by."""
-POISONS_AT = 0.5
+POISONS_AT = 1.0
 """From which suspicion on the witch poisons where claims do not stand against each other."""
 LATE_POISONS_AT = 0.0
-SHOOTS_AT = 0.5
+SHOOTS_AT = 1.0
 """From which suspicion on the hunter shoots, who has nothing to lose."""
 FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.6
 """How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard is

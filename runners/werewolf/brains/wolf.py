@@ -40,7 +40,7 @@ def _talk_by_night(turn: Turn) -> Action:
     memory, limit = turn.memory, turn.request.speech_chars
     opens_the_first_talk = turn.request.day == 1 and not memory.proposals
     poser = None
-    if opens_the_first_talk and turn.resolves("send a poser", POSE_RATE):
+    if opens_the_first_talk and memory.deck[Role.SEER] and turn.resolves("send a poser", POSE_RATE):
         poser = turn.chance.choice(sorted(memory.team))
     prey = _prey(turn)
     sentences = saying.AGREEMENTS if prey in memory.proposals.values() else saying.PROPOSALS
@@ -202,7 +202,7 @@ def _cover(turn: Turn) -> Role:
         roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
         temper.cover = turn.chance.choice(roles)
     taken = any(role is temper.cover and seat != turn.me for seat, role in memory.gods.items())
-    return Role.VILLAGER if taken else temper.cover
+    return Role.VILLAGER if taken and memory.deck[Role.VILLAGER] else temper.cover
 
 
 def _poses(turn: Turn) -> bool:
@@ -210,6 +210,8 @@ def _poses(turn: Turn) -> bool:
     memory = turn.memory
     if memory.reports:
         return True
+    if not memory.deck[Role.SEER]:
+        return False
     if memory.poser is not None or any(seat in memory.claims for seat in memory.team):
         return memory.poser == turn.me
     if len(memory.team) == 1 and turn.resolves("pose", LONE_POSE_RATE):

@@ -29,6 +29,7 @@ _CONTINUES = re.compile("(?:他|她|它|结果|身份)*(?:就?是|为|不是)(?!
 _SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|即便|哪怕|除非|若是|假使|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
 _ME = re.compile("(?<!给)(?<!跟)(?<!对)(?<!说)(?<!踩)(?<!投)(?<!信)(?<!杀)(?<!出)(?:我|本人|俺)(?!们)")
+_CONCLUDES = re.compile("那|所以|因此|说明|必|只能")
 _ADVERBS = (
     "(?:也|就|还|又|都|一直|直接|昨天|今天|昨晚|刚才|刚刚|在|警上|警下|突然|之前|先|才|全程|这轮|上一?轮|发言|里|时|自己|"
     "明显|既然|因为|虽然|但是?|而|这个|那个|前面|后面|前置位|后置位|所以|不过|可是?)*"
@@ -104,7 +105,7 @@ def clauses(sentence: str) -> tuple[Clause, ...]:
         supposed = supposed or _SUPPOSES.search(words) is not None
         if _OTHERS_SAY.match(words):
             mine = False
-        elif _ME.search(words):
+        elif _ME.search(words) or _CONCLUDES.match(words):
             mine = True
         asked = _ASKS.search(words) is not None or (sentence[-1] == "?" and number == len(parts))
         found.append(Clause(words, mine, asked, supposed))

@@ -57,7 +57,8 @@ def test_the_words_of_a_speech_do_not_tell_its_side(name):
 def test_the_classifier_finds_a_tell_where_there_is_one():
     texts, by_wolf = speeches("7p", 0, 200)
     betrayed = [
-        text + ("我没意见。" if wolf and number % 2 else "") for number, (text, wolf) in enumerate(zip(texts, by_wolf))
+        text + ("我没意见。" if wolf and number % 2 else "")
+        for number, (text, wolf) in enumerate(zip(texts, by_wolf, strict=True))
     ]
     found = SpeechClassifier(betrayed[::2] + betrayed[1:800:2], by_wolf[::2] + by_wolf[1:800:2])
     assert area_under_curve(found.scores(betrayed[801::2]), by_wolf[801::2]) > 0.65

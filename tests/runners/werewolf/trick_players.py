@@ -80,7 +80,7 @@ class ReadsPhrases(ScriptedBrain):
 
 
 class BelievesPlans(ScriptedBrain):
-    """As a good seat, holds whoever names whom it will check next (警徽流) for the seer, and others that claim it not."""
+    """As a good seat, believes to be the seer whoever says whom it will check next (警徽流), and nobody else."""
 
     def act(self, observation: Observation) -> Action:
         if observation.side is Side.GOOD:
