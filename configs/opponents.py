@@ -15,7 +15,7 @@ from configs.section import Section, nearest_name
 
 SideName = Literal["wolf", "good"]
 
-BUILT_IN_PLAYERS = ("policy", "scripted", "timid", "random")
+BUILT_IN_PLAYERS = ("policy", "expert", "scripted", "timid", "random")
 """Players that need no section of their own."""
 
 SIDES_OF_ROLES: Mapping[str, SideName] = {
@@ -46,8 +46,8 @@ class SeatingRuleConfig(Section):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share, drawn for each deal: policy, scripted, timid, random, or a name of the sections "
-        "players and frozen",
+        description="name -> share, drawn for each deal: policy, expert, scripted, timid, random, or a name of the "
+        "sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all the seats of a game, instead of one for each")
 

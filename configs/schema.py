@@ -61,7 +61,7 @@ class EvaluationConfig(Section):
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
-        description="scripted, timid, random, initial (the weights that the run started from), or names of the "
+        description="expert, scripted, timid, random, initial (the weights that the run started from), or names of the "
         "sections players and frozen",
     )
     seed: int = Field(1, ge=0, description="the deals follow from it; other deals than any of training")

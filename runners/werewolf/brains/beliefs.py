@@ -115,9 +115,10 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
             elif target in known_good:
                 suspicion[voter] += VOTED_FOR_GOOD
     for weight, seats in marks:
-        for seat in seats:
-            if seat in suspicion:
-                suspicion[seat] += weight
+        if seats:
+            for seat in seats:
+                if seat in suspicion:
+                    suspicion[seat] += weight
     return Beliefs(seer, clear, suspicion)
 
 
@@ -133,13 +134,14 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
         or reports.get(turn.me) is Side.WOLF
         or any(reports.get(wolf) is Side.GOOD for wolf in memory.exploded)
     }
+    credible = [seat for seat in memory.claims if seat not in liars]
+    if len(credible) < 2:
+        return (credible[0] if credible else None), bool(credible), liars
     ranked = sorted(
-        ((_credibility(turn, seat, unrivalled), -seat) for seat in memory.claims if seat not in liars),
+        ((_credibility(turn, seat, unrivalled), -seat) for seat in credible),
         reverse=True,
     )
-    if not ranked:
-        return None, False, liars
-    clear = len(ranked) == 1 or ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
+    clear = ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
     return -ranked[0][1], clear, liars
 
 
@@ -179,6 +181,8 @@ def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
     for seat, role in memory.gods.items():
         claimants.setdefault(role, []).append(seat)
     unrivalled, rivals, outlived = set(), set(), set()
+    if not memory.gods:
+        return unrivalled, rivals, outlived
     for role, seats in claimants.items():
         if len(seats) <= memory.deck[role]:
             unrivalled.update(seats)

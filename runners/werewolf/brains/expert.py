@@ -6,6 +6,7 @@ the most dangerous good seat.
 """
 
 import random
+from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import Beliefs
 from runners.werewolf.brains.odds import Odds, odds_of, wolf_odds
@@ -22,8 +23,10 @@ SHOOTS_AT, POISONS_AT, LATE_POISONS_AT = 0.4, 0.6, 0.42
 SAVES_BELOW = 0.3
 """Up to which odds of being a wolf the witch saves tonight's victim."""
 
+ENOUGH_TO_POSE = 3
+"""From so many wolves on, one that poses is worth its life."""
+
 _WORTH = {Role.SEER: 3.0, Role.WITCH: 2.2, Role.GUARD: 1.5, Role.HUNTER: 0.6, Role.VILLAGER: 0.8}
-"""What it is worth to the wolves to kill each role by night."""
 
 
 class ExpertBrain(ScriptedBrain):
@@ -31,65 +34,72 @@ class ExpertBrain(ScriptedBrain):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self._believe = believe_odds
+        self._believe = self._believe_odds
+        self._known: Odds = {}
+        self._known_when: tuple[object, ...] = ()
 
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
+        wolves = sum(role.side is Side.WOLF for role in observation.deck)
+        self._temper.resolves |= {("send a poser", 0): wolves >= ENOUGH_TO_POSE, ("pose", 0): False}
         usual = super().act(observation)
-        request = observation.request
-        own = odds_of(self._memory, observation.seat, observation.role) if request.targets or request.options else {}
-        wolf = wolf_odds(own)
+        request, team = observation.request, self._memory.team
         targets = [seat for seat in request.targets if seat != observation.seat]
         match request.decision:
             case Decision.SEER_CHECK if targets:
+                wolf = wolf_odds(self._odds(observation, observation.role))
                 unknown = [seat for seat in targets if seat not in self._memory.found]
                 return Action(max(unknown, key=lambda seat: _uncertainty(wolf[seat]), default=None))
             case Decision.WITCH:
+                wolf = wolf_odds(self._odds(observation, observation.role))
                 if Option.SAVE in request.options and wolf[request.subject] < SAVES_BELOW:
                     return Action(Option.SAVE)
                 level = POISONS_AT if request.day < 3 else LATE_POISONS_AT
                 return Action(_likeliest(wolf, targets, level) if request.day > 1 else None)
             case Decision.SHOT if observation.side is Side.GOOD:
-                return Action(_likeliest(wolf, targets, SHOOTS_AT))
-            case Decision.WOLF_KILL | Decision.WOLF_TALK if usual.choice not in self._memory.team and targets:
-                return self._hunt(observation, usual, own)
+                return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
+            case Decision.WOLF_KILL | Decision.WOLF_TALK if (
+                not self._memory.proposals and usual.choice in request.targets
+            ):
+                odds = self._odds(observation, observation.role)
+                prey = [seat for seat in targets if seat not in team]
+                best = max(prey, key=lambda seat: _worth(odds[seat]), default=usual.choice)
+                return Action(best, usual.text.replace(f"{usual.choice}号", f"{best}号", 1))
         return usual
 
-    def _hunt(self, observation: Observation, usual: Action, own: Odds) -> Action:
-        request = observation.request
-        if self._memory.proposals:
-            return usual
-        prey = [seat for seat in request.targets if seat not in self._memory.team and seat != observation.seat]
-        best = max(
-            prey, key=lambda seat: sum(_WORTH.get(role, 0.0) * odds for role, odds in own[seat].items()), default=None
-        )
-        if best is None or usual.choice is None:
-            return usual
-        return Action(best, usual.text.replace(f"{usual.choice}号", f"{best}号"))
+    def _odds(self, observation: Observation, role: Role, *, publicly: bool = False) -> Odds:
+        when = (observation.day, observation.request, observation.events, role, publicly)
+        if when != self._known_when:
+            self._known = odds_of(self._memory, observation.seat, role, publicly=publicly)
+            self._known_when = when
+        return self._known
+
+    def _believe_odds(self, turn: Turn, role: Role) -> Beliefs:
+        """Odds as beliefs of the scripted players' kind; a wolf's are those of the public record."""
+        memory = turn.memory
+        odds = self._odds(turn.observation, role, publicly=turn.observation.side is Side.WOLF)
+        wolf = wolf_odds(odds)
+        wolves = sum(count for dealt, count in memory.deck.items() if dealt.side is Side.WOLF)
+        level = wolves / (memory.deck.total() - 1)
+        found = memory.found if role is Role.SEER else {}
+        suspicion = {}
+        for seat in turn.others:
+            likely = {Side.WOLF: 1.0, Side.GOOD: 0.0}.get(found.get(seat), wolf[seat])
+            heard = sum(accused == seat for _, accused in memory.accusations)
+            # Votes count only together: a little weight for what others want, and a hunch between equals.
+            suspicion[seat] = SPREAD * (likely - level) + 0.15 * min(heard, 5) + 0.1 * turn.hunch(seat)
+            if memory.rallied == seat and wolf.get(turn.observation.sheriff, 1.0) < level:
+                suspicion[seat] += 0.5
+        seers = sorted(((odds[seat].get(Role.SEER, 0.0), -seat) for seat in memory.claims), reverse=True)
+        if role is Role.SEER or not seers or seers[0][0] < level:
+            return Beliefs(None, True, suspicion)
+        clear = len(seers) == 1 or seers[0][0] - seers[1][0] >= CLEAR_LEAD
+        return Beliefs(-seers[0][1], clear, suspicion)
 
 
-def believe_odds(turn: Turn, role: Role) -> Beliefs:
-    """The beliefs of the scripted players' kind that exact odds give; a wolf's are those of the public record."""
-    publicly = turn.observation.side is Side.WOLF
-    odds = odds_of(turn.memory, turn.me, role, publicly=publicly)
-    wolf = wolf_odds(odds)
-    memory = turn.memory
-    wolves = sum(count for dealt, count in memory.deck.items() if dealt.side is Side.WOLF)
-    level = wolves / (memory.deck.total() - 1)
-    found = memory.found if role is Role.SEER else {}
-    suspicion = {}
-    for seat in turn.others:
-        likely = {Side.WOLF: 1.0, Side.GOOD: 0.0}.get(found.get(seat), wolf[seat])
-        heard = sum(accused == seat for _, accused in memory.accusations)
-        # Votes count only together: a little weight for what others want, and a hunch between equals.
-        suspicion[seat] = SPREAD * (likely - level) + 0.15 * min(heard, 5) + 0.1 * turn.hunch(seat)
-        if memory.rallied == seat and wolf.get(turn.observation.sheriff, 1.0) < level:
-            suspicion[seat] += 0.5
-    seers = sorted(((odds[seat].get(Role.SEER, 0.0), -seat) for seat in memory.claims), reverse=True)
-    if role is Role.SEER or not seers or seers[0][0] < level:
-        return Beliefs(None, True, suspicion)
-    clear = len(seers) == 1 or seers[0][0] - seers[1][0] >= CLEAR_LEAD
-    return Beliefs(-seers[0][1], clear, suspicion)
+def _worth(odds: Mapping[Role, float]) -> float:
+    """What it is worth to the wolves to kill a seat by night."""
+    return sum(_WORTH.get(role, 0.0) * likely for role, likely in odds.items())
 
 
 def _likeliest(wolf: dict[int, float], seats: list[int], at_least: float) -> int | None:

@@ -1,8 +1,8 @@
 """Exact odds over the deal: what every seat may be, given what one seat knows.
 
-Every set of wolves that fits the deck is weighed by how likely what happened is under it, and under each of its deals:
-who claimed and reported what, who voted for whom, who died by night, who exploded or shot. Gods and villagers are summed
-over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
+Every set of wolves that fits the deck is weighed by how likely what happened is under it, and under each of its
+deals: who claimed and reported what, who voted for whom, who died by night, who exploded or shot. Gods and villagers
+are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
 
 How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
 what the rules forbid, counts as certain.
@@ -11,6 +11,7 @@ what the rules forbid, counts as certain.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, product
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,14 @@ from runners.werewolf.brains.memory import HIDDEN_GODS, TableMemory
 from runners.werewolf.game import Event, EventKind, Role, Side
 
 Odds = Mapping[int, Mapping[Role, float]]
-"""Seat -> role -> probability; the probabilities of a seat add up to 1, and those of a role to how often it is dealt."""
+"""Seat -> role -> probability; those of a seat add up to 1, and those of a role to how often it is dealt."""
 
-IMPOSSIBLE = 1e-9
+IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
 
 # The seer has called itself so once it has spoken; some wolf does so in about half of the games; nobody else does.
-SEER_SILENT, WOLF_CLAIMS_SEER, OTHER_CLAIMS_SEER = 0.02, 0.15, 0.003
+SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
+POSING_WOLVES = (0.45, 0.15, 0.004)
+"""How likely no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
 # Of a wolf that calls itself the seer: what it reports of a good seat and of a mate.
 FRAMES_GOOD, CLEARS_GOOD, FRAMES_MATE, CLEARS_MATE = 0.55, 0.4, 0.03, 0.5
 CLAIMS_OWN_GOD, WOLF_CLAIMS_GOD, OTHER_CLAIMS_GOD = 0.4, 0.06, 0.004
@@ -63,7 +66,7 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
     if not publicly:
         _weigh_private(memory, sets, weight, seat, role)
     _know(sets, weight, seat, role.side)
-    possible = weight > np.log(IMPOSSIBLE) * 3 + weight.max()
+    possible = weight > weight.max() + np.log(NEGLIGIBLE)
     return _sum_over_gods(memory, sets[possible], weight[possible], seat, role)
 
 
@@ -98,7 +101,7 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     for seat in memory.exploded:
         _know(sets, weight, seat, Side.WOLF)
     for voter, target in memory.attacks:
-        if voter == speaker or voter == target:
+        if voter in (speaker, target):
             continue
         by_wolf = np.where(is_wolf[target], WOLF_FOR_MATE, 1.0) / (WOLF_FOR_MATE * (wolves - 1) + seats - wolves)
         by_good = np.where(is_wolf[target], GOOD_FOR_WOLF, 1.0) / (GOOD_FOR_WOLF * wolves + seats - 1 - wolves)
@@ -111,19 +114,28 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     for seat in memory.night_deaths:
         weight += np.log(np.where(is_wolf[seat], 0.5 if seat in poisoned else WOLF_DIES_BY_NIGHT, 1.0))
     for seat, reports in memory.claims.items():
-        told = np.full(len(sets), np.log(WOLF_CLAIMS_SEER))
+        told = np.zeros(len(sets))
         for reported, side in reports.items():
             if 1 <= reported <= seats:
                 of_mate, of_good = (FRAMES_MATE, FRAMES_GOOD) if side is Side.WOLF else (CLEARS_MATE, CLEARS_GOOD)
                 told += np.log(np.where(is_wolf[reported], of_mate, of_good))
         weight += np.where(is_wolf[seat], told, 0.0)
+    if memory.claims:
+        posing = sets[:, [seat - 1 for seat in memory.claims]].sum(axis=1)
+        weight += np.log(POSING_WOLVES)[np.minimum(posing, len(POSING_WOLVES) - 1)]
     for seat in memory.gods:
         weight += np.where(is_wolf[seat], np.log(WOLF_CLAIMS_GOD), 0.0)
     for seat in memory.pretenders:
         weight += np.where(is_wolf[seat], 0.0, np.log(0.05))
     kings = memory.deck[Role.WOLF_KING]
-    for seat in memory.shooters:
-        weight += np.where(is_wolf[seat], np.log(max(kings / wolves, IMPOSSIBLE)), 0.0)
+    shot = _shooters(memory, sets)
+    placements = [comb(wolves - number, kings - number) if number <= kings else 0 for number in range(wolves + 1)]
+    weight += np.log(np.maximum(np.array(placements) / comb(wolves, kings), IMPOSSIBLE))[shot]
+
+
+def _shooters(memory: TableMemory, sets: NDArray[np.bool_]) -> NDArray[np.int_]:
+    """How many of each set of wolves shot; each of them is a wolf king."""
+    return sets[:, [seat - 1 for seat in sorted(memory.shooters)]].sum(axis=1)
 
 
 def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
@@ -160,10 +172,7 @@ def _sum_over_gods(
         rows, seers = np.nonzero(~sets)
     else:
         rows, seers = np.arange(len(sets)), np.full(len(sets), -1)
-    if my_role is Role.SEER:
-        kept = seers == me - 1
-    else:
-        kept = seers != me - 1
+    kept = (seers == me - 1) == (my_role is Role.SEER)
     rows, seers = rows[kept], seers[kept]
     log_weight = weight[rows].copy()
     wolves_of = sets[rows]
@@ -212,16 +221,17 @@ def _sum_over_gods(
     whole = total.sum()
     odds: dict[int, dict[Role, float]] = {}
     wolves, kings = sum(memory.deck[role] for role in (Role.WOLF, Role.WOLF_KING)), memory.deck[Role.WOLF_KING]
+    shot = _shooters(memory, wolves_of)
+    hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
     for at in range(seats):
         free = ~idle[:, at]
         found = {role: 0.0 for role in memory.deck}
         wolf = float((total * wolves_of[:, at]).sum() / whole)
-        shot = at + 1 in memory.shooters
-        share = (1.0 if shot else kings / wolves) if kings else 0.0
+        king = wolf if at + 1 in memory.shooters else float((total * hidden_king * wolves_of[:, at]).sum() / whole)
         if Role.WOLF_KING in found:
-            found[Role.WOLF_KING] = wolf * share
+            found[Role.WOLF_KING] = king
         if Role.WOLF in found:
-            found[Role.WOLF] = wolf * (1.0 - share)
+            found[Role.WOLF] = max(0.0, wolf - king)
         if has_seer:
             found[Role.SEER] = float(total[seers == at].sum() / whole)
         for source, target, role in moves:

@@ -14,8 +14,8 @@ from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from runners.werewolf.talk_zh import saying
 
 TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.6, 0.35, 0.2
-"""How likely a speech ends with a general remark; how likely one that reveals nothing says that its speaker is good, and
-that it is a villager, which 神职 in hiding and wolves say as villagers do."""
+"""How likely a speech ends with a general remark; how likely one that reveals nothing says that its speaker is good,
+and that it is a villager, which 神职 in hiding and wolves say as villagers do."""
 FAREWELL_RATE = 0.5
 """How likely last words name whom the speaker followed."""
 TRUST_RATE = 0.2

@@ -12,7 +12,7 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.talk_zh import saying
 
-POSE_RATE, LONE_POSE_RATE = 0.55, 0.12
+POSE_RATE, LONE_POSE_RATE = 0.5, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳), and how likely a wolf without mates does."""
 COUNTERCLAIM_RATE = 0.9
 """How likely a wolf that a seer named poses as the seer, while no other wolf does."""

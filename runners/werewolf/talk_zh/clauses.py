@@ -2,9 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 SEATS = "(?:[0-9]{1,2}号)+"
 """One seat or several in a row; ``uniform`` has taken out what stood between them."""
@@ -22,9 +20,10 @@ _BARE_BEFORE = re.compile(
 _BARE_IN_LIST = re.compile("(?<=[0-9]号)([、和跟与])([0-9]{1,2})(?![0-9号票个人夜天轮点晚分])")
 _BETWEEN_SEATS = re.compile("(?<=[0-9]号)(?:[、/&]|和|跟|与|及|还有|以及)(?=[0-9]{1,2}号)")
 _LABEL_COLON = re.compile("(警徽流|验人信息|验人结果|查验信息|验人|查验|结果|金水|查杀|银水|身份|底牌):")
-_END = re.compile("([。!?;\n…]+)")
+_END = re.compile("([。!?;！？；\n…]+)")
+_QUOTES = re.compile('["“「『‘]')
 _CLAUSE_END = re.compile("[,:、—-]+")
-_CONTINUES = re.compile("(?:他|她|它|结果|身份)*(?:就?是|为|不是)(?!我|不是)|查杀|金水|结果")
+_CONTINUES = re.compile(r"\s*(?:他|她|它|结果|身份)*(?:就?是|为|不是)(?!我|不是)|查杀|金水|结果")
 
 _SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|即便|哪怕|除非|若是|假使|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
@@ -32,9 +31,12 @@ _ME = re.compile("(?<!给)(?<!跟)(?<!对)(?<!说)(?<!踩)(?<!投)(?<!信)(?<!�
 _CONCLUDES = re.compile("那|所以|因此|说明|必|只能")
 _ADVERBS = (
     "(?:也|就|还|又|都|一直|直接|昨天|今天|昨晚|刚才|刚刚|在|警上|警下|突然|之前|先|才|全程|这轮|上一?轮|发言|里|时|自己|"
-    "明显|既然|因为|虽然|但是?|而|这个|那个|前面|后面|前置位|后置位|所以|不过|可是?)*"
+    "明显|既然|因为|虽然|但是?|而|这个|那个|前面|后面|前置位|后置位|所以|不过|可是?)*+"
 )
-_OTHERS = f"{SEATS}|他们?|她们?|它|你们?|有人|大家|别人|对面|狼人们?|狼队|真?预言家|真?女巫|猎人|守卫|前面|后面|前置位|后置位|队友|警长"
+_OTHERS = (
+    f"{SEATS}|他们?|她们?|它|你们?|有人|大家|别人|对面|狼人们?|狼队|"
+    "真?预言家|真?女巫|猎人|守卫|前面|后面|前置位|后置位|队友|警长"
+)
 _OTHERS_SAY = re.compile(
     f"^{_ADVERBS}(?:{_OTHERS}){_ADVERBS}(?:"
     "自?称|说|讲|喊|报|起?跳(?=[预女猎守出了的])|认为|觉得|怀疑|质疑|踩|点了?|打|投|站边?(?=[0-9他她我])|给|发(?!言)|查杀(?=[0-9我])|"
@@ -77,28 +79,26 @@ def uniform(text: str) -> str:
     return _LABEL_COLON.sub(r"\1", text)
 
 
-def sentences(text: str) -> Iterator[str]:
-    """The sentences of ``text``, in uniform spelling, each with its sign at the end."""
-    parts = _END.split(uniform(text))
-    waiting = ""
+def sentences(text: str) -> list[str]:
+    """The sentences of ``text`` as they are written, each with its sign at the end."""
+    if _QUOTES.search(text):  # a quotation may hold several sentences
+        text = uniform(text)
+    parts = _END.split(text)
+    found: list[str] = []
     for words, end in zip(parts[::2], [*parts[1::2], ""], strict=True):
-        words = words.strip(",:、")
-        if not words:
+        if not words.strip():
             continue
-        if waiting and _CONTINUES.match(words) and waiting[-1] != "?":
-            waiting = f"{waiting[:-1]},{words}{end[:1] or '。'}"
-            continue
-        if waiting:
-            yield waiting
-        waiting = f"{words}{'?' if '?' in end else '。'}"
-    if waiting:
-        yield waiting
+        ended = "?" if "?" in end or "？" in end else "。"
+        if found and found[-1][-1] != "?" and _CONTINUES.match(words):
+            found[-1] = f"{found[-1][:-1]},{words}{ended}"
+        else:
+            found.append(words + ended)
+    return found
 
 
-@lru_cache(maxsize=4096)
 def clauses(sentence: str) -> tuple[Clause, ...]:
     """The clauses of a sentence that ``sentences`` gave."""
-    parts = [part for part in _CLAUSE_END.split(sentence[:-1]) if part]
+    parts = [part for part in _CLAUSE_END.split(uniform(sentence[:-1])) if part]
     found = []
     mine, supposed = True, False
     for number, words in enumerate(parts, start=1):

@@ -6,27 +6,27 @@ is none; in doubt nothing is read. Sentences are understood by themselves and re
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from runners.werewolf.game import Role, Side
 from runners.werewolf.talk_zh.clauses import SEATS, Clause, clauses, seats_in, sentences, uniform
 
 _ROLES = {
-    "预言家": Role.SEER, "先知": Role.SEER, "女巫": Role.WITCH, "猎人": Role.HUNTER, "守卫": Role.GUARD, "村民": Role.VILLAGER,
-    "平民": Role.VILLAGER, "民": Role.VILLAGER, "闭眼玩家": Role.VILLAGER, "白板": Role.VILLAGER,
+    "预言家": Role.SEER, "先知": Role.SEER, "女巫": Role.WITCH, "猎人": Role.HUNTER, "守卫": Role.GUARD,
+    "村民": Role.VILLAGER, "平民": Role.VILLAGER, "民": Role.VILLAGER, "闭眼玩家": Role.VILLAGER, "白板": Role.VILLAGER,
 }  # fmt: skip
-_ROLE = rf"(?:真正的?|真|铁|正牌|唯一的?|普普通通的?|普通的?|纯|老)*(?P<role>{'|'.join(_ROLES)})(?:牌|身份)?"
+_ROLE = rf"(?:那个|真正的?|真|铁|正牌|唯一的?|普普通通的?|普通的?|纯|老)*(?P<role>{'|'.join(_ROLES)})(?:牌|身份)?"
 # Not of what belongs to the role, nor of what it does to others.
 _ENDS_ROLE = r"(?![验查救毒守]的(?!是))(?!的|面|团|坑|位|牌的|阵营|眼|视角|那边|出局|报|说|给[^了]|这)"
 _SURELY = (
     "(?:也|就|真的?|确实|其实|的确|可|当然|今天|这[局把张]牌?|本局|手里|直接|先|只能?|在这里?|来|必须|现在|才|摊牌|明牌|再|一定|肯定|我|裸|强|警[上下]|在此|"
-    "都|早就|反正|一直|这里|这边|首先|不装了|好吧|行|全场|场上|唯一)*"
+    "都|早就|反正|一直|这里|这边|首先|不装了|好吧|行|全场|场上|唯一)*+"
 )
 _CLAIMS = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"(?<![给说对跟])(?:我|本人|在下|俺){_SURELY}(?:(?:要|得)?(?:起跳|跳|拍|认)(?:的?是|个|出)?|(?:的|真实)*(?:底牌|身份牌?|牌面?)(?:就)?(?:是|为)?|拿的?是?|摸到的?是?|是)?"
+        rf"(?<![给说对跟])(?:我|本人|在下|俺|老子){_SURELY}(?:(?:要|得)?(?:起跳|跳|拍|认)(?:的?是|个|出)?|(?:的|真实)*(?:底牌|身份牌?|牌面?)(?:就)?(?:是|为)?|拿的?是?|摸到的?是?|是)?"
         rf"{_SURELY}一?[个张名只]?{_ROLE}{_ENDS_ROLE}",
         rf"^{_SURELY}(?:底牌(?:是)?|身份(?:是)?|明牌|起跳|跳|拍|是|就是|本)一?[个张名]?{_ROLE}{_ENDS_ROLE}",
         rf"^(?:全场|场上)?唯一的?{_ROLE}$",
@@ -38,11 +38,17 @@ _NEVER_CLAIMS = re.compile(
 )
 
 _WOLVES, _GOODS = "狼人|狼王|查杀|坏人|匪徒?|狼", "好人|金水|好的|民"
-_SIDE = rf"(?P<denied>不是)?(?:是|为)?(?:一?[个张只匹名头]|铁|我的?|真的?|大|结果是?|身份是?)*(?:(?P<wolf>{_WOLVES})|(?P<good>{_GOODS}))"
+_SIDE = (
+    r"(?P<denied>不是)?(?:是|为)?(?:一?[个张只匹名头]|铁|我的?|真的?|大|结果是?|身份是?)*"
+    rf"(?:(?P<wolf>{_WOLVES})|(?P<good>{_GOODS}))"
+)
 _BETWEEN = (
     "(?:(?:的)?(?:结果|身份|底牌)?(?:他|她|它|的|都|确实|结果|就|果然|身份|显示|报的|出来|验出来|(?=是))*(?:是|为)?)"
 )
-_NIGHTS = "第[0-9一二三四五六七八九十]+[晚夜](?:上)?|首夜|首晚|头夜|头晚|昨晚|昨夜|昨天晚上|昨天夜里|前晚|前夜|前天晚上|夜里|晚上"
+_NIGHTS = (
+    "第[0-9一二三四五六七八九十]+[晚夜](?:上)?|首夜|首晚|头夜|头晚|"
+    "昨晚|昨夜|昨天晚上|昨天夜里|前晚|前夜|前天晚上|夜里|晚上"
+)
 _TO_COME = re.compile("(?:今[晚夜]|明[晚夜]|下一?个?[晚夜]|接下来|之后|待会|下轮)")
 _WANTS = re.compile("想|要(?!么)|准备|打算|应该|建议|可以|请|不如|优先|会(?!是)|该|留|流")
 _PROBES = "(?:查验|验|查|摸)(?:的?是|出来?的?|了|过|的|到|人|信息|结果)*(?:一下)?(?:一?[个张手])?"
@@ -66,11 +72,11 @@ _NOT_GIVEN = re.compile(
 
 _HEDGES = (
     "(?:今天|这轮|这把|先|就|也|直接|还是|主要|比较|第一个|重点|更|最|很|还|会|想|要|建议|大家|我们|一起|都|应该|必须|可以|得|来|全票|把票|跟我|请|麻烦|优先|"
-    "非常|有点|现在|仍然|依然|目前|只能|再|统一|好人|一定要?|坚持|只|倾向于?|最想|选择|还要|个人|继续|推荐|坚决|号召|可能|在|不得不)*"
+    "非常|有点|现在|仍然|依然|目前|只能|再|统一|好人|一定要?|坚持|只|倾向于?|最想|选择|还要|个人|继续|推荐|坚决|号召|可能|在|不得不)*+"
 )
 _AGAINST = re.compile(
     rf"(?:^|我|[看听]下来|所以|那么?|{_HEDGES})(?P<hedge>{_HEDGES})(?:怀疑|质疑|踩|点(?:出)?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|标|抗推|放逐|处理|推|抬|先走|走|锤|弄|下)"
-    rf"(?:狼|掉|死|一下|的是|给|到|就是|在)*(?P<seats>{SEATS})"
+    rf"(?:狼|掉|死|飞|一下|的对象|的是|是|给|到|就是|在)*(?P<seats>{SEATS})"
 )
 _PAST_VOTE = re.compile("昨天|上一?轮|前天|投了|投过|投的|票了|刚才投|第[0-9一二三]+天")
 _AWAY = re.compile(
@@ -79,15 +85,17 @@ _AWAY = re.compile(
 _DEGREE = (
     "(?:玩家|这张牌|这个人|这个位置|身上|的?发言|的?视角|的?行为|的?票型|的?投票|的?心态|的?逻辑|的?状态|的?站边|的?表现|这里|那里|这|那|我觉得|我认为|我感觉|"
     "确实|也|都|还|很|太|有点|有些|非常|明显|肯定|一定|应该|就|大概率|多半|可能|八成|更|最|真的?|绝对|必|像|就像|是|一直|一路|全程|一?[张匹只个头]|铁|偏|算|"
-    "百分百|站边|十分|特别|极其|实在|倒|才|绝|比较|在|今天|昨天|刚才|比|带|有|听起来|听着|看着|看起来|反倒|始终|,)*"
+    "百分百|站边|十分|特别|极其|实在|倒(?!钩)|才|绝|比较|在|今天|昨天|刚才|比|带|有|听起来|听着|看着|看起来|反倒|始终|,)*+"
 )
 _SUSPECT = re.compile(
-    rf"(?P<seats>{SEATS}){_DEGREE}(?:狼|可疑|随意|在?找人抗推|带节奏|有问题|问题|不对劲|不对|奇怪|说不通|倒钩|悍跳|划水|不像好人|不是好人|骗|假|匪|不好|不行|太差|聊爆|爆了|站不住|对不上|不正常|飘|做作|可恶)"
+    rf"(?P<seats>{SEATS}){_DEGREE}(?:双?狼|可疑|随意|在?找人抗推|带节奏|有问题|问题|不对劲|不对|奇怪|说不通|倒钩|悍跳|划水|不像好人|不是好人|骗|假|匪|不好(?!说)|不行|太差|聊爆|爆了|站不住|对不上|不正常|飘|做作|可恶)"
     r"(?!面(?:很|比较|不|最|更)*(?:小|低))(?!人?杀)(?!打我|踩我|咬)"
 )
 _SUSPECT_LAST = re.compile(
     rf"(?:我的?|最大的?)?(?:狼坑|狼人?|怀疑对象|嫌疑人?|狼位|第一嫌疑)(?:里有|是|在|就是|先放|:)+(?P<seats>{SEATS})"
 )
+_ONE_SEAT = re.compile(r"(?<!号)[0-9]{1,2}号(?![0-9])")
+_OF_THE_SAME = re.compile("(?:倒|更|就|反而)?像|狼面|心态|视角|逻辑|状态|(?:肯定|一定|必|就|明显)是?狼")
 _DENIES = re.compile("不|没|别|未|非|勿|甭|否认|取消|撤回|放过|拒绝")
 
 _SEER_WORD = "(?:真|个|那个|一?张|我们的|全场|唯一的?)*预言家"
@@ -162,31 +170,28 @@ NOTHING_HEARD = Heard()
 @lru_cache(maxsize=4096)  # A speech is understood once for all who hear it.
 def understand(text: str) -> Heard:
     """What a public speech states."""
-    heard = NOTHING_HEARD
-    for sentence in sentences(text):
-        new = _understand_sentence(sentence)
-        if new is NOTHING_HEARD:
-            continue
-        reports = dict(heard.reports)
-        reports.update(new.reports)
-        heard = Heard(
-            claimed=heard.claimed or new.claimed,
-            reports=tuple(reports.items()),
-            accused=heard.accused | new.accused,
-            followed=heard.followed if heard.followed is not None else new.followed,
-            trusted=heard.trusted | new.trusted,
-            saved=heard.saved | new.saved,
-            poisoned=heard.poisoned | new.poisoned,
-            next_checks=heard.next_checks or new.next_checks,
-        )
-    if heard.accused & heard.trusted:
-        heard = replace(heard, trusted=heard.trusted - heard.accused)
-    return heard
+    parts = [part for sentence in sentences(text) if (part := _understand_sentence(sentence)) is not NOTHING_HEARD]
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING_HEARD
+    accused = frozenset().union(*(part.accused for part in parts))
+    return Heard(
+        claimed=next((part.claimed for part in parts if part.claimed is not None), None),
+        reports=tuple({seat: side for part in parts for seat, side in part.reports}.items()),
+        accused=accused,
+        followed=next((part.followed for part in parts if part.followed is not None), None),
+        trusted=frozenset().union(*(part.trusted for part in parts)) - accused,
+        saved=frozenset().union(*(part.saved for part in parts)),
+        poisoned=frozenset().union(*(part.poisoned for part in parts)),
+        next_checks=next((part.next_checks for part in parts if part.next_checks), ()),
+    )
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What was read of a sentence so far. pending: seats checked whose result a later clause may tell."""
+    """What was read of a sentence so far. pending: seats checked whose result a later clause may tell.
+
+    topic: the seat that the clause before was about, such as ``3号``.
+    """
 
     claimed: Role | None = None
     reports: dict[int, Side] = field(default_factory=dict)
@@ -198,6 +203,7 @@ class _Reading:
     next_checks: tuple[int, ...] = ()
     pending: tuple[int, ...] = ()
     planning: bool = False
+    topic: str = ""
 
 
 @lru_cache(maxsize=16384)
@@ -219,7 +225,8 @@ def _understand_sentence(sentence: str) -> Heard:
 
 
 def _read(clause: Clause, reading: _Reading) -> None:
-    words = clause.words
+    words, topic = clause.words, reading.topic
+    reading.topic = words[seat.start() : seat.end()] if (seat := _ONE_SEAT.search(words)) else topic
     if not clause.stated:
         reading.pending = ()
         return
@@ -228,6 +235,8 @@ def _read(clause: Clause, reading: _Reading) -> None:
     if _read_plan(words, reading) or _read_checks(words, reading):
         return
     reading.pending = ()
+    if topic and _OF_THE_SAME.match(words):
+        words = topic + words
     if "号" not in words or _read_potions(words, reading):
         return
     follows = _follows_in(words)
