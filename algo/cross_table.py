@@ -46,7 +46,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         nargs="+",
         metavar="NAME",
         default=list(DEFAULT_PLAYERS),
-        help="random, timid, scripted, policy, initial (the weights in model.path), or names of the sections "
+        help="random, timid, scripted, expert, policy, initial (the weights in model.path), or names of the sections "
         f"players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
     return parser.parse_args(arguments)

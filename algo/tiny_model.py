@@ -92,7 +92,7 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
 
 
 def _recipe(seed: int) -> dict[str, Any]:
-    return {"built_by": "algo.tiny_model", "format": 5, "seed": seed}
+    return {"built_by": "algo.tiny_model", "format": 6, "seed": seed}
 
 
 def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:

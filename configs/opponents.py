@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from configs.cards import DECKS, Role, SideName
 from configs.section import Section, nearest_name
 
-BUILT_IN_PLAYERS = ("policy", "scripted", "timid", "random")
+BUILT_IN_PLAYERS = ("policy", "expert", "scripted", "timid", "random")
 """Players that need no section of their own."""
 
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -28,8 +28,8 @@ class SeatingRuleConfig(Section):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share, drawn for each deal: policy, scripted, timid, random, or a name of the sections "
-        "players and frozen",
+        description="name -> share, drawn for each deal: policy, expert, scripted, timid, random, or a name of the "
+        "sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all the seats of a game, instead of one for each")
 

@@ -21,7 +21,7 @@ class GameEvaluationConfig(EvaluationConfig):
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
-        description="scripted, timid, random, initial (the weights that the run started from), or names of the "
+        description="expert, scripted, timid, random, initial (the weights that the run started from), or names of the "
         "sections players and frozen",
     )
 

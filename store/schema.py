@@ -23,9 +23,10 @@ together with their games, when those are archived.
 """
 
 SCRIPTED_PLAYER = "scripted"
+EXPERT_PLAYER = "expert"
 TIMID_PLAYER = "timid"
 RANDOM_PLAYER = "random"
-PLAYERS_WITHOUT_A_MODEL = (SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
+PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
 """Players that every runner has, by the names that tasks use."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"

@@ -38,7 +38,7 @@ async def serve_players(
 ) -> AsyncIterator[ServedPlayers]:
     """Serve players until the context is left, which takes back the games that are still open.
 
-    players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid and scripted need nothing.
+    players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid, scripted and expert need nothing.
     model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
     Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
     """

@@ -2,24 +2,26 @@
 
 A brain sees only Observations. These carry only what is new, so a scripted brain remembers; asked again with
 the same observation it learns nothing twice. Scripted players understand each other through the words of
-public speeches alone (``runners.werewolf.prompts_zh.talk``).
+public speeches alone (``runners.werewolf.talk_zh``).
 
 - ``random_brain``: any legal answer.
 - ``timid``: plays sensibly and mostly abstains.
 - ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
-  ``beliefs`` (whom a good seat trusts), ``good`` and ``wolf`` (what each side answers).
+  ``beliefs`` (whom a good seat trusts), ``speech`` (what is said), ``good`` and ``wolf`` (what each side answers).
+- ``expert``: as scripted, on exact odds over the deal (``odds``).
 """
 
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Protocol
 
+from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.brains.timid import TimidBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["BRAINS", "Brain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
+__all__ = ["BRAINS", "Brain", "ExpertBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
 
 
 class Brain(Protocol):
@@ -30,6 +32,7 @@ class Brain(Protocol):
 
 
 BRAINS: Mapping[str, Callable[[Random], Brain]] = {
+    "expert": ExpertBrain,
     "scripted": ScriptedBrain,
     "timid": TimidBrain,
     "random": RandomBrain,

@@ -14,8 +14,11 @@ CERTAIN = 100.0
 # What speaks for a claim to be the seer.
 KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0  # wolves seldom kill their own, but the witch may have poisoned it
 PROVEN = 3.0  # it named a seat that exploded
-HIT_BEFORE_ME, HIT_BY_REPORT = 3.0, 1.5  # the witch saved it: from her own knowledge, or as she says
-HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.3, 0.6, 0.1, 1.6
+HIT_BEFORE_ME, HIT_BY_REPORT = 1.5, 1.0  # the witch saved it, which a wolf that hit itself would hope for
+HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.2, -0.3, 0.1, 0.6
+# What speaks against it: that it came late, or to answer whoever named it; that it called a wolf whom nobody else
+# disputes to be one of the 神职, or whom the wolves killed.
+CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_GOD, NAMED_A_VICTIM = -2.0, -2.0, -1.0, -2.0
 CLEAR_MARGIN = 1.5
 """How far a claim must lead the next for a seat to count on it."""
 
@@ -23,20 +26,20 @@ CLEAR_MARGIN = 1.5
 LIAR = 8.0
 NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 2.5
-IS_SEER, CLEARED_BY_SEER, SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -6.0, -4.0, -3.5, -3.0, -4.0
+IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
+# A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
+SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -2.5, -1.8, -2.2
+RIVAL_GOD, OUTLIVED_RIVAL_GOD = 2.5, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
+VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
 
 BEYOND_CHANCE = 3.0
 """From here on a suspicion rests on more than hunches and noise."""
-CONFIDENT = 5.0
+CONFIDENT = 2.5
 """From here on a suspicion is good enough to kill for by night."""
 TRUSTED = -1.5
 """Up to here a seat is trusted with the badge."""
-
-
-_DEALT_ONCE = frozenset({Role.WITCH, Role.GUARD})
-"""Of what seats seldom claim to be: the roles that no preset deals twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,22 @@ class Beliefs:
         return None if best is None or self.suspicion[best] > at_most else best
 
 
-def form_beliefs(turn: Turn) -> Beliefs:
-    """What the good seat whose turn it is believes now."""
+def form_beliefs(turn: Turn, role: Role | None = None) -> Beliefs:
+    """What the player whose turn it is believes now, or would believe with another role that it pretends to have."""
+    return turn.believe(turn, turn.observation.role if role is None else role)
+
+
+def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
+    """What a good seat with ``role`` makes of what it was told, by weights of single signs."""
     memory = turn.memory
     found = memory.found
-    if turn.observation.role is Role.SEER:
+    unrivalled, rivals_of_gods, outlived = _judge_gods(memory)
+    if role is Role.SEER:
         seer, clear, liars = None, True, set(memory.claims)
     else:
-        seer, clear, liars = _judge_claims(turn)
-    liars |= memory.pretenders
-    liars |= {seat for seat, role in memory.gods.items() if role is turn.observation.role and role in _DEALT_ONCE}
+        seer, clear, liars = _judge_claims(turn, unrivalled)
+    liars |= memory.pretenders | memory.exploded
+    liars |= {seat for seat, claimed in memory.gods.items() if claimed is role and memory.deck[role] == 1}
     reports = {} if seer is None else memory.claims[seer]
     rivals = memory.claims.keys() - {seer} - liars
     sheriff_rallies = memory.rallied is not None and turn.observation.sheriff not in liars | rivals
@@ -85,73 +94,103 @@ def form_beliefs(turn: Turn) -> Beliefs:
         (IS_SEER, {seer}),
         (RIVAL_OF_CLEAR_SEER if clear else RIVAL_OF_SEER, rivals),
         (SAVED_BY_ME, {memory.saved}),
-        (VOUCHED_BY_WITCH, _told_by_witches(memory, memory.vouched) - liars),
-        (UNRIVALLED_GOD, _unrivalled(memory) - liars),
+        (VOUCHED_BY_WITCH, {seat for witch, seat in memory.vouched if witch in unrivalled} - liars),
+        (UNRIVALLED_GOD, unrivalled - liars),
+        (RIVAL_GOD, rivals_of_gods - liars),
+        (OUTLIVED_RIVAL_GOD, outlived - liars),
         (ATTACKED_SEER, {voter for voter, target in memory.attacks if target == seer}),
         (FOLLOWED_RIVAL, {speaker for speaker, followed in memory.followed.items() if followed in rivals | liars}),
         (RALLIED_BY_SHERIFF, {memory.rallied} if sheriff_rallies else ()),
     )
+    known_wolves = memory.exploded | _of_side(found, Side.WOLF) | (_of_side(reports, Side.WOLF) if clear else set())
+    known_good = memory.night_deaths.keys() - known_wolves - memory.claims.keys() - {memory.poisoned}
     heard = Counter(accused for accuser, accused in memory.accusations if accuser not in liars)
     suspicion = {
-        seat: turn.hunch(seat)
-        + ACCUSED_BY_ONE * min(heard[seat], MOST_ACCUSERS_COUNTED)
-        + sum(weight for weight, seats in marks if seat in seats)
-        for seat in turn.others
+        seat: turn.hunch(seat) + ACCUSED_BY_ONE * min(heard[seat], MOST_ACCUSERS_COUNTED) for seat in turn.others
     }
+    for voter, target in memory.attacks:
+        if voter in suspicion:
+            if target in known_wolves:
+                suspicion[voter] += VOTED_FOR_WOLF
+            elif target in known_good:
+                suspicion[voter] += VOTED_FOR_GOOD
+    for weight, seats in marks:
+        if seats:
+            for seat in seats:
+                if seat in suspicion:
+                    suspicion[seat] += weight
     return Beliefs(seer, clear, suspicion)
 
 
-def _judge_claims(turn: Turn) -> tuple[int | None, bool, set[int]]:
+def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, set[int]]:
     """(the claim to be the seer that is believed, whether it is clear of the others, the claims that are lies)."""
     memory = turn.memory
     liars = {
         seat
         for seat, reports in memory.claims.items()
-        if seat in memory.exploded | memory.pretenders
+        if seat in memory.exploded
+        or seat in memory.pretenders
         # It knows itself to be good.
         or reports.get(turn.me) is Side.WOLF
         or any(reports.get(wolf) is Side.GOOD for wolf in memory.exploded)
     }
+    credible = [seat for seat in memory.claims if seat not in liars]
+    if len(credible) < 2:
+        return (credible[0] if credible else None), bool(credible), liars
     ranked = sorted(
-        ((_credibility(turn, seat), -seat) for seat in memory.claims if seat not in liars),
+        ((_credibility(turn, seat, unrivalled), -seat) for seat in credible),
         reverse=True,
     )
-    if not ranked:
-        return None, False, liars
-    clear = len(ranked) == 1 or ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
+    clear = ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
     return -ranked[0][1], clear, liars
 
 
-def _credibility(turn: Turn, seat: int) -> float:
+def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
     memory = turn.memory
     reports = memory.claims[seat]
     hit = 0.0
     if seat == memory.saved:
         hit = HIT_BEFORE_ME
-    elif seat in _told_by_witches(memory, memory.vouched):
+    elif any(vouched == seat for _, vouched in memory.vouched):
         hit = HIT_BY_REPORT
-    if seat in memory.night_deaths and seat != memory.poisoned and seat not in _told_by_witches(memory, memory.slain):
-        hit = KILLED_ALONE if memory.night_deaths[seat] == 1 else KILLED_WITH_ANOTHER
+    if seat in memory.night_deaths and seat != memory.poisoned and not any(slain == seat for _, slain in memory.slain):
+        hit = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
+    named_wolves = _of_side(reports, Side.WOLF)
+    first_day = min(memory.claimed_on.values())
+    answers = any(other != seat and told.get(seat) is Side.WOLF for other, told in memory.claims.items())
     return (
         hit
         + PROVEN * any(reports.get(wolf) is Side.WOLF for wolf in memory.exploded)
         + HOLDS_BADGE * (turn.observation.sheriff == seat)
-        + NAMED_A_WOLF * (Side.WOLF in reports.values())
+        + NAMED_A_WOLF * bool(named_wolves)
         + FOLLOWER * sum(seer == seat and speaker != seat for speaker, seer in memory.followed.items())
-        + HUNCH_ABOUT_CLAIMS * turn.hunch(seat)
+        + CLAIMED_LATE * (memory.claimed_on[seat] > first_day)
+        + ONLY_ANSWERED * (answers and seat != next(iter(memory.claims)))
+        + NAMED_A_GOD * any(named in unrivalled for named in named_wolves)
+        + NAMED_A_VICTIM * any(named in memory.night_deaths and named != memory.poisoned for named in named_wolves)
+        + HUNCH_ABOUT_CLAIMS * (1.0 - turn.hunch(seat))
     )
 
 
-def _unrivalled(memory: TableMemory) -> set[int]:
-    """Seats that alone claim to be what they claim, the seer's claims apart."""
-    claimed = list(memory.gods.values())
-    return {seat for seat, role in memory.gods.items() if claimed.count(role) == 1}
+def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
+    """(seats that alone claim to be what they claim; those of which at least one lies; those whose rival was killed).
 
-
-def _told_by_witches(memory: TableMemory, told: Collection[tuple[int, int]]) -> set[int]:
-    """The seats in ``told``, pairs of (witch, seat), as far as nobody else claims to be the witch."""
-    unrivalled = _unrivalled(memory)
-    return {seat for witch, seat in told if witch in unrivalled}
+    The claims to be the seer apart.
+    """
+    claimants: dict[Role, list[int]] = {}
+    for seat, role in memory.gods.items():
+        claimants.setdefault(role, []).append(seat)
+    unrivalled, rivals, outlived = set(), set(), set()
+    if not memory.gods:
+        return unrivalled, rivals, outlived
+    for role, seats in claimants.items():
+        if len(seats) <= memory.deck[role]:
+            unrivalled.update(seats)
+            continue
+        rivals.update(seats)
+        if any(seat in memory.night_deaths and seat != memory.poisoned for seat in seats):
+            outlived.update(seat for seat in seats if seat not in memory.gone)
+    return unrivalled, rivals, outlived
 
 
 def _of_side(reports: Mapping[int, Side], side: Side) -> set[int]:

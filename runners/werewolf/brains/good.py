@@ -3,13 +3,19 @@
 ``GOOD_ANSWERS`` has one function for each decision that a good seat may be asked.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
-from runners.werewolf.brains.memory import HIDDEN_GODS
-from runners.werewolf.brains.turn import REVEALING, Turn
+from runners.werewolf.brains.speech import (
+    Stance,
+    plan_checks,
+    reveals,
+    speak,
+    speak_as_candidate,
+    stance_as,
+)
+from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
-from runners.werewolf.prompts_zh import talk
 
 RUN_RATES: Mapping[Role, float] = {Role.SEER: 1.0, Role.VILLAGER: 0.1, Role.HUNTER: 0.15, Role.WITCH: 0.05}
 """How likely each role runs for sheriff; roles without an entry never do."""
@@ -17,27 +23,40 @@ WITHDRAWAL_RATE = 0.9
 """How likely a candidate steps down for somebody who claimed to be the seer."""
 ABSTENTION_RATE = 0.03
 """How likely a seat casts no vote while it has nothing to go by."""
-REVEAL_RATE = 0.4
-"""How likely the witch tells of her potions while she lives (银水)."""
-
-ACCUSERS_BORNE = 2
-"""How many accusers in one day make one of the 神职 show its role."""
+POISONS_AT = 1.0
+"""From which suspicion on the witch poisons where claims do not stand against each other."""
+LATE_POISONS_AT = 0.0
+SHOOTS_AT = 1.0
+"""From which suspicion on the hunter shoots, who has nothing to lose."""
+FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.6
+"""How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard
+is dealt, so that the seer has nobody else to protect it later."""
 
 
 def _check(turn: Turn) -> Action:
     # Whoever else claims to be the seer is no riddle to it.
-    known = turn.memory.found.keys() | turn.memory.claims.keys()
+    memory = turn.memory
+    known = memory.found.keys() | memory.claims.keys()
+    planned = memory.plan[0] if memory.plan else None
+    if planned in turn.request.targets and planned not in known:
+        return Action(planned)
     return Action(form_beliefs(turn).most_suspected([seat for seat in turn.request.targets if seat not in known]))
 
 
 def _use_potion(turn: Turn) -> Action:
     request = turn.request
     beliefs = form_beliefs(turn)
-    if Option.SAVE in request.options and (request.day == 1 or request.subject in _precious(turn, beliefs)):
+    save_rate = FIRST_NIGHT_SAVE_RATE if turn.memory.deck[Role.GUARD] else UNGUARDED_SAVE_RATE
+    if Option.SAVE in request.options and (
+        request.subject in _precious(turn, beliefs) or (request.day == 1 and turn.resolves("save", save_rate))
+    ):
         return Action(Option.SAVE)
-    # Between claims that are as good as each other it is too early to kill for one of them.
-    may_poison = [seat for seat in request.targets if beliefs.clear or beliefs.seer is None]
-    return Action(beliefs.most_suspected(may_poison, at_least=CONFIDENT))
+    if request.day == 1:
+        return Action(None)  # nothing was said yet
+    # Between claims that are as good as each other she waits for better, but not for long: she may be killed herself.
+    between_claims = beliefs.seer is not None and not beliefs.clear
+    level = CONFIDENT if between_claims else POISONS_AT
+    return Action(beliefs.most_suspected(request.targets, at_least=level if request.day == 2 else LATE_POISONS_AT))
 
 
 def _guard(turn: Turn) -> Action:
@@ -55,27 +74,25 @@ def _precious(turn: Turn, beliefs: Beliefs) -> list[int]:
 
 
 def _sign_up(turn: Turn) -> Action:
-    runs = turn.resolves("run", RUN_RATES.get(turn.observation.role, 0.0))
-    return Action(Option.RUN if runs else None)
+    return Action(Option.RUN if runs(turn, turn.observation.role) else None)
+
+
+def runs(turn: Turn, role: Role) -> bool:
+    """Whether a seat with ``role`` runs for sheriff."""
+    return turn.resolves("run", RUN_RATES.get(role, 0.0))
 
 
 def _campaign(turn: Turn) -> Action:
-    if turn.observation.role is Role.SEER:
-        return _speak(turn)
-    if _withdraws(turn):
-        words = [talk.CLAIM_GOOD, turn.say(talk.WITHDRAWALS)]
-        return Action(Option.WITHDRAW, talk.fit_together(words, turn.request.speech_chars))
-    words = [talk.CLAIM_GOOD, turn.say(talk.CAMPAIGN_LINES)]
-    return Action(None, talk.fit_together(words, turn.request.speech_chars))
+    return _speak(turn) if turn.observation.role is Role.SEER else speak_as_candidate(turn, withdraws(turn))
 
 
-def _withdraws(turn: Turn) -> bool:
-    is_seer = turn.observation.role is Role.SEER
-    return not is_seer and bool(turn.memory.claims) and turn.resolves("withdraw", WITHDRAWAL_RATE)
+def withdraws(turn: Turn) -> bool:
+    """Whether a candidate that shows no role steps down."""
+    return bool(turn.memory.claims) and turn.resolves("withdraw", WITHDRAWAL_RATE)
 
 
 def _withdraw(turn: Turn) -> Action:
-    return Action(Option.WITHDRAW if _withdraws(turn) else None)
+    return Action(Option.WITHDRAW if turn.observation.role is not Role.SEER and withdraws(turn) else None)
 
 
 def _elect(turn: Turn) -> Action:
@@ -100,11 +117,19 @@ def _vote(turn: Turn) -> Action:
 
 
 def _shoot(turn: Turn) -> Action:
-    return Action(form_beliefs(turn).most_suspected(turn.request.targets, at_least=BEYOND_CHANCE))
+    return Action(form_beliefs(turn).most_suspected(turn.request.targets, at_least=SHOOTS_AT))
 
 
 def _pass_badge(turn: Turn) -> Action:
-    return Action(form_beliefs(turn).most_trusted(turn.request.targets, at_most=TRUSTED))
+    memory, targets = turn.memory, turn.request.targets
+    trusted = form_beliefs(turn).most_trusted(targets, at_most=TRUSTED)
+    first = memory.plan[0] if memory.plan else None
+    if memory.night_deaths.get(turn.me, (0, 0))[0] != turn.request.day or first not in memory.found:
+        return Action(trusted)
+    # Killed by night, it has no last words: the badge tells what it found of the first that it wanted to check.
+    if memory.found[first] is Side.GOOD and first in targets:
+        return Action(first)
+    return Action(None if trusted == first else trusted)
 
 
 def _choose_order(turn: Turn) -> Action:
@@ -112,70 +137,27 @@ def _choose_order(turn: Turn) -> Action:
 
 
 def _speak(turn: Turn) -> Action:
-    return _speech(turn, form_beliefs(turn), rally=None)
+    beliefs = form_beliefs(turn)
+    return speak(turn, _stance(turn, beliefs, _suspect(turn, beliefs)))
 
 
 def _close(turn: Turn) -> Action:
     beliefs = form_beliefs(turn)
+    suspect = _suspect(turn, beliefs)
+    return speak(turn, _stance(turn, beliefs, suspect), rally=suspect)
+
+
+def _suspect(turn: Turn, beliefs: Beliefs) -> int | None:
     found = turn.memory.found
-    suspect = beliefs.most_suspected([seat for seat in turn.request.targets if found.get(seat) is not Side.GOOD])
-    return _speech(turn, beliefs, rally=suspect)
+    return beliefs.most_suspected([seat for seat in turn.others if found.get(seat) is not Side.GOOD])
 
 
-def _speech(turn: Turn, beliefs: Beliefs, rally: int | None) -> Action:
-    """What it is, what it did, whom it follows, whom it suspects; with ``rally``, whom the sheriff wants exiled."""
-    words = list(_introduce(turn, beliefs))
-    if rally is not None:
-        words.append(turn.say(talk.RALLIES, rally))
-    if beliefs.seer is not None:
-        words.append(turn.say(talk.FOLLOWINGS, beliefs.seer))
-    elif turn.observation.role is not Role.SEER:
-        words.append(turn.say(talk.CALLS_FOR_SEER))
-    if rally is None:
-        words.append(_accuse(turn, beliefs))
-    words.append(talk.last_line(turn.chance, turn.request.decision))
-    return Action(rally, talk.fit_together(words, turn.request.speech_chars))
-
-
-def _introduce(turn: Turn, beliefs: Beliefs) -> Iterable[str]:
+def _stance(turn: Turn, beliefs: Beliefs, suspect: int | None) -> Stance:
     role, memory = turn.observation.role, turn.memory
     if role is Role.SEER:
-        yield from talk.seer_report(memory.reports)
-        unchecked = sorted(turn.others, key=beliefs.suspicion.__getitem__, reverse=True)
-        next_checks = [seat for seat in unchecked if seat not in memory.found and seat not in memory.claims][:2]
-        if next_checks and _badge_matters(turn):
-            yield talk.name_next_checks(next_checks)
-    elif role is Role.VILLAGER:
-        # Were it to say so always, whoever does not would be one of the 神职.
-        yield turn.chance.choice((talk.claim_role(role), talk.CLAIM_GOOD))
-    elif role in HIDDEN_GODS and _reveals(turn):
-        yield talk.claim_role(role)
-        if memory.saved is not None:
-            yield talk.report_saving(memory.saved)
-        if memory.poisoned is not None:
-            yield talk.report_poisoning(memory.poisoned)
-    else:
-        yield talk.CLAIM_GOOD
-
-
-def _badge_matters(turn: Turn) -> bool:
-    campaigns = turn.request.decision in (Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH)
-    return campaigns or turn.observation.sheriff == turn.me
-
-
-def _reveals(turn: Turn) -> bool:
-    if turn.request.decision in REVEALING:
-        return True
-    if len({accuser for accuser, accused in turn.memory.accusations if accused == turn.me}) >= ACCUSERS_BORNE:
-        return True
-    used_potions = turn.memory.saved is not None or turn.memory.poisoned is not None
-    return used_potions and turn.request.day > 1 and turn.resolves("reveal", REVEAL_RATE)
-
-
-def _accuse(turn: Turn, beliefs: Beliefs) -> str:
-    found = turn.memory.found
-    suspect = beliefs.most_suspected([seat for seat in turn.others if found.get(seat) is not Side.GOOD])
-    return "" if suspect is None else turn.accuse(suspect)
+        plan_checks(turn, beliefs)
+    shown = role if reveals(turn, role) else None
+    return stance_as(turn, shown, beliefs, suspect, beliefs.seer, memory.saved, memory.poisoned)
 
 
 GOOD_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {

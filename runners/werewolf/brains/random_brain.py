@@ -4,7 +4,7 @@ import random
 
 from runners.werewolf.brains.turn import question_of
 from runners.werewolf.game import Action, Decision, Observation, Option, choices
-from runners.werewolf.prompts_zh import talk
+from runners.werewolf.talk_zh import saying
 
 RIDING_RATE = 0.05
 """How likely it takes an option that rides on a speech or vote: an explosion ends a day, so few games would last."""
@@ -28,12 +28,13 @@ class RandomBrain:
             choice = self._rng.choice([choice for choice in choices(request) if choice not in riding])
         # An explosion takes the place of the speech.
         words = self._words(observation, choice) if request.speaks and choice is not Option.EXPLODE else []
-        return Action(choice, talk.fit_together(words, request.speech_chars))
+        return Action(choice, saying.fit_together(words, request.speech_chars))
 
     def _words(self, observation: Observation, choice: int | Option | None) -> list[str]:
+        rng, limit = self._rng, observation.request.speech_chars
         if observation.request.decision is Decision.WOLF_TALK:
-            return [] if choice is None else [talk.say(self._rng, talk.PROPOSALS, choice)]
+            return [] if choice is None else [saying.say(rng, saying.PROPOSALS, limit, seat=choice)]
         others = [seat for seat in observation.living if seat != observation.seat]
-        if not others or self._rng.random() < 0.5:
-            return [talk.CLAIM_GOOD, talk.say(self._rng, talk.SMALL_TALK)]
-        return [talk.say(self._rng, talk.ACCUSATIONS, self._rng.choice(others))]
+        if not others or rng.random() < 0.5:
+            return [saying.say(rng, saying.CLAIMS_GOOD, limit), saying.say(rng, saying.SMALL_TALK, limit)]
+        return [saying.say(rng, saying.ACCUSATIONS, limit, seat=rng.choice(others))]

@@ -2,6 +2,7 @@
 
 import random
 
+from runners.werewolf.brains.beliefs import believe_by_rule
 from runners.werewolf.brains.good import GOOD_ANSWERS
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.turn import Temper, Turn, question_of
@@ -18,6 +19,7 @@ class ScriptedBrain:
         self._rng = rng
         self._memory = TableMemory()
         self._temper = Temper()
+        self._believe = believe_by_rule
 
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
@@ -31,5 +33,6 @@ class ScriptedBrain:
             chance=self._rng,
             me=observation.seat,
             others=tuple(seat for seat in observation.living if seat != observation.seat),
+            believe=self._believe,
         )
         return _ANSWERS[observation.side][request.decision](turn)

@@ -1,12 +1,13 @@
 """One turn of a scripted player: what it sees, what it remembers, and its own chance."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from runners.werewolf.brains.memory import TableMemory
-from runners.werewolf.game import Decision, Observation, Request, Side
-from runners.werewolf.prompts_zh import talk
+from runners.werewolf.game import Decision, Observation, Request, Role, Side
+from runners.werewolf.talk_zh import saying
 
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
 """Speeches in which nothing is left to lose by showing one's role."""
@@ -18,10 +19,12 @@ class Temper:
 
     hunches: seat -> how it strikes this player, between 0 and 1, for the whole game.
     resolves: (purpose, day) -> whether it will; day 0 holds for the whole game.
+    cover: the good role that a wolf pretends to have; None before it drew one, and for others.
     """
 
     hunches: dict[int, float] = field(default_factory=dict)
     resolves: dict[tuple[str, int], bool] = field(default_factory=dict)
+    cover: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Turn:
     """Everything that an answer may depend on.
 
     me: the seat that answers. others: living seats but for it, ascending.
+    believe: gives what it believes (``beliefs.Beliefs``) with the role that it has or pretends to have.
     """
 
     observation: Observation
@@ -38,6 +42,7 @@ class Turn:
     chance: Random
     me: int
     others: tuple[int, ...]
+    believe: "Callable[[Turn, Role], Any]"
 
     def hunch(self, seat: int) -> float:
         """How ``seat`` strikes this player, between 0 and 1."""
@@ -69,17 +74,20 @@ class Turn:
                 return self.chance.choice(seats)
         return None
 
-    def say(self, templates: Collection[str], seat: int | None = None) -> str:
+    def say(self, templates: Sequence[str], seat: int | None = None, **about: object) -> str:
         """One of ``templates``, about ``seat`` where it names one."""
-        return talk.say(self.chance, templates, seat)
+        return saying.say(self.chance, templates, self.request.speech_chars, seat=seat, **about)
 
     def accuse(self, seat: int) -> str:
         """That it wants ``seat`` exiled, with a reason that fits what was heard."""
         claims = self.memory.claims
+        if self.memory.found.get(seat) is Side.WOLF:
+            return self.say(saying.ACCUSATIONS_OF_FINDS, seat)
         if seat in claims:
-            return self.say(talk.ACCUSATIONS_OF_CLAIMANTS, seat)
+            names_me = claims[seat].get(self.me) is Side.WOLF
+            return self.say(saying.ACCUSATIONS_OF_ACCUSERS if names_me else saying.ACCUSATIONS_OF_CLAIMANTS, seat)
         named = any(reports.get(seat) is Side.WOLF for reports in claims.values())
-        return self.say(talk.ACCUSATIONS_OF_NAMED if named else talk.ACCUSATIONS, seat)
+        return self.say(saying.ACCUSATIONS_OF_NAMED if named else saying.ACCUSATIONS, seat)
 
     def loudest(self, seats: Iterable[int]) -> list[int]:
         """Those of ``seats`` whom most players accused today: votes count only together."""

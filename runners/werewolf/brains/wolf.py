@@ -5,22 +5,31 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from runners.werewolf.brains.beliefs import Beliefs, form_beliefs
+from runners.werewolf.brains.good import runs, withdraws
+from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate, stance_as
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
-from runners.werewolf.prompts_zh import talk
+from runners.werewolf.talk_zh import saying
 
-POSE_RATE, LONE_POSE_RATE = 0.45, 0.1
+POSE_RATE, LONE_POSE_RATE = 0.5, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳), and how likely a wolf without mates does."""
-COUNTERCLAIM_RATE = 0.8
+COUNTERCLAIM_RATE = 0.9
 """How likely a wolf that a seer named poses as the seer, while no other wolf does."""
-RUN_RATE, WITHDRAWAL_RATE = 0.12, 0.7
-"""How likely a wolf that does not pose runs for sheriff all the same, and withdraws again."""
-FRAME_RATE = 0.55
+FRAME_RATE = 0.5
 """How likely a made-up check finds a wolf."""
 BUS_RATE = 0.3
 """How likely a wolf turns on a mate that a seer named, on one day."""
-HIDE_RATE = 0.5
+BACK_RATE = 0.4
+"""How likely a wolf follows a mate that poses; others do nearly as a good seat would (倒钩)."""
+HUNT_RATE = 0.5
+"""How likely the wolves hit, in one night, whom the guard and the witch would save: the seer and other known 神职."""
+SELF_KNIFE_RATE = 0.06
+"""How likely the wolves hit one of their own in the first night, for the witch to save (自刀)."""
+HIDE_RATE = 0.95
 """How likely a wolf is prudent enough not to stand against a seer that no wolf disputes."""
+FRAMED, SEER_AT_ODDS, SPARED = 7.0, 4.0, 4.0
+"""How much it wants exiled whom a wolf's claim called a wolf, and the seer; how much less whom one cleared."""
 EXPLOSION_RATE = 0.35
 """How likely a wolf that a seer named explodes, on one day."""
 SWALLOW_RATE = 0.3
@@ -28,16 +37,20 @@ SWALLOW_RATE = 0.3
 
 
 def _talk_by_night(turn: Turn) -> Action:
-    memory = turn.memory
-    prey = _prey(turn)
-    words = []
-    if prey is not None:
-        sentences = talk.AGREEMENTS if prey in memory.proposals.values() else talk.PROPOSALS
-        words.append(turn.say(sentences, prey))
+    memory, limit = turn.memory, turn.request.speech_chars
     opens_the_first_talk = turn.request.day == 1 and not memory.proposals
-    if opens_the_first_talk and turn.resolves("send a poser", POSE_RATE):
-        words.append(talk.plan_posing(turn.chance.choice(sorted(memory.team))))
-    return Action(prey, talk.fit_together(words, turn.request.speech_chars))
+    poser = None
+    if opens_the_first_talk and memory.deck[Role.SEER] and turn.resolves("send a poser", POSE_RATE):
+        poser = turn.chance.choice(sorted(memory.team))
+    prey = _prey(turn)
+    sentences = saying.AGREEMENTS if prey in memory.proposals.values() else saying.PROPOSALS
+    mates = [seat for seat in turn.request.targets if seat in memory.team]
+    if opens_the_first_talk and mates and memory.deck[Role.WITCH] and turn.resolves("self-knife", SELF_KNIFE_RATE):
+        prey, sentences = poser or turn.chance.choice(mates), saying.SELF_PROPOSALS
+    words = [] if prey is None else [turn.say(sentences, prey)]
+    if poser is not None:
+        words.append(turn.say(saying.POSING_PLANS, poser))
+    return Action(prey, saying.fit_together(words, limit))
 
 
 def _hunt(turn: Turn) -> Action:
@@ -49,17 +62,13 @@ def _shoot(turn: Turn) -> Action:
 
 
 def _sign_up(turn: Turn) -> Action:
-    runs = _poses(turn) or turn.resolves("run", RUN_RATE)
-    return Action(Option.RUN if runs else None)
+    return Action(Option.RUN if _poses(turn) or runs(turn, _cover(turn)) else None)
 
 
 def _campaign(turn: Turn) -> Action:
     if _explodes(turn):
         return Action(Option.EXPLODE)
-    if not _poses(turn) and turn.resolves("withdraw", WITHDRAWAL_RATE):
-        words = [talk.CLAIM_GOOD, turn.say(talk.WITHDRAWALS)]
-        return Action(Option.WITHDRAW, talk.fit_together(words, turn.request.speech_chars))
-    return _speak(turn)
+    return _speech(turn) if _poses(turn) else speak_as_candidate(turn, withdraws(turn))
 
 
 def _explode_or_wait(turn: Turn) -> Action:
@@ -71,28 +80,31 @@ def _elect(turn: Turn) -> Action:
         return Action(Option.EXPLODE)
     mates, others = _split(turn, turn.request.targets)
     posing = [seat for seat in mates if seat in turn.memory.claims]
+    believed = _pretend(turn).seer
+    if posing and not _backs(turn) and believed in others:
+        return Action(believed)
     harmless = [seat for seat in others if seat not in turn.memory.claims]
     wanted = turn.pick(posing, mates, harmless, () if turn.request.may_pass else others)
     return Action(wanted)
 
 
 def _speak(turn: Turn) -> Action:
-    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn, rally=None)
+    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn)
 
 
 def _say_last_words(turn: Turn) -> Action:
-    return _speech(turn, rally=None)
+    return _speech(turn)
 
 
 def _close(turn: Turn) -> Action:
-    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn, rally=_suspect(turn, turn.request.targets))
+    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn, rallies=True)
 
 
 def _vote(turn: Turn) -> Action:
     if _explodes(turn):
         return Action(Option.EXPLODE)
     mates, _ = _split(turn, turn.request.targets)
-    wanted = _suspect(turn, turn.request.targets)
+    wanted = _suspect(turn, turn.request.targets, _pretend(turn))
     return Action(turn.pick(mates) if wanted is None and not turn.request.may_pass else wanted)
 
 
@@ -142,12 +154,21 @@ def _tiers(turn: Turn, seats: Collection[int]) -> Iterable[Collection[int]]:
 def _prey(turn: Turn) -> int | None:
     """The first victim proposed tonight, else the most dangerous."""
     _, prey = _split(turn, turn.request.targets)
+    if turn.request.day == 1:  # a mate only to be saved: later the witch hardly has her antidote
+        prey = turn.request.targets if turn.memory.proposals else prey
     proposed = next((seat for seat in turn.memory.proposals.values() if seat in prey), None)
-    return turn.pick(*_tiers(turn, prey)) if proposed is None else proposed
+    if proposed is not None:
+        return proposed
+    return (
+        turn.pick(*_tiers(turn, prey)) if turn.resolves_today("hunt", HUNT_RATE) else turn.pick(_split(turn, prey)[1])
+    )
 
 
-def _suspect(turn: Turn, seats: Collection[int]) -> int | None:
-    """Whom among ``seats`` it wants exiled: a mate that cannot be saved, else one whom good seats may vote for too."""
+def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None:
+    """Whom among ``seats`` it wants exiled: a mate that cannot be saved, else one whom good seats may vote for too.
+
+    beliefs: those that it pretends to have.
+    """
     memory = turn.memory
     mates, prey = _split(turn, seats)
     named = _named_by_seers(turn)
@@ -155,15 +176,37 @@ def _suspect(turn: Turn, seats: Collection[int]) -> int | None:
     if lost and turn.me not in named and turn.resolves_today("bus", BUS_RATE):
         return turn.pick(lost)
     told = [reports for seat, reports in memory.claims.items() if seat in memory.team] + [memory.found]
-    framed = [seat for seat in prey if any(reports.get(seat) is Side.WOLF for reports in told)]
-    cleared = [seat for seat in prey if any(reports.get(seat) is Side.GOOD for reports in told)]
-    seers = [seat for seat in prey if seat in _seers(turn)]
-    others = [seat for seat in prey if seat not in seers and seat not in cleared]
+    framed = {seat for reports in told for seat, side in reports.items() if side is Side.WOLF}
+    cleared = {seat for reports in told for seat, side in reports.items() if side is Side.GOOD}
+    seers = _seers(turn)
     # While no wolf is named or poses, to stand against the seer would only show who the wolves are.
     at_odds = any(told) or not named.isdisjoint(memory.team)
-    hides = not at_odds and turn.resolves("hide", HIDE_RATE)
-    tiers = (others, seers) if hides else (framed, seers, others)
-    return turn.pick(*map(turn.loudest, tiers), prey)
+    posing = any(seat in memory.claims for seat in memory.team)
+    hides = not _backs(turn) if posing and not _poses(turn) else not at_odds and turn.resolves("hide", HIDE_RATE)
+
+    def wanted(seat: int) -> float:
+        if seat in framed and not hides:
+            return FRAMED + turn.hunch(seat)
+        if seat in seers:
+            return beliefs.suspicion[seat] if hides else SEER_AT_ODDS + turn.hunch(seat)
+        return beliefs.suspicion[seat] - (SPARED if seat in cleared else 0.0)
+
+    return max(prey, key=wanted, default=None)
+
+
+def _pretend(turn: Turn) -> Beliefs:
+    """What it would believe if it were what it says."""
+    return form_beliefs(turn, Role.SEER if _poses(turn) else _cover(turn))
+
+
+def _cover(turn: Turn) -> Role:
+    """The good role that it pretends to have, as often each as a good seat has it; one that nobody else claims."""
+    memory, temper = turn.memory, turn.temper
+    if temper.cover is None:
+        roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
+        temper.cover = turn.chance.choice(roles)
+    taken = any(role is temper.cover and seat != turn.me for seat, role in memory.gods.items())
+    return Role.VILLAGER if taken and memory.deck[Role.VILLAGER] else temper.cover
 
 
 def _poses(turn: Turn) -> bool:
@@ -171,6 +214,8 @@ def _poses(turn: Turn) -> bool:
     memory = turn.memory
     if memory.reports:
         return True
+    if not memory.deck[Role.SEER]:
+        return False
     if memory.poser is not None or any(seat in memory.claims for seat in memory.team):
         return memory.poser == turn.me
     if len(memory.team) == 1 and turn.resolves("pose", LONE_POSE_RATE):
@@ -200,9 +245,14 @@ def _invent_checks(turn: Turn) -> None:
             continue
         mates, others = _split(turn, turn.others)
         fresh = [seat for seat in others if seat not in memory.found]
+        planned = [seat for seat in memory.plan[:1] if seat in turn.others and seat not in memory.found]
         rivals = [seat for seat in fresh if seat in memory.claims]
         if rivals and turn.me in _named_by_seers(turn):
             target, side = turn.pick(rivals), Side.WOLF
+        elif planned:  # as it had announced
+            target = planned[0]
+            frames = target in fresh and turn.chance.random() < FRAME_RATE
+            side = Side.WOLF if frames else Side.GOOD
         elif turn.chance.random() < FRAME_RATE:
             target, side = turn.pick(fresh), Side.WOLF
         else:
@@ -211,20 +261,36 @@ def _invent_checks(turn: Turn) -> None:
             memory.reports.append((night, target, side))
 
 
-def _speech(turn: Turn, rally: int | None) -> Action:
-    words = []
-    if _poses(turn):
+def _speech(turn: Turn, rallies: bool = False) -> Action:
+    poses = _poses(turn)
+    if poses:
         _invent_checks(turn)
-        words.extend(talk.seer_report(turn.memory.reports))
-    else:
-        words.append(turn.chance.choice((talk.CLAIM_GOOD, talk.claim_role(Role.VILLAGER))))
-    accused = rally if rally is not None else _suspect(turn, turn.others)
-    if accused is not None:
-        words.append(turn.accuse(accused) if rally is None else turn.say(talk.RALLIES, rally))
-    if turn.memory.poser in turn.memory.claims:
-        words.append(turn.say(talk.FOLLOWINGS, turn.memory.poser))
-    words.append(talk.last_line(turn.chance, turn.request.decision))
-    return Action(rally, talk.fit_together(words, turn.request.speech_chars))
+    beliefs = _pretend(turn)
+    if poses:
+        plan_checks(turn, beliefs)
+    suspect = _suspect(turn, turn.request.targets if rallies else turn.others, beliefs)
+    role = Role.SEER if poses else _cover(turn)
+    shown = role if reveals(turn, role) else None
+    stance = stance_as(turn, shown, beliefs, suspect, _followed(turn, beliefs, suspect), _pretended_rescue(turn), None)
+    return speak(turn, stance, suspect if rallies else None)
+
+
+def _followed(turn: Turn, beliefs: Beliefs, suspect: int | None) -> int | None:
+    posing = [seat for seat in turn.memory.claims if seat in turn.memory.team and seat != turn.me]
+    if posing and _backs(turn):
+        return posing[0]
+    return None if beliefs.seer == suspect else beliefs.seer
+
+
+def _backs(turn: Turn) -> bool:
+    return turn.resolves("back the poser", BACK_RATE)
+
+
+def _pretended_rescue(turn: Turn) -> int | None:
+    """Whom it would have saved as the witch; nobody where the first night had a victim."""
+    first_dead = any(day == 1 for day, _ in turn.memory.night_deaths.values())
+    mates, _ = _split(turn, turn.others)
+    return None if first_dead or not mates else mates[0]
 
 
 WOLF_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {

@@ -16,7 +16,7 @@ from runners.werewolf.game import (
     Role,
     Side,
 )
-from runners.werewolf.prompts_zh import talk
+from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 SPEAKING = {
     Decision.WOLF_TALK,
@@ -67,13 +67,18 @@ def speech(seat: int, text: str, day: int = 1) -> Event:
     return Event(EventKind.SPEECH, day, seat=seat, text=text)
 
 
+def role_claim(role: Role) -> str:
+    return f"我是{ROLE_NAMES[role]}。"
+
+
 def claim(seat: int, *reports: tuple[int, int, Side]) -> Event:
     """A seat calls itself the seer; reports: (night, seat, side)."""
-    return speech(seat, "".join(talk.seer_report(reports)))
+    checks = (f"第{night}夜查验{checked}号，是{CHECK_NAMES[side]}。" for night, checked, side in reports)
+    return speech(seat, "".join([role_claim(Role.SEER), *checks]))
 
 
 def accuses(seat: int, accused: int) -> Event:
-    return speech(seat, talk.ACCUSATIONS[0].format(seat=accused))
+    return speech(seat, f"我怀疑{accused}号，发言像在带节奏。")
 
 
 def team(*seats: int) -> Event:
@@ -98,7 +103,7 @@ def wolf_says(seat: int, text: str, target: int | None = None) -> Event:
 
 def memory(brain: ScriptedBrain) -> str:
     """All that a player knows, but for its chance."""
-    return repr({name: value for name, value in vars(brain).items() if name != "_rng"})
+    return repr({name: value for name, value in vars(brain).items() if name not in ("_rng", "_believe")})
 
 
 def each_brain(count: int = 30) -> list[ScriptedBrain]:

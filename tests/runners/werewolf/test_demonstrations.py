@@ -104,9 +104,9 @@ async def test_only_demonstrators_leave_turns_and_only_trainable_sides_are_train
 
 
 async def test_a_speech_beyond_the_reply_limit_is_heard_as_far_as_it_is_recorded_and_recorded_as_cut(unserved):
-    result, turns = await play(make_task(reply_tokens=12), unserved)
+    result, turns = await play(make_task(reply_tokens=8), unserved)
     cut = [turn for turn in turns if turn.facts["cut"]]
-    assert cut and all(turn.finish_reason == "length" and len(turn.response_ids) == 12 for turn in cut)
+    assert cut and all(turn.finish_reason == "length" and len(turn.response_ids) == 8 for turn in cut)
     spoken = [turn for turn in cut if turn.decision == "speech" and turn.valid]
     assert spoken and all(turn.reply in result.transcript for turn in spoken)
 

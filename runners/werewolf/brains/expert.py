@@ -1,0 +1,112 @@
+"""The player that keeps exact odds over the deal and plays the best reply to them that its rules know.
+
+As a good seat it believes what the odds of all that it knows say. As a wolf it pretends to believe what they say to
+whoever knows only the public record, wants exiled whom that record speaks against, and by night hits where they expect
+the most dangerous good seat.
+"""
+
+import random
+from collections.abc import Mapping
+
+from runners.werewolf.brains.beliefs import Beliefs
+from runners.werewolf.brains.odds import Odds, odds_of, wolf_odds
+from runners.werewolf.brains.scripted import ScriptedBrain
+from runners.werewolf.brains.turn import Turn
+from runners.werewolf.game import Action, Decision, Observation, Option, Role, Side
+
+SPREAD = 8.0
+"""A suspicion of the scripted players' scale for the whole way from certainly good to certainly a wolf."""
+CLEAR_LEAD = 0.3
+"""How much likelier than the next a seat must be the seer to be counted on."""
+SHOOTS_AT, POISONS_AT, LATE_POISONS_AT = 0.4, 0.6, 0.42
+"""How likely a wolf a seat must be to be shot, and to be poisoned by night, first and from the third night on."""
+SAVES_BELOW = 0.3
+"""Up to which odds of being a wolf the witch saves tonight's victim."""
+
+ENOUGH_TO_POSE = 3
+"""From so many wolves on, one that poses is worth its life."""
+
+_WORTH = {Role.SEER: 3.0, Role.WITCH: 2.2, Role.GUARD: 1.5, Role.HUNTER: 0.6, Role.VILLAGER: 0.8}
+
+
+class ExpertBrain(ScriptedBrain):
+    """A scripted player whose beliefs are exact odds."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._believe = self._believe_odds
+        self._known: Odds = {}
+        self._known_when: tuple[object, ...] = ()
+
+    def act(self, observation: Observation) -> Action:
+        """A legal answer to ``observation.request``; ValueError without a request."""
+        wolves = sum(role.side is Side.WOLF for role in observation.deck)
+        self._temper.resolves |= {("send a poser", 0): wolves >= ENOUGH_TO_POSE, ("pose", 0): False}
+        usual = super().act(observation)
+        request, team = observation.request, self._memory.team
+        targets = [seat for seat in request.targets if seat != observation.seat]
+        match request.decision:
+            case Decision.SEER_CHECK if targets:
+                wolf = wolf_odds(self._odds(observation, observation.role))
+                unknown = [seat for seat in targets if seat not in self._memory.found]
+                return Action(max(unknown, key=lambda seat: _uncertainty(wolf[seat]), default=None))
+            case Decision.WITCH:
+                wolf = wolf_odds(self._odds(observation, observation.role))
+                if Option.SAVE in request.options and wolf[request.subject] < SAVES_BELOW:
+                    return Action(Option.SAVE)
+                level = POISONS_AT if request.day < 3 else LATE_POISONS_AT
+                return Action(_likeliest(wolf, targets, level) if request.day > 1 else None)
+            case Decision.SHOT if observation.side is Side.GOOD:
+                return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
+            case Decision.WOLF_KILL | Decision.WOLF_TALK if (
+                not self._memory.proposals and usual.choice in request.targets
+            ):
+                odds = self._odds(observation, observation.role)
+                prey = [seat for seat in targets if seat not in team]
+                best = max(prey, key=lambda seat: _worth(odds[seat]), default=usual.choice)
+                return Action(best, usual.text.replace(f"{usual.choice}号", f"{best}号", 1))
+        return usual
+
+    def _odds(self, observation: Observation, role: Role, *, publicly: bool = False) -> Odds:
+        when = (observation.day, observation.request, observation.events, role, publicly)
+        if when != self._known_when:
+            self._known = odds_of(self._memory, observation.seat, role, publicly=publicly)
+            self._known_when = when
+        return self._known
+
+    def _believe_odds(self, turn: Turn, role: Role) -> Beliefs:
+        """Odds as beliefs of the scripted players' kind; a wolf's are those of the public record."""
+        memory = turn.memory
+        odds = self._odds(turn.observation, role, publicly=turn.observation.side is Side.WOLF)
+        wolf = wolf_odds(odds)
+        wolves = sum(count for dealt, count in memory.deck.items() if dealt.side is Side.WOLF)
+        level = wolves / (memory.deck.total() - 1)
+        found = memory.found if role is Role.SEER else {}
+        suspicion = {}
+        for seat in turn.others:
+            likely = {Side.WOLF: 1.0, Side.GOOD: 0.0}.get(found.get(seat), wolf[seat])
+            heard = sum(accused == seat for _, accused in memory.accusations)
+            # Votes count only together: a little weight for what others want, and a hunch between equals.
+            suspicion[seat] = SPREAD * (likely - level) + 0.15 * min(heard, 5) + 0.1 * turn.hunch(seat)
+            if memory.rallied == seat and wolf.get(turn.observation.sheriff, 1.0) < level:
+                suspicion[seat] += 0.5
+        seers = sorted(((odds[seat].get(Role.SEER, 0.0), -seat) for seat in memory.claims), reverse=True)
+        if role is Role.SEER or not seers or seers[0][0] < level:
+            return Beliefs(None, True, suspicion)
+        clear = len(seers) == 1 or seers[0][0] - seers[1][0] >= CLEAR_LEAD
+        return Beliefs(-seers[0][1], clear, suspicion)
+
+
+def _worth(odds: Mapping[Role, float]) -> float:
+    """What it is worth to the wolves to kill a seat by night."""
+    return sum(_WORTH.get(role, 0.0) * likely for role, likely in odds.items())
+
+
+def _likeliest(wolf: dict[int, float], seats: list[int], at_least: float) -> int | None:
+    best = max(seats, key=wolf.__getitem__, default=None)
+    return None if best is None or wolf[best] < at_least else best
+
+
+def _uncertainty(likely: float) -> float:
+    """Highest for a seat that is as likely a wolf as not; of two as uncertain, the likelier wolf."""
+    return likely * (1.0 - likely) + 0.02 * likely

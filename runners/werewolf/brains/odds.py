@@ -1,0 +1,248 @@
+"""Exact odds over the deal: what every seat may be, given what one seat knows.
+
+Every set of wolves that fits the deck is weighed by how likely what happened is under it, and under each of its
+deals: who claimed and reported what, who voted for whom, who died by night, who exploded or shot. Gods and villagers
+are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
+
+How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
+what the rules forbid, counts as certain.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runners.werewolf.brains.memory import HIDDEN_GODS, TableMemory
+from runners.werewolf.game import Event, EventKind, Role, Side
+
+Odds = Mapping[int, Mapping[Role, float]]
+"""Seat -> role -> probability; those of a seat add up to 1, and those of a role to how often it is dealt."""
+
+IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
+
+# The seer has called itself so once it has spoken; some wolf does so in about half of the games; nobody else does.
+SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
+POSING_WOLVES = (0.45, 0.15, 0.004)
+"""How likely no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
+# Of a wolf that calls itself the seer: what it reports of a good seat and of a mate.
+FRAMES_GOOD, CLEARS_GOOD, FRAMES_MATE, CLEARS_MATE = 0.55, 0.4, 0.03, 0.5
+CLAIMS_OWN_GOD, WOLF_CLAIMS_GOD, OTHER_CLAIMS_GOD = 0.4, 0.06, 0.004
+# Of votes: how much less a wolf votes for a mate than for another, and more a good seat for a wolf.
+WOLF_FOR_MATE, GOOD_FOR_WOLF = 0.3, 1.25
+# Of following a claim to be the seer in words: a wolf a mate's, a wolf another's; a good seat half and half.
+WOLF_BACKS_MATE, WOLF_BACKS_OTHER = 0.62, 0.38
+# Of dying by night: a wolf (poisoned, or hit by its own), and the seer, which they hunt, surviving one after its claim.
+WOLF_DIES_BY_NIGHT, SEER_SURVIVES, SAVED_WOLF = 0.2, 0.6, 0.06
+
+
+def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
+    """What each seat may be, given all that ``seat`` knows of a game.
+
+    events: all that it may know, from the beginning, oldest first (``Event.visible_to``). deck: the roles dealt.
+    ValueError where its own role is not among the events.
+    """
+    events = tuple(events)
+    own = [event for event in events if event.kind is EventKind.ROLE_DEALT and event.seat == seat]
+    if not own:
+        raise ValueError(f"the events do not tell seat {seat} its role: give all that it may know, from the beginning")
+    memory = TableMemory()
+    memory.learn(events, seat, deck)
+    return odds_of(memory, seat, Role(own[0].data["role"]))
+
+
+def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = False) -> Odds:
+    """``role_odds`` from what a seat remembers.
+
+    publicly: as if ``seat`` had ``role`` and knew nothing but that and what everybody knows: what it may pretend.
+    """
+    deck = tuple(sorted(memory.deck.elements()))
+    sets = _wolf_sets(len(deck), sum(other.side is Side.WOLF for other in deck))
+    weight = np.zeros(len(sets))
+    _weigh_public(memory, sets, weight, speaker=seat)
+    if not publicly:
+        _weigh_private(memory, sets, weight, seat, role)
+    _know(sets, weight, seat, role.side)
+    possible = weight > weight.max() + np.log(NEGLIGIBLE)
+    return _sum_over_gods(memory, sets[possible], weight[possible], seat, role)
+
+
+@lru_cache(maxsize=16)
+def _wolf_sets(seats: int, wolves: int) -> NDArray[np.bool_]:
+    """All sets of wolves: a row each, whether seat N is one in column N - 1."""
+    found = np.zeros((0, seats), bool)
+    rows = [[number in chosen for number in range(seats)] for chosen in combinations(range(seats), wolves)]
+    return np.array(rows, bool) if rows else found
+
+
+def _know(sets: NDArray[np.bool_], weight: NDArray[np.float64], seat: int, side: Side) -> None:
+    weight[sets[:, seat - 1] != (side is Side.WOLF)] += np.log(IMPOSSIBLE) * 4
+
+
+def _weigh_private(
+    memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], seat: int, role: Role
+) -> None:
+    for mate in memory.team - {seat}:
+        _know(sets, weight, mate, Side.WOLF)
+    if role is Role.SEER:
+        for found, side in memory.found.items():
+            _know(sets, weight, found, side)
+    if memory.saved is not None:
+        weight += np.where(sets[:, memory.saved - 1], np.log(SAVED_WOLF), 0.0)
+
+
+def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], speaker: int) -> None:
+    """What the wolves did, and what the others did that hangs on who the wolves are."""
+    seats, wolves = sets.shape[1], int(sets[0].sum())
+    is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
+    for seat in memory.exploded:
+        _know(sets, weight, seat, Side.WOLF)
+    for voter, target in memory.attacks:
+        if voter in (speaker, target):
+            continue
+        by_wolf = np.where(is_wolf[target], WOLF_FOR_MATE, 1.0) / (WOLF_FOR_MATE * (wolves - 1) + seats - wolves)
+        by_good = np.where(is_wolf[target], GOOD_FOR_WOLF, 1.0) / (GOOD_FOR_WOLF * wolves + seats - 1 - wolves)
+        weight += np.log(np.where(is_wolf[voter], by_wolf, by_good))
+    for follower, followed in memory.followed.items():
+        if follower != speaker and followed != follower and 1 <= followed <= seats:
+            by_wolf = np.where(is_wolf[followed], WOLF_BACKS_MATE, WOLF_BACKS_OTHER)
+            weight += np.log(np.where(is_wolf[follower], by_wolf, 0.5))
+    poisoned = {seat for _, seat in memory.slain} | {memory.poisoned}
+    for seat in memory.night_deaths:
+        weight += np.log(np.where(is_wolf[seat], 0.5 if seat in poisoned else WOLF_DIES_BY_NIGHT, 1.0))
+    for seat, reports in memory.claims.items():
+        told = np.zeros(len(sets))
+        for reported, side in reports.items():
+            if 1 <= reported <= seats:
+                of_mate, of_good = (FRAMES_MATE, FRAMES_GOOD) if side is Side.WOLF else (CLEARS_MATE, CLEARS_GOOD)
+                told += np.log(np.where(is_wolf[reported], of_mate, of_good))
+        weight += np.where(is_wolf[seat], told, 0.0)
+    if memory.claims:
+        posing = sets[:, [seat - 1 for seat in memory.claims]].sum(axis=1)
+        weight += np.log(POSING_WOLVES)[np.minimum(posing, len(POSING_WOLVES) - 1)]
+    for seat in memory.gods:
+        weight += np.where(is_wolf[seat], np.log(WOLF_CLAIMS_GOD), 0.0)
+    for seat in memory.pretenders:
+        weight += np.where(is_wolf[seat], 0.0, np.log(0.05))
+    kings = memory.deck[Role.WOLF_KING]
+    shot = _shooters(memory, sets)
+    placements = [comb(wolves - number, kings - number) if number <= kings else 0 for number in range(wolves + 1)]
+    weight += np.log(np.maximum(np.array(placements) / comb(wolves, kings), IMPOSSIBLE))[shot]
+
+
+def _shooters(memory: TableMemory, sets: NDArray[np.bool_]) -> NDArray[np.int_]:
+    """How many of each set of wolves shot; each of them is a wolf king."""
+    return sets[:, [seat - 1 for seat in sorted(memory.shooters)]].sum(axis=1)
+
+
+def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
+    """How likely what ``seat`` said and did is if it has the good ``role``, the seer's checks apart."""
+    found = 0.0
+    if seat in memory.claims and role is not Role.SEER:
+        found += np.log(OTHER_CLAIMS_SEER)
+    if role is Role.SEER:
+        if seat not in memory.claims and seat in memory.spoken:
+            found += np.log(SEER_SILENT)
+        if seat in memory.claims and seat not in memory.night_deaths:
+            nights = {day for day, _ in memory.night_deaths.values() if day > memory.claimed_on[seat]}
+            found += len(nights) * np.log(SEER_SURVIVES)
+    claimed = memory.gods.get(seat)
+    if claimed is not None:
+        found += np.log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
+    if seat in memory.shooters and role is not Role.HUNTER:
+        found += np.log(IMPOSSIBLE)
+    return found
+
+
+def _sum_over_gods(
+    memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], me: int, my_role: Role
+) -> Odds:
+    """The odds of all roles, from the sets of wolves and their weights, by summing over who has which good role."""
+    seats = sets.shape[1]
+    has_seer = memory.deck[Role.SEER] == 1
+    gods = [role for role in HIDDEN_GODS if memory.deck[role]]
+    full = tuple(memory.deck[role] for role in gods)
+    states = list(product(*(range(count + 1) for count in full)))
+    number_of = {state: number for number, state in enumerate(states)}
+    # Pairs of a set of wolves and a seer outside it; seer 0 where none is dealt.
+    if has_seer:
+        rows, seers = np.nonzero(~sets)
+    else:
+        rows, seers = np.arange(len(sets)), np.full(len(sets), -1)
+    kept = (seers == me - 1) == (my_role is Role.SEER)
+    rows, seers = rows[kept], seers[kept]
+    log_weight = weight[rows].copy()
+    wolves_of = sets[rows]
+    for seat in range(1, seats + 1):
+        if seat == me:
+            continue
+        is_seer = seers == seat - 1
+        if is_seer.any():
+            log_weight[is_seer] += _log_of_good(memory, seat, Role.SEER)
+            for reported, side in memory.claims.get(seat, {}).items():
+                if 1 <= reported <= seats:
+                    wrong = wolves_of[:, reported - 1] != (side is Side.WOLF)
+                    log_weight[is_seer & wrong] += np.log(IMPOSSIBLE)
+    pair_weight = np.exp(log_weight - log_weight.max())
+    others = [*gods, Role.VILLAGER]
+    factors = np.zeros((seats, len(others)))
+    for seat in range(1, seats + 1):
+        for number, role in enumerate(others):
+            if seat == me:
+                factors[seat - 1, number] = float(role is my_role)
+            else:
+                factors[seat - 1, number] = np.exp(_log_of_good(memory, seat, role))
+    idle = wolves_of | (seers[:, None] == np.arange(seats)[None, :])
+    # forward[i]: weight of the first i seats for each number of gods placed among them; backward[i]: of the others.
+    forward = np.zeros((seats + 1, len(states), len(rows)))
+    forward[0, 0] = 1.0
+    moves = [
+        (number, other, role)
+        for state, number in number_of.items()
+        for role in range(len(gods))
+        if (other := number_of.get((*state[:role], state[role] + 1, *state[role + 1 :]))) is not None
+    ]
+    for at in range(seats):
+        free = ~idle[:, at]
+        forward[at + 1] = forward[at] * np.where(free, factors[at, -1], 1.0)
+        for source, target, role in moves:
+            forward[at + 1, target] += forward[at, source] * np.where(free, factors[at, role], 0.0)
+    backward = np.zeros_like(forward)
+    backward[seats, number_of[full]] = 1.0
+    for at in reversed(range(seats)):
+        free = ~idle[:, at]
+        backward[at] = backward[at + 1] * np.where(free, factors[at, -1], 1.0)
+        for source, target, role in moves:
+            backward[at, source] += backward[at + 1, target] * np.where(free, factors[at, role], 0.0)
+    total = pair_weight * forward[seats, number_of[full]]
+    whole = total.sum()
+    odds: dict[int, dict[Role, float]] = {}
+    wolves, kings = sum(memory.deck[role] for role in (Role.WOLF, Role.WOLF_KING)), memory.deck[Role.WOLF_KING]
+    shot = _shooters(memory, wolves_of)
+    hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
+    for at in range(seats):
+        free = ~idle[:, at]
+        found = {role: 0.0 for role in memory.deck}
+        wolf = float((total * wolves_of[:, at]).sum() / whole)
+        king = wolf if at + 1 in memory.shooters else float((total * hidden_king * wolves_of[:, at]).sum() / whole)
+        if Role.WOLF_KING in found:
+            found[Role.WOLF_KING] = king
+        if Role.WOLF in found:
+            found[Role.WOLF] = max(0.0, wolf - king)
+        if has_seer:
+            found[Role.SEER] = float(total[seers == at].sum() / whole)
+        for source, target, role in moves:
+            through = forward[at, source] * factors[at, role] * backward[at + 1, target]
+            found[gods[role]] += float((pair_weight * through)[free].sum() / whole)
+        if Role.VILLAGER in found:
+            found[Role.VILLAGER] = max(0.0, 1.0 - sum(found.values()))
+        odds[at + 1] = found
+    return odds
+
+
+def wolf_odds(odds: Odds) -> dict[int, float]:
+    """Seat -> how likely it is a wolf."""
+    return {seat: of_role.get(Role.WOLF, 0.0) + of_role.get(Role.WOLF_KING, 0.0) for seat, of_role in odds.items()}

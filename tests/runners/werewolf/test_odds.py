@@ -1,0 +1,128 @@
+"""Locks the odds over the deal: certain where the rules make them so, summed exactly, and true to scripted games."""
+
+from collections import defaultdict
+from itertools import permutations
+from math import log
+
+import numpy as np
+import pytest
+from crafted_questions import claim, exploded, finding, speech, team
+from game_playing import GODS, GUNS, TINY, TWELVE, play_brains
+
+from runners.werewolf.brains import ScriptedBrain, odds
+from runners.werewolf.brains.memory import TableMemory
+from runners.werewolf.brains.odds import role_odds, wolf_odds
+from runners.werewolf.game import PRESETS, Event, EventKind, Role, Side
+
+SEVEN = PRESETS["7p"]
+
+
+def dealt(seat: int, role: Role) -> Event:
+    return Event(EventKind.ROLE_DEALT, 0, frozenset({seat}), seat=seat, data={"role": role.value})
+
+
+def test_at_the_beginning_every_deal_is_as_likely():
+    found = role_odds([dealt(3, Role.WITCH)], 3, TWELVE.deck)
+    assert found[3] == pytest.approx({role: float(role is Role.WITCH) for role in set(TWELVE.deck)}, abs=1e-6)
+    left = {
+        Role.WOLF: 3,
+        Role.WOLF_KING: 1,
+        Role.SEER: 1,
+        Role.HUNTER: 1,
+        Role.GUARD: 1,
+        Role.VILLAGER: 4,
+        Role.WITCH: 0,
+    }
+    for seat in set(TWELVE.seats) - {3}:
+        assert found[seat] == pytest.approx({role: count / 11 for role, count in left.items()}, abs=1e-6)
+
+
+def test_what_a_seat_was_told_is_certain():
+    of_seer = wolf_odds(
+        role_odds([dealt(2, Role.SEER), finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)], 2, SEVEN.deck)
+    )
+    assert of_seer[4] == pytest.approx(1, abs=1e-6) and of_seer[5] == pytest.approx(0, abs=1e-6)
+    of_wolf = wolf_odds(role_odds([dealt(1, Role.WOLF), team(1, 6)], 1, SEVEN.deck))
+    assert [round(of_wolf[seat], 6) for seat in SEVEN.seats] == [1, 0, 0, 0, 0, 1, 0]
+    seen = wolf_odds(role_odds([dealt(1, Role.VILLAGER), exploded(7)], 1, TWELVE.deck))
+    assert seen[7] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_claim_that_calls_the_seat_itself_a_wolf_is_a_lie():
+    found = role_odds([dealt(1, Role.VILLAGER), claim(4, (1, 1, Side.WOLF))], 1, SEVEN.deck)
+    assert wolf_odds(found)[4] > 0.9 and found[4][Role.SEER] < 0.01
+
+
+def test_of_two_seers_each_may_be_the_wolf_and_an_explosion_decides():
+    told = [dealt(1, Role.VILLAGER), claim(4, (1, 5, Side.GOOD)), claim(6, (1, 9, Side.WOLF))]
+    found = role_odds(told, 1, TWELVE.deck)
+    assert found[4][Role.SEER] + found[6][Role.SEER] > 0.9 and 0.2 < found[4][Role.SEER] < 0.8
+    assert role_odds([*told, exploded(9)], 1, TWELVE.deck)[6][Role.SEER] > 0.9
+
+
+@pytest.mark.parametrize(("preset", "role"), [(TINY, Role.VILLAGER), (SEVEN, Role.WITCH), (GODS, Role.HUNTER)])
+def test_summing_without_listing_the_deals_gives_what_listing_them_gives(preset, role):
+    told = [dealt(1, role), claim(3, (1, 2, Side.WOLF)), speech(4, "我是女巫。"), speech(5, "我是女巫。")]
+    told += [Event(EventKind.VOTE, 1, seat=2, target=3), Event(EventKind.VOTE, 1, seat=5, target=2)]
+    memory = TableMemory()
+    memory.learn(told, 1, preset.deck)
+    weights: defaultdict[tuple[int, Role], float] = defaultdict(float)
+    total = 0.0
+    for deal in set(permutations(preset.deck)):
+        if deal[0] is not role:
+            continue
+        wolves = np.array([[dealt_role.side is Side.WOLF for dealt_role in deal]])
+        weight = np.zeros(1)
+        odds._weigh_public(memory, wolves, weight, speaker=1)
+        for seat in range(2, len(deal) + 1):
+            if deal[seat - 1].side is Side.GOOD:
+                weight += odds._log_of_good(memory, seat, deal[seat - 1])
+            if deal[seat - 1] is Role.SEER:
+                wrong = [
+                    wolves[0, other - 1] != (side is Side.WOLF) for other, side in memory.claims.get(seat, {}).items()
+                ]
+                weight += log(odds.IMPOSSIBLE) * sum(wrong)
+        likely = float(np.exp(weight[0]))
+        total += likely
+        for seat, dealt_role in enumerate(deal, start=1):
+            weights[seat, dealt_role] += likely
+    found = role_odds(told, 1, preset.deck)
+    for seat in preset.seats:
+        for each in set(preset.deck):
+            assert found[seat][each] == pytest.approx(weights[seat, each] / total, abs=1e-4), (seat, each)
+
+
+@pytest.mark.parametrize("preset", [TWELVE, PRESETS["9p"], SEVEN, TINY, GUNS], ids=lambda preset: preset.name)
+def test_the_odds_add_up_and_are_true_to_scripted_games(preset):
+    """A seat said to be a wolf with some probability is one about as often, and knowing the odds beats not knowing."""
+    told: list[tuple[float, bool]] = []
+    chance = 0.0
+    for seed in range(25):
+        state = play_brains(preset, seed, ScriptedBrain)
+        seat = next(seat for seat in preset.seats if state.role_of(seat).side is Side.GOOD)
+        days = {event.day for event in state.events}
+        events = [event for event in state.events if event.visible_to(seat) and event.day < max(2, max(days))]
+        found = role_odds(events, seat, preset.deck)
+        for role in set(preset.deck):
+            assert sum(of_role[role] for of_role in found.values()) == pytest.approx(preset.deck.count(role), abs=1e-3)
+        wolves = sum(role.side is Side.WOLF for role in preset.deck)
+        for other, likely in wolf_odds(found).items():
+            if other != seat:
+                told.append((likely, state.role_of(other).side is Side.WOLF))
+                chance = wolves / (len(preset.deck) - 1)
+    if preset is GUNS:
+        return  # what players do is measured on the presets
+    likely, true = np.array([pair[0] for pair in told]).clip(1e-3, 1 - 1e-3), np.array([pair[1] for pair in told])
+
+    def surprise(claimed):
+        return -np.where(true, np.log(claimed), np.log(1 - claimed)).mean()
+
+    assert surprise(likely) < surprise(np.full(len(true), chance))
+    for low, high in ((0.0, 0.2), (0.6, 1.01)):
+        chosen = (likely >= low) & (likely < high)
+        assert not chosen.any() or abs(likely[chosen].mean() - true[chosen].mean()) < 0.15
+
+
+def test_events_without_the_own_role_are_refused():
+    with pytest.raises(ValueError, match="do not tell seat 2 its role"):
+        role_odds([dealt(1, Role.WOLF)], 2, SEVEN.deck)
