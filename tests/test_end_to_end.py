@@ -334,7 +334,7 @@ def end_of_demo(demo, folder, timeout=120):
 def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_process(tmp_path):
     demo = start_demo(tmp_path, "--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", "2")
     try:
-        wait_until(lambda: "playing 8 games" in demo_output(tmp_path), 400, "the first games")
+        wait_until(lambda: "playing 8 rollouts" in demo_output(tmp_path), 400, "the first games")
         servers = [
             int(folder.name)
             for folder in Path("/proc").glob("[0-9]*")
