@@ -10,6 +10,7 @@ from bench import (
     agent_calls,
     fleet,
     prefix_cache,
+    prompt_search,
     small_requests,
     through_hub,
     training_step,
@@ -30,6 +31,7 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,
     "agents": agent_calls.measure,
+    "prompts": lambda model: prompt_search.measure(),
     "step": training_step.measure,
 }
 

@@ -13,7 +13,7 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.full_spans import ACTOR_SPAN, CALL_SPAN
 from store.schema import PolicyResources
-from store.werewolf import GameTask, is_result, is_turn
+from store.werewolf import GAME, GameTask, is_result, is_turn
 
 RETRY = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed"])
 
@@ -68,7 +68,7 @@ def float32(values):
 
 async def test_agentlightnings_adapter_and_ours_read_the_same(game):
     rollout, spans, _ = game
-    ours = read_attempt(rollout.rollout_id, rollout.attempt.attempt_id, spans)
+    ours = read_attempt(GAME, rollout.rollout_id, rollout.attempt.attempt_id, spans)
     theirs = TracerTraceToTriplet().adapt(spans)
     assert len(ours.triplets) == len(theirs) == ours.result.turns and not ours.left_out
     assert max(triplet.metadata["segment"] for triplet in ours.triplets) > 0  # prompts that do not continue the last

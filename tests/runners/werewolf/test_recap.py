@@ -114,7 +114,7 @@ def test_the_oldest_words_go_first_as_few_as_possible_and_never_a_fact(tiny_toke
     server = FakeServer(tiny_tokenizer)
     player = player_of(server, context_tokens)
     if sizes[-1] + REPLY_TOKENS > context_tokens:
-        with pytest.raises(CannotPlay, match=r"3号.*tokens too many.*game\.context_tokens"):
+        with pytest.raises(CannotPlay, match=r"3号.*tokens too many.*rollout\.context_tokens"):
             asyncio.run(ask(player, events))
         assert server.prompts == []
         return

@@ -278,7 +278,7 @@ def test_words_that_are_clear(request_, text, choice):
         (SHERIFF_ORDER, "决定：死左", "illegal_target"),
         (DEAD_ORDER, "决定：警左", "illegal_target"),
         (VOTE, "决定：自爆", "illegal_target"),
-        (WOLF_VOTE, "决定：不自爆", "negated"),
+        (WOLF_VOTE, "决定：不自爆", "illegal_target"),
         (WOLF_VOTE, "决定：我怕他自爆", "no_choice"),
         (WOLF_VOTE, "我想自爆了", "no_choice"),
         (WOLF_VOTE, "决定：自爆或弃票", "no_choice"),

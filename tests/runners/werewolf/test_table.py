@@ -425,7 +425,7 @@ async def test_a_full_context_continues_from_a_recap(vllm):
 
 
 async def test_a_context_too_small_for_any_recap_names_the_setting(vllm):
-    with pytest.raises(CannotPlay, match=r"号.*game\.context_tokens"):
+    with pytest.raises(CannotPlay, match=r"号.*rollout\.context_tokens"):
         await play(vllm, make_task(limits={"context_tokens": 300, "reply_tokens": 40}))
 
 
@@ -436,7 +436,7 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
 
     def impatient(seat, role, name):
         player = seats(seat, role, name)
-        player._model._server._client.max_retries = 0
+        player._model._server._transport.retries = 0
         return player
 
     with pytest.raises(PolicyUnavailable):
