@@ -70,7 +70,7 @@ async def test_agentlightnings_adapter_and_ours_read_the_same(game):
     rollout, spans, _ = game
     ours = read_attempt(GAME, rollout.rollout_id, rollout.attempt.attempt_id, spans)
     theirs = TracerTraceToTriplet().adapt(spans)
-    assert len(ours.triplets) == len(theirs) == ours.result.turns and not ours.left_out
+    assert len(ours.triplets) == len(theirs) == ours.outcome.turns and not ours.left_out
     assert max(triplet.metadata["segment"] for triplet in ours.triplets) > 0  # prompts that do not continue the last
     for own, other in zip(ours.triplets, theirs, strict=True):
         assert other.prompt["token_ids"] == own.prompt["token_ids"]
@@ -79,7 +79,7 @@ async def test_agentlightnings_adapter_and_ours_read_the_same(game):
         assert f"/seat-{own.metadata['seat']}/" in other.metadata["agent_name"]
     trained = TracerTraceToTriplet(agent_match="trainable").adapt(spans)
     assert len(trained) == sum(triplet.metadata["trainable"] for triplet in ours.triplets) > 0
-    reward = {"good": 1.0, "wolf": -1.0, "draw": 0.0}[ours.result.result]
+    reward = {"good": 1.0, "wolf": -1.0, "draw": 0.0}[ours.outcome.result]
     assert (
         [triplet.reward for triplet in theirs if triplet.reward is not None] == [reward] == [find_final_reward(spans)]
     )
