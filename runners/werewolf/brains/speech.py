@@ -50,7 +50,7 @@ class Stance:
 def reveals(turn: Turn, role: Role) -> bool:
     """Whether a seat with ``role`` says now what it is."""
     memory, decision = turn.memory, turn.request.decision
-    if role is Role.SEER:
+    if role is Role.SEER or turn.temper.shown is role:
         return True
     if role not in HIDDEN_GODS:
         return False
@@ -73,6 +73,7 @@ def stance_as(
 ) -> Stance:
     """The stance of a seat that shows ``role`` (None: shows none). saved, poisoned: told by a witch only."""
     is_witch = role is Role.WITCH
+    turn.temper.shown = role or turn.temper.shown
     trusted = beliefs.most_trusted([seat for seat in turn.others if seat not in (seer, suspect)], at_most=TRUSTED)
     return Stance(
         role=role,

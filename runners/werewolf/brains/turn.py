@@ -20,11 +20,13 @@ class Temper:
     hunches: seat -> how it strikes this player, between 0 and 1, for the whole game.
     resolves: (purpose, day) -> whether it will; day 0 holds for the whole game.
     cover: the good role that a wolf pretends to have; None before it drew one, and for others.
+    shown: the role, other than a villager, that it has said it has.
     """
 
     hunches: dict[int, float] = field(default_factory=dict)
     resolves: dict[tuple[str, int], bool] = field(default_factory=dict)
     cover: Role | None = None
+    shown: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)

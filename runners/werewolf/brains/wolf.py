@@ -206,7 +206,7 @@ def _cover(turn: Turn) -> Role:
         roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
         temper.cover = turn.chance.choice(roles)
     taken = any(role is temper.cover and seat != turn.me for seat, role in memory.gods.items())
-    return Role.VILLAGER if taken and memory.deck[Role.VILLAGER] else temper.cover
+    return Role.VILLAGER if taken and temper.shown is not temper.cover and memory.deck[Role.VILLAGER] else temper.cover
 
 
 def _poses(turn: Turn) -> bool:
