@@ -1,8 +1,9 @@
 """What the gateway adds to a call of a model: the same conversations through it, and at vLLM's chat completions.
 
 A call through the gateway is three requests of vLLM (render, complete, parse) and one of the gateway; directly it is
-one, with token ids and log-probs asked for. Both are made with the openai package. Replies are as long, token by token:
-of an untrained model, cut at the limit. The two take turns, and a first round is not counted.
+one, as an agent makes it that nobody trains, and again one that asks for what training needs: token ids and log-probs.
+All are made with the openai package. Replies are as long, token by token: of an untrained model, cut at the limit. The
+ways take turns, no two with the same words, in another order each round; a first round is not counted.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from store.schema import PolicyResources
 # isort: split
 from conftest import free_port
 
-CALLS, REPLY_TOKENS, ROUNDS = 6, 24, 5
+CALLS, REPLY_TOKENS, ROUNDS = 6, 24, 6
 CONTEXT_TOKENS = 4096
 TOOL = {
     "type": "function",
@@ -39,10 +40,12 @@ TOOL = {
 
 async def _converse(client: AsyncOpenAI, chance: random.Random, **options) -> list[float]:
     """Seconds of each call of one conversation."""
-    messages = [{"role": "system", "content": "你是3号玩家。" * 20}]
+    messages = [{"role": "system", "content": f"你是{chance.randint(1, 99)}号玩家。" * 20}]
     taken = []
     for _ in range(CALLS):
-        messages.append({"role": "user", "content": f"第{chance.randint(1, 9)}天，请发言。" * 5})
+        messages.append(
+            {"role": "user", "content": f"第{chance.randint(1, 99)}天，{chance.randint(1, 99)}号请发言。" * 5}
+        )
         started = time.perf_counter()
         answer = await client.chat.completions.create(
             model="policy", messages=messages, tools=[TOOL], max_tokens=REPLY_TOKENS, **options
@@ -74,7 +77,11 @@ class _Measured:
         await self._gateway.close()
         await self._servers.close()
 
-    async def direct(self, seed: int) -> list[float]:
+    async def plain(self, seed: int) -> list[float]:
+        extra = {"chat_template_kwargs": {"enable_thinking": False}}
+        return await _converse(self._direct, random.Random(seed), seed=seed, temperature=1.0, extra_body=extra)
+
+    async def with_tokens(self, seed: int) -> list[float]:
         extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
         options = {"logprobs": True, "seed": seed, "temperature": 1.0, "extra_body": extra}
         return await _converse(self._direct, random.Random(seed), **options)
@@ -97,22 +104,25 @@ class _Measured:
             return await _converse(self._agents.with_options(base_url=address), random.Random(seed))
 
 
-async def _round(measured: _Measured, at_once: int, number: int) -> tuple[float, float]:
-    """Seconds of a call, (directly, through the gateway), the median of all."""
-    found = []
-    for way in (measured.direct, measured.through_gateway):
-        taken = await asyncio.gather(*(way(1000 * number + n) for n in range(at_once)))
-        found.append(median(value for one in taken for value in one))
-    return found[0], found[1]
+async def _round(measured: _Measured, at_once: int, number: int) -> dict[str, float]:
+    """Seconds of a call, the median of all, by the way that it went."""
+    ways = [("plain", measured.plain), ("tokens", measured.with_tokens), ("gateway", measured.through_gateway)]
+    found = {}
+    for place in range(len(ways)):
+        name, way = ways[(place + number) % len(ways)]
+        seeds = [1000 * (len(ways) * number + place) + n for n in range(at_once)]
+        taken = await asyncio.gather(*map(way, seeds))
+        found[name] = median(value for one in taken for value in one)
+    return found
 
 
-async def _measure(url: str) -> dict[int, tuple[float, float]]:
+async def _measure(url: str) -> dict[int, dict[str, float]]:
     await wait_until_healthy(url, START_SECONDS)
     async with _Measured(url) as measured:
         found = {}
         for at_once in (1, 8):
             rounds = [await _round(measured, at_once, number) for number in range(ROUNDS + 1)][1:]
-            found[at_once] = (median(direct for direct, _ in rounds), median(through for _, through in rounds))
+            found[at_once] = {name: median(one[name] for one in rounds) for name in rounds[0]}
         return found
 
 
@@ -136,14 +146,16 @@ def measure(model_folder: Path) -> Table:
             process.wait()
     title = f"A call of {REPLY_TOKENS} sampled tokens: vLLM's chat completions, and the agents' gateway before it"
     table = Table(title=title, title_justify="left")
-    for column in ("calls at once", "directly", "through the gateway", "added", "ratio"):
+    for column in ("calls at once", "directly", "with token ids", "through the gateway", "added", "ratio"):
         table.add_column(column, justify="right")
-    for at_once, (direct, through) in found.items():
+    for at_once, taken in found.items():
+        plain, through = taken["plain"], taken["gateway"]
         table.add_row(
             str(at_once),
-            f"{1000 * direct:.1f} ms",
+            f"{1000 * plain:.1f} ms",
+            f"{1000 * taken['tokens']:.1f} ms",
             f"{1000 * through:.1f} ms",
-            f"{1000 * (through - direct):.1f} ms",
-            f"{through / direct:.2f}",
+            f"{1000 * (through - plain):.1f} ms",
+            f"{through / plain:.2f}",
         )
     return table
