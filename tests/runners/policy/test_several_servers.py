@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 from conftest import free_port
@@ -12,6 +13,7 @@ from transformers import AutoTokenizer
 
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.trajectories import build_trajectories
+from algo.werewolf.rewards import game_rewards
 from configs.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
 from runners.policy import model as policy_model
@@ -164,7 +166,9 @@ async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, game
         to_span(record, rollout_id="ro", attempt_id="at", sequence_id=number, start_time=0, end_time=1)
         for number, record in enumerate([*turns, result])
     ]
-    trajectories = build_trajectories([read_attempt(GAME, "ro", "at", spans)], RewardConfig(), 10_000).trajectories
+    trajectories = build_trajectories(
+        [read_attempt(GAME, "ro", "at", spans)], partial(game_rewards, weights=RewardConfig()), 10_000
+    ).trajectories
     for one in trajectories:
         versions = [turn.policy_version for turn in turns if (turn.seat, turn.segment) == (one.seat, one.segment)]
         assert list(one.turn_versions) == versions
