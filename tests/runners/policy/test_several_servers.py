@@ -170,7 +170,7 @@ async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, game
         [read_attempt(GAME, "ro", "at", spans)], partial(game_rewards, weights=RewardConfig()), 10_000
     ).trajectories
     for one in trajectories:
-        versions = [turn.policy_version for turn in turns if (turn.seat, turn.segment) == (one.seat, one.segment)]
+        versions = [turn.policy_version for turn in turns if (turn.actor, turn.segment) == (one.actor, one.segment)]
         assert list(one.turn_versions) == versions
     assert any(one.oldest_version < one.newest_version for one in trajectories)
 
