@@ -204,7 +204,8 @@ class Confirmation:
         """What is known so far."""
         difference = self._difference()
         own = [
-            confidence_sequence(one[np.isfinite(one)], self._low, self._high, self._error / 2) for one in self._table().T
+            confidence_sequence(one[np.isfinite(one)], self._low, self._high, self._error / 2)
+            for one in self._table().T
         ]
         better, worse = self._shown(difference)
         return Verdict(better, worse, "clear" if better or worse else "budget", difference, own[0], own[1])

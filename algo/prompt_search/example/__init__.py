@@ -1,0 +1,1 @@
+"""The smallest agent whose prompt can be searched; the page beside this folder tells how."""

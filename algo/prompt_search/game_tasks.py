@@ -1,0 +1,114 @@
+"""The search's workload for the game: the same deals for all prompts, mirrored where both sides read the prompt."""
+
+from collections.abc import Collection, Sequence
+from typing import get_args
+
+from algo.prompt_search.arena import Stage
+from algo.prompt_search.candidates import Candidate, Slot, game_names
+from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
+from configs.game import PromptName
+from configs.opponents import DEALT, SIDES_OF_ROLES
+from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+from store.schema import PLAYERS_WITHOUT_A_MODEL, PolicyResources, Task
+from store.werewolf import GameTask, SeatingRule, SideName
+
+SYSTEM = "system"
+SIDES: tuple[SideName, ...] = get_args(SideName)
+
+# What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
+_SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
+_SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"rules", "guidance", "side"}
+_GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
+
+
+def game_slot(name: str, preset: str) -> Slot:
+    """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal."""
+    roles = DEALT[preset][1]
+    if name == SYSTEM:
+        return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, game_names)
+    if name not in roles:
+        known = ", ".join((SYSTEM, *roles))
+        raise ConfigError(f"--prompts: {preset} has no prompt {name!r} to search; there are {known}")
+    return Slot(name, frozenset(), _GUIDANCE_ALLOWS, game_names)
+
+
+ALL_SLOTS: tuple[str, ...] = get_args(PromptName)
+
+
+class GameTasks:
+    """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
+
+    A role's guidance is tried on that role's side; the frame, and several prompts together, on both sides of each deal.
+    player, opponent: names as in ``store.werewolf.SeatingRule``. base: resources of which prompts and version are
+    replaced. varied: slots that are searched.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(
+        self, config: WerewolfConfig, player: str, opponent: str, base: PolicyResources, varied: Collection[str]
+    ):
+        if player == opponent:
+            raise ConfigError(f"the prompts of {player!r} cannot be told from those of its opponent: it is the same")
+        if opponent not in PLAYERS_WITHOUT_A_MODEL and (SYSTEM in varied or len(varied) > 1):
+            raise ConfigError(
+                f"the opponent {opponent!r} would read the same prompts: one that needs none is wanted for the frame of "
+                f"the system prompt, or for several prompts ({', '.join(PLAYERS_WITHOUT_A_MODEL)})"
+            )
+        self._config = config
+        self._player, self._opponent = player, opponent
+        self._base = base
+        self._varied = varied
+
+    def rollouts_a_task(self, stage: Stage) -> int:
+        """Games of a deal."""
+        return len(self._sides(stage))
+
+    def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
+        """A deal's games."""
+        seed = self._config.run.seed
+        deal = held_out_deal(seed, number) if stage.held_out else training_deal(seed, _number_of(stage.name), number)
+        group_id = f"{stage.name}-deal{number:05d}"
+        games = []
+        for side in self._sides(stage):
+            other = SIDES[1 - SIDES.index(side)]
+            games.append(
+                GameTask(
+                    game_id=f"{group_id}-prompt{candidate.number:03d}-{side}",
+                    group_id=group_id,
+                    seed=deal,
+                    sampling_seed=derived_seed(f"prompt/{stage.name}/{side}", deal),
+                    preset=self._config.game.preset,
+                    rules=self._config.game.rules.chosen(),
+                    seating=(
+                        SeatingRule(side=side, players={self._player: 1.0}),
+                        SeatingRule(side=other, players={self._opponent: 1.0}),
+                    ),
+                    trainable=frozenset(),
+                    limits=token_limits(self._config.rollout),
+                )
+            )
+        return games
+
+    def reward(self, task: Task, finished: FinishedRollout) -> float:
+        """1 for a game that the player's side won; a draw is no win."""
+        assert isinstance(task, GameTask)
+        side = next(rule.side for rule in task.seating if self._player in rule.players)
+        return float(finished.outcome.result == side)
+
+    def resources(self, candidate: Candidate) -> PolicyResources:
+        """With the candidate's prompts in the place of the configured ones."""
+        prompts = self._base.prompt_templates | dict(candidate.templates)
+        return self._base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})
+
+    def _sides(self, stage: Stage) -> tuple[SideName, ...]:
+        varied = self._varied if stage.slot is None else (stage.slot,)
+        if SYSTEM in varied:
+            return SIDES
+        return tuple(side for side in SIDES if side in {SIDES_OF_ROLES[role] for role in varied})
+
+
+def _number_of(stage: str) -> int:
+    return derived_seed(f"stage/{stage}")

@@ -1,0 +1,210 @@
+"""A model that reads what went badly, says why, and edits the prompt: within so many calls and tokens, and no more.
+
+Any OpenAI-compatible endpoint. What it answers is in the journal, so that a search that is taken up again does not ask
+twice. An edit that cannot be used is refused, with the reason, and costs its call.
+"""
+
+import difflib
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import openai
+
+from algo.prompt_search.arena import Played, Say
+from algo.prompt_search.candidates import Candidate, Slot, Tree, in_braces
+from algo.prompt_search.journal import Journal
+
+_TRIES = 3
+_LOSSES_SHOWN = 3
+_TRIES_A_CHILD = 2
+
+_ASKS = {
+    "en": (
+        "You improve a prompt. The prompt is given to a model before each of its tasks; a reward says how well a task "
+        "went. Read the attempts that went badly, name in one sentence what went wrong that a better prompt could "
+        "prevent, and write the whole prompt anew with that one change.\n"
+        "Placeholders that are filled in: {names}. Use these and no others; keep those that the prompt must have: "
+        "{required}.\n"
+        "Answer in this form and with nothing else:\n<reason>what went wrong</reason>\n<prompt>the whole prompt</prompt>",
+        "The prompt:\n<prompt>\n{prompt}\n</prompt>\n\n{losses}{tried}{problem}",
+        "An attempt that earned {reward:g}:\n<attempt>\n{transcript}\n</attempt>\n\n",
+        "These edits exist already; make another one:\n{edits}\n\n",
+        "Your last answer could not be used: {problem}.\n",
+    ),
+    "zh": (
+        "你要改进一段狼人杀提示词。模型每局开始前都会读到它。请阅读输掉的对局，用一句话指出改进提示词可以避免的问题，"
+        "然后针对这一点改写，写出完整的新提示词。\n"
+        "可以使用的占位符：{names}，不能使用别的；必须保留的占位符：{required}。\n"
+        "只按下面的格式回答：\n<reason>问题出在哪里</reason>\n<prompt>完整的新提示词</prompt>",
+        "现在的提示词：\n<prompt>\n{prompt}\n</prompt>\n\n{losses}{tried}{problem}",
+        "一局得分{reward:g}的对局：\n<attempt>\n{transcript}\n</attempt>\n\n",
+        "下面这些改法已经有了，请换一种：\n{edits}\n\n",
+        "你上次的回答不能用：{problem}。\n",
+    ),
+}
+"""Language -> what the model is asked: its instructions; prompt and attempts; one attempt; earlier edits; a refusal."""
+
+
+class ProposerUnavailable(RuntimeError):
+    """The proposer does not answer; the message says which, and what is kept."""
+
+
+@dataclass(frozen=True)
+class ProposerBounds:
+    """calls: answers asked for in a search. tokens: prompts and answers of all calls together. reply_tokens: of one.
+
+    context_chars: of the attempts shown in one call.
+    """
+
+    calls: int = 24
+    tokens: int = 200_000
+    reply_tokens: int = 1024
+    context_chars: int = 8000
+
+
+class Proposer:
+    """Edits prompts. api_key: anything where the endpoint wants none. language: of its instructions, en or zh."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        model: str,
+        api_key: str,
+        bounds: ProposerBounds,
+        journal: Journal,
+        language: str,
+        say: Say,
+        timeout_seconds: float = 120.0,
+    ):
+        self.calls = 0
+        self.tokens = 0
+        self._endpoint = endpoint
+        self._model = model
+        self._client = openai.AsyncOpenAI(
+            base_url=endpoint, api_key=api_key, timeout=timeout_seconds, max_retries=_TRIES - 1
+        )
+        self._bounds = bounds
+        self._journal = journal
+        self._asks = _ASKS[language]
+        self._say = say
+
+    async def check(self) -> None:
+        """Raise ProposerUnavailable unless the endpoint answers; so that a wrong address costs no rollout."""
+        try:
+            await self._client.models.list()
+        except openai.APIStatusError as error:
+            if error.status_code != 404:  # not all have this list
+                raise self._unavailable(error) from error
+        except openai.OpenAIError as error:
+            raise self._unavailable(error) from error
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.close()
+
+    async def edits(
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], count: int
+    ) -> list[Candidate]:
+        """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer where the bounds are reached.
+
+        played: by the leader. Raises ProposerUnavailable.
+        """
+        made: list[Candidate] = []
+        problem = ""
+        for _ in range(_TRIES_A_CHILD * count):
+            if len(made) == count or self._spent():
+                break
+            reply = await self._ask(self._messages(tree, slot, leader, played, problem))
+            reason, text, problem = _read(reply)
+            templates = dict(leader.templates) | {slot.name: text}
+            if not problem:
+                problem = slot.problem_with(text) or ""
+            if not problem and (same := tree.known(templates)):
+                problem = f"it is the same prompt as {same.name}"
+            if problem:
+                tree.refused.append(f"answer {self.calls} of the proposer, to {leader.name} {slot.name}: {problem}")
+                self._say(tree.refused[-1])
+                continue
+            made.append(tree.add(templates, slot.name, leader, reason))
+            self._say(f"prompt {made[-1].name} proposed from {leader.name}: {reason}")
+        if len(made) < count:
+            self._say(f"{len(made)} of {count} edits of {leader.name} came of it; {self.calls} calls made so far")
+        return made
+
+    def _spent(self) -> bool:
+        return self.calls >= self._bounds.calls or self.tokens + self._bounds.reply_tokens > self._bounds.tokens
+
+    async def _ask(self, messages: list[dict[str, str]]) -> str:
+        self.calls += 1
+        digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
+        key = f"proposal/{self.calls}/{digest}"
+        answer = self._journal.get(key)
+        if answer is None:
+            try:
+                completion = await self._client.chat.completions.create(
+                    model=self._model,
+                    messages=messages,  # type: ignore[arg-type]
+                    max_tokens=self._bounds.reply_tokens,
+                    seed=self.calls,
+                )
+            except openai.OpenAIError as error:
+                raise self._unavailable(error) from error
+            reply = (completion.choices[0].message.content if completion.choices else None) or ""
+            asked = sum(len(message["content"]) for message in messages)
+            tokens = completion.usage.total_tokens if completion.usage else asked + len(reply)
+            answer = {"reply": reply, "tokens": tokens}
+            self._journal.put(key, answer)
+        self.tokens += answer["tokens"]
+        return answer["reply"]
+
+    def _messages(
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
+    ) -> list[dict[str, str]]:
+        rules, body, attempt, earlier, refusal = self._asks
+        worst = sorted((one for one in played if one.reward == one.reward), key=lambda one: one.reward)[:_LOSSES_SHOWN]
+        room = self._bounds.context_chars // max(1, len(worst))
+        losses = "".join(
+            attempt.format(reward=one.reward, transcript=(one.transcript or one.told)[-room:]) for one in worst
+        )
+        edits = "\n".join(
+            "\n".join(_changed(leader.templates[slot.name], child.templates[slot.name]))
+            for child in tree.candidates
+            if child.slot == slot.name and child.parent == leader.number
+        )[-self._bounds.context_chars :]
+        names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
+        return [
+            {"role": "system", "content": rules.format(**names)},
+            {
+                "role": "user",
+                "content": body.format(
+                    prompt=leader.templates[slot.name],
+                    losses=losses,
+                    tried=earlier.format(edits=edits) if edits else "",
+                    problem=refusal.format(problem=problem) if problem else "",
+                ),
+            },
+        ]
+
+    def _unavailable(self, error: openai.OpenAIError) -> ProposerUnavailable:
+        return ProposerUnavailable(
+            f"the proposer {self._model!r} at {self._endpoint} gives no answer ({type(error).__name__}: {error}); what "
+            f"was played is kept: start it or correct --proposer-url, and run the same command with --resume auto"
+        )
+
+
+def _changed(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def _read(reply: str) -> tuple[str, str, str]:
+    """(reason, prompt, what is wrong with the answer)."""
+    if not reply.strip():
+        return "", "", "the answer is empty"
+    prompt = re.search(r"<prompt>(.*?)</prompt>", reply, re.DOTALL)
+    if prompt is None:
+        return "", "", "the answer has no <prompt>…</prompt>"
+    reason = re.search(r"<reason>(.*?)</reason>", reply, re.DOTALL)
+    return " ".join(reason[1].split()) if reason else "", prompt[1].strip(), ""
