@@ -41,6 +41,8 @@ from store.schema import TRAINED_POLICY, TokenLimits
 
 logger = logging.getLogger("algo.find_best_prompt")
 
+_ANY_PROMPT = sys.maxsize
+
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
@@ -61,6 +63,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search = parser.add_argument_group("the search")
     defaults = SearchPlan(budget=400)
     search.add_argument("--budget", type=int, default=defaults.budget, help="rollouts in all (default: %(default)s)")
+    search.add_argument(
+        "--until-apart",
+        action="store_true",
+        help="confirm a winner until its interval and the first prompt's "
+        "do not touch, instead of until their difference leaves out zero",
+    )
     search.add_argument(
         "--resume",
         choices=["never", "auto"],
@@ -230,7 +238,12 @@ async def find_best_prompt(
 
 def plan_of(options: argparse.Namespace) -> SearchPlan:
     """What the command line says of the search itself."""
-    return SearchPlan(budget=options.budget, generations=options.generations, edits=options.edits)
+    return SearchPlan(
+        budget=options.budget,
+        until_apart=options.until_apart,
+        generations=options.generations,
+        edits=options.edits,
+    )
 
 
 def _described(options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> dict[str, object]:
@@ -272,6 +285,8 @@ def main() -> int:
     if isinstance(opened, int):
         return opened
     slots, tree = found[0]
+    # Versions number prompts here: of no prompt are the weights undone when a search is taken up again.
+    opened.state.policy_version = _ANY_PROMPT
     status, done = run_to_its_end(
         find_best_prompt(opened, options, slots, tree),
         opened.config,

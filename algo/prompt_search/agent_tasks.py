@@ -20,18 +20,20 @@ _FEWEST = 4
 
 def read_tasks(path: Path) -> list[object]:
     """The agent's inputs, one JSON value a line. Raises ConfigError."""
-    inputs = []
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            if line.strip():
-                inputs.append(json.loads(line))
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--tasks: cannot read {path}: {error}") from error
+    return [_read_task(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _read_task(line: str, where: str) -> object:
+    try:
+        return json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"--tasks: line {number} of {path} is no JSON ({error.msg}); a text is written with quotes, one task a line"
+            f"--tasks: {where} is no JSON ({error.msg}); a text is written with quotes, one task a line"
         ) from error
-    return inputs
 
 
 def split(inputs: Sequence[object], held_out: float, seed: int) -> tuple[list[object], list[object]]:

@@ -54,8 +54,8 @@ class GameTasks:
             raise ConfigError(f"the prompts of {player!r} cannot be told from those of its opponent: it is the same")
         if opponent not in PLAYERS_WITHOUT_A_MODEL and (SYSTEM in varied or len(varied) > 1):
             raise ConfigError(
-                f"the opponent {opponent!r} would read the same prompts: one that needs none is wanted for the frame of "
-                f"the system prompt, or for several prompts ({', '.join(PLAYERS_WITHOUT_A_MODEL)})"
+                f"the opponent {opponent!r} would read the same prompts: one that needs none is wanted for the frame "
+                f"of the system prompt, or for several prompts ({', '.join(PLAYERS_WITHOUT_A_MODEL)})"
             )
         self._config = config
         self._player, self._opponent = player, opponent

@@ -15,7 +15,7 @@ _PLAN = "plan"
 
 
 class Journal:
-    """Answers by key, one JSON object a line, each on disk before it is used. A line that a crash cut off is dropped."""
+    """Answers by key, one JSON object a line, each on disk before it is used. A line that was cut off is dropped."""
 
     def __init__(self, path: Path):
         self._path = path

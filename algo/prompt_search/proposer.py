@@ -27,7 +27,8 @@ _ASKS = {
         "prevent, and write the whole prompt anew with that one change.\n"
         "Placeholders that are filled in: {names}. Use these and no others; keep those that the prompt must have: "
         "{required}.\n"
-        "Answer in this form and with nothing else:\n<reason>what went wrong</reason>\n<prompt>the whole prompt</prompt>",
+        "Answer in this form and with nothing else:\n<reason>what went wrong</reason>\n"
+        "<prompt>the whole prompt</prompt>",
         "The prompt:\n<prompt>\n{prompt}\n</prompt>\n\n{losses}{tried}{problem}",
         "An attempt that earned {reward:g}:\n<attempt>\n{transcript}\n</attempt>\n\n",
         "These edits exist already; make another one:\n{edits}\n\n",

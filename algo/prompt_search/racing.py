@@ -11,8 +11,8 @@ by a ``Confirmation``: winner and incumbent on tasks that no race has seen, unti
 leaves out zero or the budget is spent. That interval may be looked at all the time too, so equal candidates give a
 winner with a probability of at most ``error / 2``, however many candidates raced.
 
-Both are pure: ``ask`` says what is to be played, ``tell`` takes the rewards. A reward is NaN where a play failed; such a
-task tells nothing about that candidate, and is left out of comparisons with it.
+Both are pure: ``ask`` says what is to be played, ``tell`` takes the rewards. A reward is NaN where a play failed; such
+a task tells nothing about that candidate, and is left out of comparisons with it.
 """
 
 import math
@@ -172,14 +172,21 @@ class Verdict:
 
 
 class Confirmation:
-    """Challenger and incumbent, candidates 0 and 1, on tasks that neither was chosen by. budget: plays of both."""
+    """Challenger and incumbent, candidates 0 and 1, on tasks that neither was chosen by.
 
-    def __init__(self, budget: int, low: float = 0.0, high: float = 1.0, error: float = 0.05):
+    budget: plays of both. until_apart: go on with a better one until the intervals of the two do not touch, which takes
+        longer than to know the sign of their difference.
+    """
+
+    def __init__(
+        self, budget: int, low: float = 0.0, high: float = 1.0, error: float = 0.05, until_apart: bool = False
+    ):
         if budget < 2 * _FEWEST_TASKS:
             raise ValueError(f"{budget} plays are too few for a confirmation: each must do {_FEWEST_TASKS} tasks")
         self.spent = 0
         self._budget = budget
         self._low, self._high, self._error = low, high, error
+        self._until_apart = until_apart
         self._rewards: list[Sequence[float]] = []
         self._slice = max(_FEWEST_TASKS, math.ceil(budget / 2 / _LOOKS_AT_A_WINNER))
 
@@ -190,7 +197,8 @@ class Confirmation:
 
     def ask(self) -> Plays | None:
         """What is to be played now; None when the question is answered or the budget spent."""
-        if any(self._shown(self._difference(points=2))):
+        better, worse = self._shown(self._difference(points=2))
+        if worse or (better and self._is_apart()):
             return None
         tasks = min(self._slice, (self._budget - self.spent) // 2)
         return Plays((0, 1), range(self.tasks_done, self.tasks_done + tasks)) if tasks else None
@@ -209,6 +217,12 @@ class Confirmation:
         ]
         better, worse = self._shown(difference)
         return Verdict(better, worse, "clear" if better or worse else "budget", difference, own[0], own[1])
+
+    def _is_apart(self) -> bool:
+        if not self._until_apart:
+            return True
+        verdict = self.verdict()
+        return verdict.challenger.low > verdict.incumbent.high
 
     def _table(self) -> np.ndarray:
         return np.asarray(self._rewards, dtype=float).reshape(-1, 2)

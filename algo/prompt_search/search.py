@@ -10,7 +10,6 @@ from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.racing import Confirmation, Ending, Plays, Race, Verdict
 from configs.section import ConfigError
 
-
 _FIRST_LOOK = 8
 """Tasks that a prompt does without a rival, so that the proposer has something to read."""
 
@@ -19,11 +18,13 @@ _FIRST_LOOK = 8
 class SearchPlan:
     """budget: rollouts of the whole search. for_search: share of it for races; what they leave confirms the winner.
 
-    generations: rounds of edits for each prompt; edits: of one round. error: of every claim; see ``racing``.
+    until_apart: see ``racing.Confirmation``. generations: rounds of edits for each prompt; edits: of one round.
+    error: of every claim; see ``racing``.
     """
 
     budget: int
     for_search: float = 0.5
+    until_apart: bool = False
     generations: int = 2
     edits: int = 3
     error: float = 0.05
@@ -72,13 +73,13 @@ class Findings:
 
     @property
     def saved(self) -> float | None:
-        """Rollouts spent on races, as a share of what testing every candidate as often as the winner would have cost."""
+        """Rollouts spent on races, as a share of what testing all as often as the winner would have cost."""
         uniform = sum(race.uniform for race in self.races)
         return sum(race.spent for race in self.races) / uniform if uniform else None
 
 
 class Search:
-    """One search. slots: the prompts that are searched, one at a time and then together. proposer: None for no edits."""
+    """One search. slots: the prompts searched, one at a time and then together. proposer: None for no edits."""
 
     def __init__(
         self, plan: SearchPlan, slots: Mapping[str, Slot], tree: Tree, arena: Arena, proposer: Proposer | None, say: Say
@@ -192,7 +193,7 @@ class Search:
         stage = Stage("held-out", differing[0] if len(differing) == 1 else None, held_out=True)
         budget = (self._plan.budget - self._arena.spent) // workload.rollouts_a_task(stage)
         try:
-            confirmation = Confirmation(budget, workload.low, workload.high, self._plan.error)
+            confirmation = Confirmation(budget, workload.low, workload.high, self._plan.error, self._plan.until_apart)
         except ValueError as error:
             raise ConfigError(f"{error}; raise --budget") from error
         while plays := confirmation.ask():

@@ -38,7 +38,7 @@ def searched(rates, seed, budget, for_search=0.5):
     return race, confirmation.verdict(), race.spent + confirmation.spent
 
 
-def planted(seed, best=0.65, others=(0.40, 0.50), count=16):
+def planted(seed, best=0.70, others=(0.25, 0.50), count=16):
     """Rates of so many candidates and the index of the best, which is not the first."""
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*others, size=count)
