@@ -1,0 +1,115 @@
+"""The search's workload for the game: deals, sides, placeholders."""
+
+import pytest
+
+from algo.find_best_prompt import game_prompts
+from algo.prompt_search.arena import Stage
+from algo.prompt_search.candidates import Candidate
+from algo.prompt_search.game_tasks import ALL_SLOTS, GameTasks, game_slot
+from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+from runners.werewolf.game import get_preset
+from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, check_templates
+from store.schema import PolicyResources
+
+CONFIG = WerewolfConfig()
+BASE = PolicyResources(run_name="search", version=0, endpoints=("http://x/v1",), model="policy")
+FIRST, OTHER = Candidate(0, {}), Candidate(1, {"wolf": "藏好身份。"}, "wolf", 0)
+
+
+def without_names(game):
+    return game.model_copy(update={"game_id": ""})
+
+
+def test_all_candidates_play_the_same_deals_with_the_same_luck():
+    workload, stage = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf"]), Stage("wolf-0", "wolf")
+    (one,), (other,) = (workload.tasks(stage, 3, candidate) for candidate in (FIRST, OTHER))
+    assert one.game_id != other.game_id and without_names(one) == without_names(other)
+    (next_one,) = workload.tasks(stage, 4, FIRST)
+    assert next_one.seed != one.seed and next_one.sampling_seed != one.sampling_seed
+
+
+def test_a_role_is_tried_on_its_side_and_the_frame_on_both_sides_of_a_deal():
+    workload = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf", "seer", "system"])
+    sides = {}
+    for slot in ("wolf", "seer", "system", None):
+        games = workload.tasks(Stage("s", slot), 0, FIRST)
+        assert len(games) == workload.rollouts_a_task(Stage("s", slot)) and len({game.seed for game in games}) == 1
+        sides[slot] = [rule.side for game in games for rule in game.seating if "policy" in rule.players]
+    assert sides == {"wolf": ["wolf"], "seer": ["good"], "system": ["wolf", "good"], None: ["wolf", "good"]}
+
+
+def test_held_out_deals_are_none_that_a_race_or_a_training_run_plays():
+    workload = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf"])
+    for number in range(20):
+        (raced,) = workload.tasks(Stage("wolf-0", "wolf"), number, FIRST)
+        (confirmed,) = workload.tasks(Stage("held-out", "wolf", held_out=True), number, FIRST)
+        assert raced.seed % 2 == 0 and confirmed.seed % 2 == 1
+
+
+def test_resources_have_the_candidates_prompts_in_the_place_of_the_configured_ones():
+    base = BASE.model_copy(update={"prompt_templates": {"seer": "验人。"}})
+    published = GameTasks(CONFIG, "policy", "scripted", base, ["wolf"]).resources(OTHER)
+    assert published.prompt_templates == {"seer": "验人。", "wolf": "藏好身份。"} and published.version == 1
+
+
+def test_an_opponent_that_reads_the_same_prompts_is_refused():
+    with pytest.raises(ConfigError, match="would read the same prompts"):
+        GameTasks(CONFIG, "policy", "friend", BASE, ["system"])
+    GameTasks(CONFIG, "policy", "friend", BASE, ["wolf"])
+    with pytest.raises(ConfigError, match="it is the same"):
+        GameTasks(CONFIG, "policy", "policy", BASE, ["wolf"])
+
+
+TEXTS = [
+    "{reply_format}{seat}{role}",
+    "{reply_format}{seat}{role}{rules}{guidance}{side}",
+    "{seat}{role}",
+    "{seat}{role}{side} {{literal}} {x: 1} {}",
+    "{guidance}",
+    "{rules}",
+    "{座位}",
+    "说话。",
+]
+
+
+@pytest.mark.parametrize("slot", [*ALL_SLOTS])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_prompt_is_refused_exactly_when_runners_would_refuse_it(slot, text):
+    try:
+        check_templates({slot: text})
+        problem = None
+    except ValueError as error:
+        problem = error
+    assert (game_slot(slot, "12p_sheriff").problem_with(text) is None) == (problem is None)
+
+
+def test_prompts_come_from_folders_named_after_what_they_replace(tmp_path):
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/b.txt").write_text("藏好身份。")
+    (tmp_path / "wolf/a.txt").write_text("先杀预言家。")
+    slots, tree = game_prompts(tmp_path, CONFIG, with_proposer=False)
+    assert list(slots) == ["wolf"]
+    assert [dict(one.templates) for one in tree.candidates] == [{}, {"wolf": "先杀预言家。"}, {"wolf": "藏好身份。"}]
+    with pytest.raises(ConfigError, match=r"python -m runners\.werewolf\.prompts_zh --preset 5p_tiny"):
+        game_prompts(tmp_path, CONFIG, with_proposer=True)
+    (tmp_path / "wolf/c.txt").write_text("你是{seet}")
+    with pytest.raises(
+        ConfigError, match=r"c\.txt, prompt 1: it uses unknown \{seet\}|c\.txt: it uses unknown \{seet\}"
+    ):
+        game_prompts(tmp_path, CONFIG, with_proposer=False)
+    (tmp_path / "hunter").mkdir()
+    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter' to search"):
+        game_prompts(tmp_path, CONFIG, with_proposer=False)
+
+
+def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):
+    from runners.werewolf.prompts_zh import __main__ as prompts_zh
+    from runners.werewolf.prompts_zh.guidance import guidance
+
+    monkeypatch.setattr("sys.argv", ["prompts_zh", "--preset", "7p", "--to", str(tmp_path)])
+    prompts_zh.main()
+    written = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.txt")}
+    assert written.pop("system") == SYSTEM_TEMPLATES["system"]
+    preset = get_preset("7p")
+    assert written == {role.value: guidance(preset, role) for role in set(preset.deck)}
