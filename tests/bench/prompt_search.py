@@ -1,12 +1,7 @@
-"""Rollouts that a search for the best of 16 prompts takes, against testing all equally often; with scripted stand-ins."""
+"""Rollouts that the best of 16 prompts takes to find, against testing all equally often; with scripted stand-ins."""
 
-import sys
-from pathlib import Path
-
+from prompt_stand_ins import StandIns, planted, raced
 from rich.table import Table
-
-sys.path.append(str(Path(__file__).parent.parent / "algo" / "prompt_search"))
-from stand_ins import StandIns, planted, raced
 
 _SEEDS = 100
 _WANTED = 95

@@ -23,7 +23,7 @@ async def simple_agent(task: Question, prompt_template: PromptTemplate) -> float
     prompt = prompt_template.format(question=task["question"])
     async with AsyncOpenAI() as client:
         completion = await client.chat.completions.create(
-            model=os.environ["MODEL"], messages=[{"role": "user", "content": prompt}], max_tokens=24, temperature=0.7
+            model=os.environ["MODEL"], messages=[{"role": "user", "content": prompt}], max_tokens=12, temperature=0.7
         )
     reply = (completion.choices[0].message.content or "").strip().strip(".").lower()
     wanted = task["answer"].lower()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from stand_ins import StandIns, planted, raced, searched
+from prompt_stand_ins import StandIns, planted, raced, searched
 
 from algo.prompt_search.intervals import confidence_sequence
 from algo.prompt_search.racing import Confirmation, Race
