@@ -24,12 +24,14 @@ import numpy as np
 
 from algo.prompt_search.intervals import Interval, PairwiseTests, confidence_sequence
 
-Ending = Literal["clear", "budget"]
-"""Why a comparison ended: its question was answered, or its budget spent."""
+Ending = Literal["clear", "halved", "budget"]
+"""Why a comparison ended: its question was answered, or its budget spent. ``halved`` is of a race whose last rivals
+were shown to be worse, while others left with the worse half of a round."""
 
 _LOOKS_A_ROUND = 3
 _LOOKS_AT_A_WINNER = 20
-_FEWEST_TASKS = 4
+FEWEST_TASKS = 4
+"""That each candidate must be able to do."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Race:
     """
 
     def __init__(self, candidates: int, budget: int, low: float = 0.0, high: float = 1.0, error: float = 0.05):
-        if budget < candidates * _FEWEST_TASKS:
+        if budget < candidates * FEWEST_TASKS:
             raise ValueError(
-                f"{budget} plays are too few for a race of {candidates}: each must do at least {_FEWEST_TASKS} tasks"
+                f"{budget} plays are too few for a race of {candidates}: each must do at least {FEWEST_TASKS} tasks"
             )
         self.standings = [Standing() for _ in range(candidates)]
         self.spent = 0
@@ -76,6 +78,7 @@ class Race:
         self._racing = list(range(candidates))
         self._tasks = 0
         self._left_in_round = 0
+        self._has_halved = False
 
     @property
     def winner(self) -> int:
@@ -98,7 +101,7 @@ class Race:
             return None
         if self._left_in_round <= 0:
             self._begin_round()
-        tasks = min(max(_FEWEST_TASKS, math.ceil(self._of_round / _LOOKS_A_ROUND)), self._left_in_round)
+        tasks = min(max(FEWEST_TASKS, math.ceil(self._of_round / _LOOKS_A_ROUND)), self._left_in_round)
         return Plays(tuple(self._racing), range(self._tasks, self._tasks + tasks))
 
     def tell(self, plays: Plays, rewards: np.ndarray) -> None:
@@ -128,11 +131,12 @@ class Race:
                 self._racing.remove(candidate)
                 self.standings[candidate].left = f"shown to be worse after {self._tasks} tasks"
         if len(self._racing) == 1:
-            self.ending = "clear"
+            self.ending = "halved" if self._has_halved else "clear"
 
     def _halve(self) -> None:
         ranked = self._ranked()
         keep = math.ceil(len(ranked) / 2)
+        self._has_halved = True
         for candidate in ranked[keep:]:
             self.standings[candidate].left = f"in the worse half after {self._tasks} tasks"
         self._racing = sorted(ranked[:keep])
@@ -181,14 +185,14 @@ class Confirmation:
     def __init__(
         self, budget: int, low: float = 0.0, high: float = 1.0, error: float = 0.05, until_apart: bool = False
     ):
-        if budget < 2 * _FEWEST_TASKS:
-            raise ValueError(f"{budget} plays are too few for a confirmation: each must do {_FEWEST_TASKS} tasks")
+        if budget < 2 * FEWEST_TASKS:
+            raise ValueError(f"{budget} plays are too few for a confirmation: each must do {FEWEST_TASKS} tasks")
         self.spent = 0
         self._budget = budget
         self._low, self._high, self._error = low, high, error
         self._until_apart = until_apart
         self._rewards: list[Sequence[float]] = []
-        self._slice = max(_FEWEST_TASKS, math.ceil(budget / 2 / _LOOKS_AT_A_WINNER))
+        self._slice = max(FEWEST_TASKS, math.ceil(budget / 2 / _LOOKS_AT_A_WINNER))
 
     @property
     def tasks_done(self) -> int:

@@ -12,7 +12,7 @@ from algo.evaluation.page import page_environment
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.candidates import Candidate, Tree
 from algo.prompt_search.intervals import Interval
-from algo.prompt_search.search import Findings, SearchPlan, verdict_text
+from algo.prompt_search.search import ENDINGS, Findings, SearchPlan, verdict_text
 
 PAGE_NAME = "prompts.html"
 WINNER_FOLDER = "winner"
@@ -55,7 +55,7 @@ def show_results(tree: Tree, findings: Findings, console: Console) -> None:
         for column in ("prompt", "from", "tasks", "mean reward (95 %)", ""):
             table.add_column(column)
         for entrant in sorted(race.entrants, key=lambda one: (one.number != race.winner, -one.reward.count)):
-            told = entrant.left or ("first" if race.ending == "clear" else "first when the budget was spent")
+            told = entrant.left or f"goes on, {ENDINGS[race.ending]}"
             parent = tree.candidates[entrant.number].parent
             came_from = "–" if parent is None else f"#{parent}"
             table.add_row(f"#{entrant.number}", came_from, str(entrant.reward.count), str(entrant.reward), told)
@@ -82,6 +82,7 @@ def render_page(title: str, plan: SearchPlan, tree: Tree, findings: Findings) ->
         difference=tree.difference(winner, tree.incumbent) if winner is not tree.incumbent else "",
         branches=[_branch(tree, candidate) for candidate in _in_order(tree)],
         rewards={entrant.number: entrant.reward for race in findings.races for entrant in race.entrants},
+        endings=ENDINGS,
         low=low,
         high=high,
     )

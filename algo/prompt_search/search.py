@@ -7,8 +7,15 @@ from algo.prompt_search.arena import Arena, Played, Say, Stage
 from algo.prompt_search.candidates import Candidate, Slot, Tree
 from algo.prompt_search.intervals import Interval, confidence_sequence
 from algo.prompt_search.proposer import Proposer
-from algo.prompt_search.racing import Confirmation, Ending, Plays, Race, Verdict
+from algo.prompt_search.racing import FEWEST_TASKS, Confirmation, Ending, Plays, Race, Verdict
 from configs.section import ConfigError
+
+ENDINGS: Mapping[Ending, str] = {
+    "clear": "the best is clear",
+    "halved": "the last rivals were shown to be worse",
+    "budget": "its budget is spent",
+}
+"""Why a race ended, in words."""
 
 _FIRST_LOOK = 8
 """Tasks that a prompt does without a rival, so that the proposer has something to read."""
@@ -99,16 +106,20 @@ class Search:
         """Raise ConfigError where there is nothing to compare, or the budget is too small for the first races."""
         if not self._races_left:
             raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
-        for name in self._slots:
-            stage, entrants = Stage(name, name), self._entrants(name)
+        of_edits = 1 + self._plan.edits if self._generations else 0
+        races = [(Stage(name, name), max(len(self._entrants(name)), of_edits)) for name in self._slots]
+        if len(self._slots) > 1:
+            races.append((Stage("together", None), 2 + len(self._slots)))
+        looks = _FIRST_LOOK if self._generations else 0
+        for stage, entrants in races:
             size = self._arena.workload.rollouts_a_task(stage)
             share = int(self._plan.budget * self._plan.for_search) // self._races_left
-            least = 4 * size * max(len(entrants), 1 + self._plan.edits if self._proposer else 0)
+            least = size * (entrants * FEWEST_TASKS + looks)
             if share < least:
-                need = int(least * self._races_left / self._plan.for_search) + 1
+                need = int((least + 1) * self._races_left / self._plan.for_search) + 1
                 raise ConfigError(
-                    f"--budget {self._plan.budget} is too small: {len(entrants)} prompts for {name!r} in "
-                    f"{self._races_left} races need at least {need} rollouts"
+                    f"--budget {self._plan.budget} is too small: {self._races_left} races, one of {entrants} prompts "
+                    f"({stage.name}), need at least {need} rollouts"
                 )
 
     async def run(self) -> Findings:
@@ -166,8 +177,7 @@ class Search:
             )
         winner = entrants[race.winner]
         assert race.ending is not None
-        ending = "the best is clear" if race.ending == "clear" else "its budget is spent"
-        self._say(f"race {stage.name} ends, {ending}: prompt {winner.name} goes on")
+        self._say(f"race {stage.name} ends, {ENDINGS[race.ending]}: prompt {winner.name} goes on")
         self.findings.races.append(
             RaceReport(
                 stage.name,

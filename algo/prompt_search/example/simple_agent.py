@@ -19,12 +19,11 @@ class Question(TypedDict):
 
 @rollout
 async def simple_agent(task: Question, prompt_template: PromptTemplate) -> float:
-    """1 for the wanted answer and nothing more, 0.5 for one that stands in other words, 0 for none."""
+    """1 for the wanted answer and nothing more, else 0."""
     prompt = prompt_template.format(question=task["question"])
     async with AsyncOpenAI() as client:
         completion = await client.chat.completions.create(
             model=os.environ["MODEL"], messages=[{"role": "user", "content": prompt}], max_tokens=12, temperature=0.7
         )
-    reply = (completion.choices[0].message.content or "").strip().strip(".").lower()
-    wanted = task["answer"].lower()
-    return 1.0 if reply == wanted else 0.5 if wanted in reply else 0.0
+    reply = (completion.choices[0].message.content or "").strip().strip(".")
+    return float(reply.lower() == task["answer"].lower())

@@ -93,3 +93,13 @@ def test_budgets_that_are_too_small_are_refused():
         Race(16, 63)
     with pytest.raises(ValueError, match="too few for a confirmation"):
         Confirmation(7)
+
+
+def test_a_race_that_left_some_behind_does_not_say_that_the_best_is_clear_of_them():
+    race = Race(4, 400)
+    while len(race.racing) == 4 and (plays := race.ask()):
+        race.tell(plays, np.tile([1.0, 1.0, 0.9, 0.9], (len(plays.tasks), 1)))
+    assert race.racing == (0, 1)
+    while plays := race.ask():
+        race.tell(plays, np.tile([1.0, 0.0], (len(plays.tasks), 1)))
+    assert (race.winner, race.ending) == (0, "halved")
