@@ -19,11 +19,11 @@ class Question(TypedDict):
 
 @rollout
 async def simple_agent(task: Question, prompt_template: PromptTemplate) -> float:
-    """1 for the wanted answer and nothing more, else 0."""
+    """1 if the wanted answer stands among the first few words, else 0."""
     prompt = prompt_template.format(question=task["question"])
     async with AsyncOpenAI() as client:
         completion = await client.chat.completions.create(
             model=os.environ["MODEL"], messages=[{"role": "user", "content": prompt}], max_tokens=12, temperature=0.7
         )
-    reply = (completion.choices[0].message.content or "").strip().strip(".")
-    return float(reply.lower() == task["answer"].lower())
+    reply = completion.choices[0].message.content or ""
+    return float(task["answer"].lower() in reply.lower())
