@@ -10,6 +10,7 @@ from bench import (
     agent_calls,
     fleet,
     prefix_cache,
+    prompt_search,
     small_requests,
     through_hub,
     training_step,
@@ -31,6 +32,7 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "prefix": prefix_cache.measure,
     "agents": agent_calls.measure,
     "step": training_step.measure,
+    "prompts": lambda model: prompt_search.measure(),
 }
 
 

@@ -19,7 +19,7 @@ from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.worker import Worker
 
-preload("algo.find_best_prompt")
+preload("algo.prompt_search.run")
 RATES = {"bad": 0.1, "fair": 0.4, "good": 0.95}
 PROMPTS = "bad {question}\nfair {question}\ngood {question}\n"
 
