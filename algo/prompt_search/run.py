@@ -63,7 +63,8 @@ def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tre
     console = Console()
     show_results(tree, findings, console)
     if options.tasks:
-        told = [str(file) for file in files.values()]
+        # The folder and not the file, whose lines would be taken for a prompt each.
+        told = sorted({f"--prompts {file.parent}" for file in files.values()})
     else:
         told = [f"--set game.prompts.{slot}={file}" for slot, file in files.items()]
     lines = "\n".join([*told, str(opened.config.run_dir / PAGE_NAME)])
