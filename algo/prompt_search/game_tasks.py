@@ -4,37 +4,17 @@ from collections.abc import Collection, Sequence
 from typing import get_args
 
 from algo.prompt_search.arena import Stage
-from algo.prompt_search.candidates import Candidate, Slot, game_names
+from algo.prompt_search.candidates import Candidate
+from algo.prompt_search.inputs import SYSTEM
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
-from configs.cards import DECKS, Role
-from configs.game import PromptName
+from configs.cards import Role
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.schema import PLAYERS_WITHOUT_A_MODEL, PolicyResources, Task
 from store.werewolf import GameTask, SeatingRule, SideName
 
-SYSTEM = "system"
 SIDES: tuple[SideName, ...] = get_args(SideName)
-
-# What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
-_SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
-_SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"rules", "guidance", "side"}
-_GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
-
-
-def game_slot(name: str, preset: str) -> Slot:
-    """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal."""
-    roles = tuple(dict.fromkeys(str(role) for role in DECKS[preset]))
-    if name == SYSTEM:
-        return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, game_names)
-    if name not in roles:
-        known = ", ".join((SYSTEM, *roles))
-        raise ConfigError(f"--prompts: {preset} has no prompt {name!r} to search; there are {known}")
-    return Slot(name, frozenset(), _GUIDANCE_ALLOWS, game_names)
-
-
-ALL_SLOTS: tuple[str, ...] = get_args(PromptName)
 
 
 class GameTasks:
@@ -107,7 +87,7 @@ class GameTasks:
         varied = self._varied if stage.slot is None else (stage.slot,)
         if SYSTEM in varied:
             return SIDES
-        return tuple(side for side in SIDES if side in {Role(role).side for role in varied})
+        return tuple(side for side in SIDES if side in {Role(name).side for name in varied})
 
 
 def _number_of(stage: str) -> int:

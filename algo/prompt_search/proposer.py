@@ -8,13 +8,13 @@ import difflib
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import openai
 
 from algo.prompt_search.arena import Played, Say
 from algo.prompt_search.candidates import Candidate, Slot, Tree, in_braces
 from algo.prompt_search.journal import Journal
+from algo.prompt_search.plan import ProposerBounds
 
 _TRIES = 3
 _LOSSES_SHOWN = 3
@@ -50,19 +50,6 @@ _ASKS = {
 
 class ProposerUnavailable(RuntimeError):
     """The proposer does not answer; the message says which, and what is kept."""
-
-
-@dataclass(frozen=True)
-class ProposerBounds:
-    """calls: answers asked for in a search. tokens: prompts and answers of all calls together. reply_tokens: of one.
-
-    context_chars: of the attempts shown in one call.
-    """
-
-    calls: int = 24
-    tokens: int = 200_000
-    reply_tokens: int = 1024
-    context_chars: int = 8000
 
 
 class Proposer:

@@ -12,7 +12,8 @@ from algo.evaluation.page import page_environment
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.candidates import Candidate, Tree
 from algo.prompt_search.intervals import Interval
-from algo.prompt_search.search import ENDINGS, Findings, SearchPlan, verdict_text
+from algo.prompt_search.plan import SearchPlan
+from algo.prompt_search.search import ENDINGS, Findings, verdict_text
 
 PAGE_NAME = "prompts.html"
 WINNER_FOLDER = "winner"

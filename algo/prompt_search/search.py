@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from algo.prompt_search.arena import Arena, Played, Say, Stage
 from algo.prompt_search.candidates import Candidate, Slot, Tree
 from algo.prompt_search.intervals import Interval, confidence_sequence
+from algo.prompt_search.plan import SearchPlan
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.racing import FEWEST_TASKS, Confirmation, Ending, Plays, Race, Verdict
 from configs.section import ConfigError
@@ -19,22 +20,6 @@ ENDINGS: Mapping[Ending, str] = {
 
 _FIRST_LOOK = 8
 """Tasks that a prompt does without a rival, so that the proposer has something to read."""
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """budget: rollouts of the whole search. for_search: share of it for races; what they leave confirms the winner.
-
-    until_apart: see ``racing.Confirmation``. generations: rounds of edits for each prompt; edits: of one round.
-    error: of every claim; see ``racing``.
-    """
-
-    budget: int
-    for_search: float = 0.5
-    until_apart: bool = False
-    generations: int = 2
-    edits: int = 3
-    error: float = 0.05
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.worker import Worker
 
-preload("algo.find_best_prompt")
+preload("algo.prompt_search.run")
 RATES = {"bad": 0.1, "fair": 0.4, "good": 0.95}
 PROMPTS = "bad {question}\nfair {question}\ngood {question}\n"
 
@@ -95,6 +95,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
     assert verdict["challenger"]["low"] > verdict["incumbent"]["high"]
     assert result["spent"] <= 200
     assert (search.run_dir / "winner/template.txt").read_text() == "good {question}\n"
+    assert f"--prompts {search.run_dir / 'winner'}" in log
     page = (search.run_dir / PAGE_NAME).read_text()
     assert "is better than #0" in page and "+good {question}" in page
     for told in ("published as best_prompt-", "rollouts queued with prompt #2", "spans of prompt #2 read, mean reward"):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from algo.find_best_prompt import game_prompts
 from algo.prompt_search.arena import Stage
 from algo.prompt_search.candidates import Candidate
-from algo.prompt_search.game_tasks import ALL_SLOTS, GameTasks, game_slot
+from algo.prompt_search.game_tasks import GameTasks
+from algo.prompt_search.inputs import ALL_SLOTS, game_prompts, game_slot
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import get_preset
