@@ -33,7 +33,6 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "agents": agent_calls.measure,
     "prompts": lambda model: prompt_search.measure(),
     "step": training_step.measure,
-    "prompts": lambda model: prompt_search.measure(),
 }
 
 

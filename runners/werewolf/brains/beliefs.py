@@ -25,7 +25,7 @@ CLEAR_MARGIN = 1.5
 # What speaks against a seat (or for it, if negative).
 LIAR = 8.0
 NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
-RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 2.5
+RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 0.7
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
 # A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
 SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -2.5, -1.8, -2.2

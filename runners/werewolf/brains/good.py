@@ -28,7 +28,7 @@ POISONS_AT = 1.0
 LATE_POISONS_AT = 0.0
 SHOOTS_AT = 1.0
 """From which suspicion on the hunter shoots, who has nothing to lose."""
-FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.6
+FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.4
 """How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard
 is dealt, so that the seer has nobody else to protect it later."""
 

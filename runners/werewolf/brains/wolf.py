@@ -12,8 +12,9 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.talk_zh import saying
 
-POSE_RATE, LONE_POSE_RATE = 0.5, 0.12
-"""How likely the wolves send one of them to pose as the seer (悍跳), and how likely a wolf without mates does."""
+POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.7, 0.12
+"""How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""
+PACK = 4
 COUNTERCLAIM_RATE = 0.9
 """How likely a wolf that a seer named poses as the seer, while no other wolf does."""
 FRAME_RATE = 0.5
@@ -40,7 +41,8 @@ def _talk_by_night(turn: Turn) -> Action:
     memory, limit = turn.memory, turn.request.speech_chars
     opens_the_first_talk = turn.request.day == 1 and not memory.proposals
     poser = None
-    if opens_the_first_talk and memory.deck[Role.SEER] and turn.resolves("send a poser", POSE_RATE):
+    pose_rate = PACK_POSE_RATE if len(memory.team) >= PACK else POSE_RATE
+    if opens_the_first_talk and memory.deck[Role.SEER] and turn.resolves("send a poser", pose_rate):
         poser = turn.chance.choice(sorted(memory.team))
     prey = _prey(turn)
     sentences = saying.AGREEMENTS if prey in memory.proposals.values() else saying.PROPOSALS

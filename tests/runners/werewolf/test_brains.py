@@ -170,7 +170,7 @@ def test_wolves_send_at_most_one_to_pose_as_the_seer_while_none_is_named():
                 posing |= {event.seat} if state.role_of(event.seat).side is Side.WOLF else set()
         posers[len(posing)] += 1
     # Two: one was sent, or posed, and the seer then named another in its campaign speech.
-    assert posers[0] > 100 and posers[1] > 100 and posers[2] < 10 and set(posers) <= {0, 1, 2}
+    assert posers[0] > 60 and posers[1] > 200 and posers[2] < 10 and set(posers) <= {0, 1, 2}
 
 
 # --- any brain ------------------------------------------------------------------------------------------------------
