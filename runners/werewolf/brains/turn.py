@@ -91,13 +91,6 @@ class Turn:
         named = any(reports.get(seat) is Side.WOLF for reports in claims.values())
         return self.say(saying.ACCUSATIONS_OF_NAMED if named else saying.ACCUSATIONS, seat)
 
-    def loudest(self, seats: Iterable[int]) -> list[int]:
-        """Those of ``seats`` whom most players accused today: votes count only together."""
-        heard = [accused for _, accused in self.memory.accusations]
-        counts = {seat: heard.count(seat) for seat in seats}
-        most = max(counts.values(), default=0)
-        return [seat for seat, count in counts.items() if count == most]
-
 
 def question_of(observation: Observation) -> Request:
     """The question that ``observation`` asks; ValueError if it asks none."""
