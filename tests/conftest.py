@@ -1,5 +1,6 @@
 """Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again."""
 
+import os
 import socket
 
 import pytest
@@ -8,6 +9,9 @@ from store.client import connect  # before agentlightning: importing store sets 
 
 # isort: split
 from agentlightning import InMemoryLightningStore, LightningStoreServer
+
+# A vLLM that a test starts is attached to by programs that it starts, too.
+os.environ["VLLM_CONTROL_TOKEN"] = "of-all-tests"
 
 
 def free_port() -> int:

@@ -7,6 +7,7 @@ Imports nothing but the standard library: vLLM runs the middleware in its API se
 """
 
 import hmac
+import json
 import os
 import secrets
 from functools import lru_cache
@@ -44,7 +45,8 @@ class ControlGuard:
             return
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"error": {"message": "control needs its token"}}'})
+        message = f"control needs the token that this server was started with: set {CONTROL_VARIABLE} to it"
+        await send({"type": "http.response.body", "body": json.dumps({"error": {"message": message}}).encode()})
 
     def _is_shown(self, scope: Scope) -> bool:
         name = CONTROL_HEADER.encode()

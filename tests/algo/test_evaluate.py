@@ -166,7 +166,11 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
 async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(client, tmp_path):
     games = RolloutQueue(client, GAME, make_config(tmp_path).rollout)
     for config, label, message in (
-        (make_config(tmp_path, opponents=["initial"]), "a", "'initial' is not served; there are random, scripted"),
+        (
+            make_config(tmp_path, opponents=["initial"]),
+            "a",
+            "'initial' is not served; there are expert, random, scripted",
+        ),
         (make_config(tmp_path), "a/b", "'a/b' cannot label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),
     ):

@@ -18,6 +18,12 @@ CONTROL = [
 OPEN = ["/v1/completions", "/v1/chat/completions/render", "/v1/models", "/health", "/tokenize", "/tokenizer_info"]
 
 
+@pytest.fixture(autouse=True)
+def no_token_is_kept():
+    yield
+    control_token.cache_clear()
+
+
 async def status(path, headers=(), token="known"):
     sent = []
 
@@ -53,7 +59,8 @@ async def test_a_vllm_that_was_started_without_a_token_is_as_it_was(monkeypatch)
 def test_what_we_start_is_guarded_and_told_our_token_and_no_other_secret(monkeypatch):
     monkeypatch.setenv("AGL_TOKEN", "the hub's")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    monkeypatch.delenv(CONTROL_VARIABLE, raising=False)
+    monkeypatch.delenv(CONTROL_VARIABLE)
+    control_token.cache_clear()
     command, environment = vllm_command(Config()), vllm_environment(Config())
     guarded = [command[at + 1] for at, word in enumerate(command) if word == "--middleware"]
     assert guarded == ["algo.serving.version_header.PolicyVersionHeader", "algo.serving.control.ControlGuard"]
@@ -62,12 +69,10 @@ def test_what_we_start_is_guarded_and_told_our_token_and_no_other_secret(monkeyp
 
 
 def test_our_token_is_not_shown_to_servers_of_others(monkeypatch):
-    monkeypatch.delenv(CONTROL_VARIABLE, raising=False)
+    monkeypatch.delenv(CONTROL_VARIABLE)
+    control_token.cache_clear()
     assert control_headers(started_here=False) == {}
     assert control_headers(started_here=True) == {CONTROL_HEADER: control_token()}
     monkeypatch.setenv(CONTROL_VARIABLE, "agreed")
     control_token.cache_clear()
-    try:
-        assert control_headers(started_here=False) == {CONTROL_HEADER: "agreed"}
-    finally:
-        control_token.cache_clear()
+    assert control_headers(started_here=False) == {CONTROL_HEADER: "agreed"}
