@@ -23,7 +23,7 @@ class EvaluationResult:
     score: float | None
 
 
-class ServedPolicy(Protocol):
+class EvaluatedPolicy(Protocol):
     """The run as an evaluation needs it (``algo.loop.running.Running``)."""
 
     queue: RolloutQueue
@@ -59,7 +59,7 @@ class Workload(Protocol):
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""
 
-    async def evaluate(self, policy: ServedPolicy, step: int, resumed: bool) -> EvaluationResult:
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Play what is held out with the policy after ``step``, and write what it shows into the run's folder.
 
         resumed: an earlier process of the run may have begun this evaluation.

@@ -6,7 +6,7 @@ from typing import Any
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER
 from algo.evaluation.page import write_page
 from algo.evaluation.play import evaluate
-from algo.loop.workload import EvaluationResult, ServedPolicy
+from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.machine.progress import game_progress
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
@@ -55,7 +55,7 @@ class Werewolf:
         """Numbers about the games."""
         return game_metrics(played)
 
-    async def evaluate(self, policy: ServedPolicy, step: int, resumed: bool) -> EvaluationResult:
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Play held-out deals against the panel; the score is the win rate against all of it."""
         config, label = self.config, f"step {step}"
         games = 2 * config.evaluation.deals * len(config.evaluation.opponents)
