@@ -28,13 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
     from rich.console import Console
 
+    from algo.evaluation.in_training import evaluate_in_training
     from algo.planning.machine import H100_GIB, this_machine
     from algo.planning.plan import make_plan, show_plan
     from algo.serving.frozen import share_out, with_own_server
     from algo.werewolf.workload import Werewolf
     from configs.section import ConfigError
 
-    workload = Werewolf(config)
+    workload = Werewolf(config, evaluate_in_training)
     alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)

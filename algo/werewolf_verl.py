@@ -52,6 +52,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from ray.exceptions import RayError
     from rich.console import Console
 
+    from algo.evaluation.in_training import evaluate_in_training
     from algo.loop.agreement import WeightsNotServed
     from algo.loop.command_line import begin_run, run_to_its_end
     from algo.loop.dry_run import dry_run
@@ -75,8 +76,9 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     if opened.state.step >= config.run.steps:
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
         return 0
+    workload = Werewolf(config, evaluate_in_training)
     status, summary = run_to_its_end(
-        dry_run(opened, Werewolf(config), Console()) if options.dry_run else train(opened, Werewolf(config)),
+        dry_run(opened, workload, Console()) if options.dry_run else train(opened, workload),
         config,
         logger,
         f"interrupted; finished games stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "

@@ -27,7 +27,7 @@ FORBIDDEN = {
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
-    "algo/werewolf": {"algo.agents", "algo.learning"},
+    "algo/werewolf": {"algo.agents", "algo.evaluation", "algo.learning"},
     "algo/evaluation": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
 }

@@ -1,13 +1,9 @@
 """The game as a workload: what it gives to the training loop (``algo.loop.workload``)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER
-from algo.evaluation.page import write_page
-from algo.evaluation.play import evaluate
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.machine.progress import game_progress
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.trajectories import ActorReward
@@ -19,14 +15,21 @@ from configs.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
 from store.werewolf import GAME, GameTask
 
+Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[EvaluationResult]]
+"""Plays held-out deals with a run's policy after a step, and says whether an earlier process may have begun."""
+
 
 class Werewolf:
-    """The game as a workload (``algo.loop.workload.Workload``)."""
+    """The game as a workload (``algo.loop.workload.Workload``).
+
+    evaluate: how it is evaluated (``algo.evaluation.in_training``); given, since that room stands upon this one.
+    """
 
     kind = GAME
 
-    def __init__(self, config: WerewolfConfig):
+    def __init__(self, config: WerewolfConfig, evaluate: Evaluate):
         self.config = config
+        self._evaluate = evaluate
 
     def tasks(self, step: int) -> Sequence[GameTask]:
         """The games of one step."""
@@ -56,14 +59,5 @@ class Werewolf:
         return game_metrics(played)
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
-        """Play held-out deals against the panel; the score is the win rate against all of it."""
-        config, label = self.config, f"step {step}"
-        games = 2 * config.evaluation.deals * len(config.evaluation.opponents)
-        with game_progress(f"evaluation after {label}", games) as on_progress:
-            evaluation = await evaluate(
-                config, policy.queue, policy.resources(), policy.keep_serving, on_progress, label, resumed=resumed
-            )
-        evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
-        write_page(config.run_dir)
-        metrics = evaluation.metrics()
-        return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
+        """Play held-out deals against the panel."""
+        return await self._evaluate(self.config, policy, step, resumed)
