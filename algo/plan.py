@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from configs.cards import DECKS
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folders
+from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, FilePath, field_validator, model_validator
 
-from configs.cards import DECKS, SideName
 from configs.opponents import SeatingRuleConfig
+from configs.roles_and_decks import DECKS, SideName
 from configs.section import Section
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from configs.cards import DECKS, Role, SideName
+from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section, nearest_name
 
 BUILT_IN_PLAYERS = ("policy", "expert", "scripted", "timid", "random")

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.cards import DECKS, Role
 from configs.game import GameConfig
 from configs.opponents import INITIAL_POLICY, EndpointConfig, unknown_player
 from configs.rewards import RewardConfig
+from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
 from configs.warm_start import WarmStartConfig
 

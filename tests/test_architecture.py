@@ -15,7 +15,7 @@ OF_A_WORKLOAD = {
     *("runners.werewolf", "runners.agents", "store.werewolf", "store.agents"),
     *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.agents"),
 }
-CARDS = "configs.cards"  # on which the rules stand, too
+ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
 GENERIC_ROOMS = ("machine", "rollouts", "sequences", "advantages", "training", "serving", "loop")
 
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
@@ -61,7 +61,7 @@ def test_rooms_import_only_what_their_walls_allow(room):
         for module in imports_of(path)
         if is_within(module, FORBIDDEN[room])
         and not (room == "runners/werewolf" and path == entry_point)
-        and not (module == CARDS and path.is_relative_to(ROOT / "runners/werewolf/game"))
+        and not (module == ROLES_AND_DECKS and path.is_relative_to(ROOT / "runners/werewolf/game"))
     ]
     assert wrong == []
 
@@ -114,9 +114,11 @@ def _named_by(path):
 def test_the_rules_need_nothing_but_the_standard_library():
     for path in modules_in("runners/werewolf/game"):
         for module in imports_of(path):
-            own = module.startswith("runners.werewolf.game") or module == CARDS
+            own = module.startswith("runners.werewolf.game") or module == ROLES_AND_DECKS
             assert own or module.split(".")[0] in sys.stdlib_module_names, path
-    assert all(module.split(".")[0] in sys.stdlib_module_names for module in imports_of(ROOT / "configs/cards.py"))
+    assert all(
+        module.split(".")[0] in sys.stdlib_module_names for module in imports_of(ROOT / "configs/roles_and_decks.py")
+    )
 
 
 def test_the_rules_know_no_clock_no_io_and_no_global_chance():

@@ -8,7 +8,7 @@ from algo.prompt_search.candidates import Candidate
 from algo.prompt_search.inputs import SYSTEM
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
-from configs.cards import Role
+from configs.roles_and_decks import Role
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.schema import PLAYERS_WITHOUT_A_MODEL, PolicyResources, Task

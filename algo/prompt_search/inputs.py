@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from algo.prompt_search.candidates import Slot, Tree, check_prompts, format_names, game_names, read_prompts
-from configs.cards import DECKS
 from configs.game import PromptName
+from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from configs.cards import DECKS, Role, Side
+from configs.roles_and_decks import DECKS, Role, Side
 
 
 class WinRule(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from configs.cards import Role, Side
+from configs.roles_and_decks import Role, Side
 
 
 class Result(StrEnum):
