@@ -37,7 +37,8 @@ from runners.werewolf.reading.sections import Kind, Section, sections_of
 
 _THINK, _END_THINK = "<think>", "</think>"
 _MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*[:：﹕︓]")
-_SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*)+")
+_SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*|```\w*\s*|[\[{{]+\s*(?=[\"'“{{]|\Z))+")
+"""What would make a speech read as a label or as data (``looks_like_data``), were it a reply."""
 _CUT_MARKER = re.compile(
     rf"(?:^|(?<=[\n。！？!?.]))[\s*#【\[]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
 )
@@ -117,7 +118,8 @@ def _harmless(text: str, speech_chars: int) -> str:
     speech = disarm(one_line(text))[: 4 * speech_chars]
     while _MARKER.search(speech):  # Taking one out can make another of what stood around it.
         speech = one_line(_MARKER.sub(" ", speech))
-    return _SPEECH_HEAD.sub("", speech)[:speech_chars].strip()
+    # Once more at the end: the limit can leave nothing but such a head.
+    return _SPEECH_HEAD.sub("", _SPEECH_HEAD.sub("", speech)[:speech_chars]).strip()
 
 
 # --- choices --------------------------------------------------------------------------------------------------------

@@ -554,6 +554,14 @@ def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
         assert OPTION_WORDS[action.choice] in text
 
 
+@pytest.mark.parametrize("text", ["{", "[{", '{"发言', "```json 我是好人", '发言：{"', "```{", "[ {"])
+def test_what_would_read_as_data_is_no_beginning_of_a_speech(text):
+    request_ = SPEECH
+    said = clean_speech(text, request_.speech_chars)
+    assert clean_speech(said, request_.speech_chars) == said
+    assert parse_reply(render_reply(Action(None, said), request_), request_) == Action(None, said)
+
+
 @given(st.sampled_from(REQUESTS), HOSTILE, st.data())
 @settings(max_examples=600, deadline=None)
 def test_every_legal_action_survives_the_round_trip(request_, text, data):
