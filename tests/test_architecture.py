@@ -27,6 +27,7 @@ FORBIDDEN = {
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
+    "algo/agents": {"algo.werewolf", "algo.learning", "algo.prompt_search", "store.werewolf", "configs.werewolf"},
     "algo/werewolf": {"algo.agents", "algo.learning"},
     "algo/evaluation": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
