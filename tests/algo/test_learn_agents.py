@@ -87,7 +87,7 @@ def test_a_seeds_training_is_a_command_that_the_algorithm_takes(tmp_path, settin
     assert options.resume == "auto"
 
 
-@pytest.mark.parametrize("name", ["service", "math", "tau2"])
+@pytest.mark.parametrize("name", ["service", "math", "tau2", "tau2_airline"])
 def test_shipped_commands_can_be_read(name):
     local = load_config(CONFIG_DIR / f"agent_{name}.yaml", schema=AgentConfig).local
     for setting in ("model", "service", "runner"):
