@@ -82,7 +82,8 @@ class AgentEvaluation(BaseModel):
     def statistics(self) -> AgentStatistics:
         """Everything that is counted; follows from the attempts alone."""
         attempts, seed = self.attempts, self.seed
-        names = dict.fromkeys(name for attempt in attempts for name in attempt.rewards)
+        told = [attempt for attempt in attempts if not attempt.failure] or attempts
+        names = dict.fromkeys(name for attempt in told for name in attempt.rewards)
         calls = sum(attempt.calls for attempt in attempts)
         invalid, of_calls = _by_task(attempts, lambda each: each.invalid), _by_task(attempts, lambda each: each.calls)
         return AgentStatistics(
@@ -117,8 +118,9 @@ class AgentEvaluation(BaseModel):
             raise ValueError(f"{path} is no evaluation of an agent that this version can read: {error}") from error
 
     def _mean_of(self, name: str) -> Estimate | None:
-        given = [attempt for attempt in self.attempts if name in attempt.rewards]
-        return _mean(given, lambda each: each.rewards[name], self.seed)
+        # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
+        given = [attempt for attempt in self.attempts if name in attempt.rewards or attempt.failure]
+        return _mean(given, lambda each: each.rewards.get(name, 0.0), self.seed)
 
 
 class _File(BaseModel):

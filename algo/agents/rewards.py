@@ -27,7 +27,7 @@ def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict
             actor.name,
             _weighed(outcome, settings.weights_of(actor.name)),
             turns[actor.name],
-            outcome.dimensions | {"invalid": actor.facts.get("invalid", 0.0) / actor.turns},
+            outcome.dimensions | {"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns},
         )
         for actor in outcome.actors
     }

@@ -23,6 +23,14 @@ def test_shares_means_and_their_intervals():
     assert nothing.metrics() == {"evaluation/attempts/finished": 0.0, "evaluation/attempts/not_finished": 5.0}
 
 
+def test_a_failure_counts_as_nothing_in_every_reward_that_others_were_given():
+    evaluation = evaluation_of(0, ones(5, of=10), failed=1)
+    failed = evaluation.attempts[0].model_copy(update={"rewards": {"reward": 0.0}})
+    found = evaluation.model_copy(update={"attempts": (failed, *evaluation.attempts[1:])}).statistics()
+    assert (found.reward.value, found.rewards["right"].value, found.rewards["short"].value) == (0.4, 0.4, 0.45)
+    assert list(found.rewards) == ["right", "short"]
+
+
 def test_the_unit_is_the_task_however_often_it_was_tried():
     """Ten equal attempts at each of ten tasks tell as much as one attempt at each."""
     once = evaluation_of(0, ones(5, of=10)).statistics().reward

@@ -134,7 +134,7 @@ def test_without_weights_the_first_reward_counts_and_an_actor_is_compared_with_i
     rewards = agent_rewards(rollout_of({"b": 0.5, "a": 9.0}, [call_of("planner", 0)]), config_of().reward)
     (planner,) = rewards.values()
     assert (planner.total, planner.role, planner.side, planner.turns) == (0.5, "planner", "planner", {})
-    assert planner.dimensions == {"b": 0.5, "a": 9.0, "invalid": 0.0}
+    assert planner.dimensions == {"b": 0.5, "a": 9.0, "invalid_calls": 0.0}
 
 
 def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
@@ -146,7 +146,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     assert rewards["planner"].total == pytest.approx(1.2) and rewards["planner"].turns == {}
     worker = rewards["worker"]
     assert (worker.outcome, worker.turns, worker.total) == (0.8, {1: -0.25}, pytest.approx(0.55))
-    assert worker.dimensions["invalid"] == 0.5
+    assert worker.dimensions["invalid_calls"] == 0.5
     assert reward.of_a_failure() == {"right": 0.0, "short": 0.0}
     with pytest.raises(ConfigError, match="'right', which the agent did not give for task t; it gave reward"):
         agent_rewards(rollout_of({"reward": 1.0}, calls), reward)
