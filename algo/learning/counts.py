@@ -88,7 +88,7 @@ class Change:
 
 def touch(one: Estimate | None, other: Estimate | None) -> bool:
     """Whether two intervals have a point in common; also True where one of them is not known."""
-    return one is None or other is None or (one.low <= other.high and other.low <= one.high)
+    return one is None or other is None or one.touches(other)
 
 
 def games_before_and_after(seeds: Iterable[LearnedSeed], opponent: str) -> tuple[list[GameRecord], list[GameRecord]]:
