@@ -13,6 +13,7 @@ from algo.loop.training_command import parse_training_arguments, run_training
 from configs.agents import AgentConfig
 from configs.command_line import read_configuration
 from configs.model_folder import check_model_folders
+from configs.section import ConfigError
 
 logger = logging.getLogger("algo.agent_verl")
 
@@ -31,6 +32,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def check(config: AgentConfig) -> None:
     """Raise ConfigError for models and tasks that are not there."""
+    path, makes = config.model.path, config.local.model
+    if makes is not None and not path.exists():
+        command = makes.replace("{python}", "python").replace("{model}", str(path))
+        raise ConfigError(f"model.path {path} does not exist: make it with `{command}`, or name a model's folder")
     check_model_folders(config)
     read_data(config)
 
