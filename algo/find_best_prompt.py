@@ -13,8 +13,9 @@ import os
 import sys
 from pathlib import Path
 
+from algo.agents.data import read_tasks
 from algo.prompt_search.candidates import Slot, Tree
-from algo.prompt_search.inputs import agent_prompts, game_prompts, read_tasks, split
+from algo.prompt_search.inputs import agent_prompts, game_prompts, split
 from algo.prompt_search.plan import ProposerBounds, SearchPlan
 from configs.command_line import add_configuration_options, read_configuration
 from configs.loading import CONFIG_DIR
@@ -104,7 +105,7 @@ def main() -> int:
                 check_model_folder(config.model.path)
         else:
             found.append(agent_prompts(options.prompts))
-            split(read_tasks(options.tasks), options.held_out, config.run.seed)
+            split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
 
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)
     if isinstance(config, int):

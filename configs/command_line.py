@@ -25,9 +25,15 @@ def add_set_option(parser: argparse.ArgumentParser, example: str, what: str = "o
     )
 
 
-def add_configuration_options(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``. example: an override to show in the help."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: configs/tiny_cpu.yaml)")
+def add_configuration_options(
+    parser: argparse.ArgumentParser, example: str, default: str | None = "configs/tiny_cpu.yaml"
+) -> None:
+    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``.
+
+    example: an override to show in the help. default: what stands in the help for it; None where FILE must be named.
+    """
+    shown = "configuration" if default is None else f"configuration (default: {default})"
+    parser.add_argument("--config", type=Path, metavar="FILE", required=default is None, help=shown)
     add_set_option(parser, example)
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     parser.add_argument(

@@ -24,13 +24,13 @@ from configs.training import (
     TrainingConfig,
 )
 
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+
 
 class RunConfig(Section):
     """The run as a whole. Everything it writes lies under ``dir/name``."""
 
-    name: str = Field(
-        "werewolf", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="names the run's folder and resources"
-    )
+    name: str = Field("werewolf", pattern=RUN_NAME, description="names the run's folder and resources")
     dir: Path = Field(Path("runs"), description="parent of the run's folder")
     steps: int = Field(3, ge=1, description="steps to make: games, then an update, if there is anything to learn from")
     seed: int = Field(1, ge=0, description="deals, sampling and mini-batch order all follow from it")
@@ -86,9 +86,11 @@ class LogConfig(Section):
 class Config(Section):
     """Everything that a run of any workload can be told; a workload adds sections of its own.
 
+    project: under which trackers file the run.
     fixed: settings that may not change within a run, by dotted name, and why.
     """
 
+    project: ClassVar[str] = "werewolf"
     fixed: ClassVar[Mapping[str, str]] = {
         "run.seed": "what is played follows from it",
         "rollout": "what is in flight was enqueued with it",
@@ -150,7 +152,8 @@ class Config(Section):
             )
         if self.checkpoint.keep_best and not self.evaluation.wanted:
             raise ValueError(
-                "checkpoint.keep_best needs evaluations: set evaluation.deals, and evaluation.every_steps for a choice"
+                "checkpoint.keep_best needs evaluations: set evaluation.deals (of agents evaluation.tasks), and "
+                "evaluation.every_steps for a choice"
             )
         return self
 
@@ -200,8 +203,8 @@ class Config(Section):
         return {f"players.{name}": endpoint for name, endpoint in self.players.items()}
 
     @property
-    def prompt_files(self) -> Mapping[str, Path]:
-        """Files with prompts that replace built-in ones, by the prompt's name."""
+    def fixed_files(self) -> Mapping[str, Path]:
+        """Files that must stay as they are within a run, by name: prompts, tasks."""
         return {}
 
     @property

@@ -56,7 +56,7 @@ class WerewolfConfig(Config):
         return super().endpoints() | ({"judge": self.judge} if self.judge else {})
 
     @property
-    def prompt_files(self) -> Mapping[str, Path]:
+    def fixed_files(self) -> Mapping[str, Path]:
         """Files with prompts that replace built-in ones, by the prompt's name."""
         return self.game.prompts
 

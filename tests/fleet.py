@@ -1,13 +1,14 @@
 """A fleet of real processes that may be killed at any moment: runners, an algorithm, hubs; forked in a moment."""
 
 import asyncio
+import importlib
 import json
 import logging
 import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from fakes import FakeVllm
 
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
-from configs.werewolf import WerewolfConfig
+from configs.schema import Config
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
-from store.schema import PolicyResources
+from store.schema import PolicyResources, Task
+from store.token_spans import TaskKind
 from store.werewolf import GAME
 
 # The real imports of a runner take ten seconds; a forked one has them.
@@ -91,17 +93,15 @@ async def exit_of(process: BaseProcess) -> None:
     process.join()
 
 
-def runner(log: Path, *arguments: str) -> BaseProcess:
-    """``python -m runners.werewolf``."""
-    return hub_process.fork(_runner, log, arguments)
+def runner(log: Path, *arguments: str, module: str = "runners.werewolf") -> BaseProcess:
+    """``python -m runners.werewolf``, or another runner."""
+    return hub_process.fork(_runner, log, module, arguments)
 
 
-def _runner(log: Path, arguments: tuple[str, ...]) -> None:
+def _runner(log: Path, module: str, arguments: tuple[str, ...]) -> None:
     hub_process.say_to(log)
-    from runners.werewolf.__main__ import main
-
-    sys.argv = ["runners.werewolf", *arguments]
-    raise SystemExit(main())
+    sys.argv = [module, *arguments]
+    raise SystemExit(importlib.import_module(f"{module}.__main__").main())
 
 
 class SlowVllm(FakeVllm):
@@ -132,13 +132,16 @@ def _algorithm(
     journal: Path,
     url: str,
     endpoint: str,
-    config: WerewolfConfig,
+    config: Config,
     batches: int,
     suicidal: float,
     start: int,
+    kind: TaskKind = GAME,
+    tasks_of: Callable[[Config, int], Sequence[Task]] = step_tasks,
 ) -> None:
     """Have the batches played, five at a time, and write each down durably before it counts as done.
 
+    kind, tasks_of: what is played in a batch: games, or another workload's tasks.
     suicidal: how likely it is to die at each of the moments at which a death is most likely to do harm: after the games
         are enqueued, before they are written down, and after. start: how often it was started before.
     """
@@ -158,7 +161,7 @@ def _algorithm(
 
     async def play(client, batch: int) -> None:
         async with at_once:
-            tasks = step_tasks(config, batch)
+            tasks = tasks_of(config, batch)
             enqueued = asyncio.Event()
 
             def on_progress(progress) -> None:
@@ -167,11 +170,11 @@ def _algorithm(
                     perhaps_die("enqueued")
 
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
-            played = await RolloutQueue(client, GAME, config.rollout).play(
+            played = await RolloutQueue(client, kind, config.rollout).play(
                 tasks, resources, alive, on_progress, resumed=resumed
             )
             perhaps_die("read")
-            games = [(game.outcome.game_id, game.rollout_id, game.attempt_id) for game in played.finished]
+            games = [(game.outcome.task, game.rollout_id, game.attempt_id) for game in played.finished]
             entry = {"batch": batch, "games": games, "failures": played.failures}
             os.write(file, (json.dumps(entry) + "\n").encode())
             os.fsync(file)

@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
-from algo.evaluation.page import counts_text, estimate_text, write_page
+from algo.evaluation.page import write_page
+from algo.evaluation.page_parts import counts_text, estimate_text
 from algo.evaluation.play import evaluate
 from algo.evaluation.players import serve_players
 from algo.loop.run_folder import OpenedRun

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.axes import Axes
 
 from algo.evaluation.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
+from algo.evaluation.intervals import Estimate
 from algo.evaluation.outcomes import Evaluation, Statistics, read_evaluations, with_ratings
+from algo.evaluation.page_parts import counts_text, estimate_text, page_environment
 from algo.evaluation.ratings import Rating
 from algo.machine.whole_files import write_whole
-from algo.werewolf.game_statistics import Estimate
 from algo.werewolf.matches import SIDES
 
 PAGE_NAME = "evaluations.html"
@@ -31,17 +31,6 @@ def write_page(run_dir: Path) -> Path:
     return path
 
 
-def page_environment(folder: Path) -> Environment:
-    """Of the page templates in ``folder``."""
-    return Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,  # names, reasons, settings, replies and transcripts: what models and other programs wrote
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
     """The page's HTML. evaluations: in their order, at least one; tables and transcripts are of the last."""
     found = [evaluation.statistics() for evaluation in evaluations]
@@ -57,20 +46,6 @@ def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
         reasons=list(dict.fromkeys([*evaluations[-1].failures, *evaluations[-1].retried])),
         charts=_charts(evaluations, found),
     )
-
-
-def estimate_text(estimate: Estimate | None, digits: int = 0) -> str:
-    """ "62 % (41–80)", or a dash."""
-    if estimate is None:
-        return "–"
-    value, low, high = (f"{100 * share:.{digits}f}" for share in (estimate.value, estimate.low, estimate.high))
-    return f"{value} % ({low}–{high})"
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """ "seer 75 %, villager 25 % of 8"; counts: at least one, none of them 0."""
-    total = sum(counts.values())
-    return ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in counts.items()) + f" of {total}"
 
 
 def _number(value: float | None) -> str:

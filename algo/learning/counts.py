@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from algo.evaluation.cross_table import Cell, CrossTable
+from algo.evaluation.intervals import Estimate, wilson_interval
 from algo.learning.run import LearnedSeed
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import (
     Conduct,
-    Estimate,
     Score,
     conduct_of,
     score_of_role,
     score_of_side,
-    wilson_interval,
 )
 from algo.werewolf.matches import GameRecord
 from store.schema import TRAINED_POLICY
@@ -89,7 +88,7 @@ class Change:
 
 def touch(one: Estimate | None, other: Estimate | None) -> bool:
     """Whether two intervals have a point in common; also True where one of them is not known."""
-    return one is None or other is None or (one.low <= other.high and other.low <= one.high)
+    return one is None or other is None or one.touches(other)
 
 
 def games_before_and_after(seeds: Iterable[LearnedSeed], opponent: str) -> tuple[list[GameRecord], list[GameRecord]]:

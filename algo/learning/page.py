@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algo.evaluation.charts import Picture
-from algo.evaluation.page import estimate_text, page_environment
+from algo.evaluation.intervals import Estimate
+from algo.evaluation.page_parts import estimate_text, page_environment
 from algo.learning.counts import (
     POINTS_TO_GAIN,
     Change,
@@ -21,7 +22,6 @@ from algo.learning.figures import SIDE_TITLES, draw_figures
 from algo.learning.record import REPORT_FILE
 from algo.learning.run import LearnedSeed, LearningRun, read_learning_run
 from algo.machine.whole_files import write_whole
-from algo.werewolf.game_statistics import Estimate
 from algo.werewolf.samples import SampleGame
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName

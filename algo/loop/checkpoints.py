@@ -31,7 +31,7 @@ RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _UNFINISHED = "unfinished-"
 
-_PROMPTS = "prompts"
+_FILES = "prompts"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts")
 """Settings of the section rollout that are not fixed within a run."""
 
@@ -45,7 +45,7 @@ class RunState(BaseModel):
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.loop.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
-    settings: the settings of ``Config.fixed`` as they were, and digests of the prompts.
+    settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
     resumes: how often the run has been gone on with.
     """
 
@@ -72,9 +72,7 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
-    found[_PROMPTS] = {
-        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.prompt_files.items()
-    }
+    found[_FILES] = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.fixed_files.items()}
     return found
 
 

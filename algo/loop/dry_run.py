@@ -46,12 +46,12 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         _show(console, "Configuration", as_yaml(config))
         _show(console, "Task (the rollout's input)", json.dumps(task.encode(), indent=2, ensure_ascii=False))
         _show(console, "Resources", resources.model_dump_json(indent=2))
-        with game_progress("the game", 1) as on_progress:
+        with game_progress("the rollout", 1) as on_progress:
             played = await run.queue.play([task], resources, run.keep_serving, on_progress)
-        game = played.finished[0]
-        for number, triplet in enumerate(game.triplets):
+        rollout = played.finished[0]
+        for number, triplet in enumerate(rollout.triplets):
             _show_turn(console, tokenizer, number, triplet)
-        _show(console, "Transcript", game.outcome.transcript)
+        _show(console, "Transcript", rollout.outcome.transcript)
         found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
         assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
         advantages = token_advantages(

@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRollout]) -> None:
     """Write the first rollouts of a step as readable text."""
-    folder = config.run_dir / "transcripts" / f"step-{step:04d}"
+    write_transcripts_to(
+        config.run_dir / "transcripts" / f"step-{step:04d}", finished[: config.log.transcripts_per_step]
+    )
+
+
+def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
+    """Write rollouts as readable text, each into a file of its task's name."""
     folder.mkdir(parents=True, exist_ok=True)
-    for rollout in finished[: config.log.transcripts_per_step]:
+    for rollout in finished:
         (folder / f"{rollout.outcome.task}.txt").write_text(rollout.outcome.transcript, encoding="utf-8")
 
 

@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _REWARD = re.compile(r"reward/(?P<side>[^/]+)")
 _WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
+_REWARD_OF_EVALUATION = "evaluation/reward"
 _REWARDS_SHOWN = 8
 PAGE_NAME = "evaluations.html"
 """In a run's folder: the page over all its evaluations."""
@@ -128,20 +129,24 @@ def _evaluations(before: Mapping[str, float], steps: Sequence[Mapping[str, float
     return [metrics for metrics in (before, *steps) if any(name.startswith("evaluation/") for name in metrics)]
 
 
-def _win_rate_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a summary says of evaluation: win rates of the first and the last one, with their 95 % intervals."""
+def _evaluation_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a summary says of the first and the last evaluation: win rates or rewards, with their 95 % intervals."""
     evaluations = _evaluations(summary["before"], summary["step_metrics"])
     first_and_last = evaluations[:1] + evaluations[1:][-1:]
     for name in dict.fromkeys(name for metrics in first_and_last for name in metrics):
-        if (found := _WIN_RATE.fullmatch(name)) is None:
+        if found := _WIN_RATE.fullmatch(name):
+            title, form = f"win rate, {found['side']} against {found['opponent']}", ".0%"
+        elif name == _REWARD_OF_EVALUATION:
+            title, form = "mean reward, held-out tasks", ".3f"
+        else:
             continue
-        rates = [
-            f"{metrics[name]:.0%} ({metrics[f'{name}/low']:.0%} to {metrics[f'{name}/high']:.0%})"
+        shown = [
+            f"{metrics[name]:{form}} ({metrics[f'{name}/low']:{form}} to {metrics[f'{name}/high']:{form}})"
             if name in metrics
             else "-"
             for metrics in first_and_last
         ]
-        yield f"win rate, {found['side']} against {found['opponent']}", " -> ".join(rates)
+        yield title, " -> ".join(shown)
 
 
 def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -162,8 +167,8 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     left_out = ", ".join(f"{count} {reason}" for reason, count in turns["left_out"].items()) or "none"
     overview = Table(title="Run summary", show_header=False, title_justify="left")
     overview.add_row("updates made", f"{summary['policy_version']} in {summary['steps']} steps")
-    overview.add_row("games", f"{summary['games']['finished']} finished, {summary['games']['failed']} failed")
-    overview.add_row("model calls per game", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}")
+    overview.add_row("rollouts", f"{summary['games']['finished']} finished, {summary['games']['failed']} failed")
+    overview.add_row("model calls per rollout", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}")
     overview.add_row(
         "model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"
     )
@@ -171,7 +176,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     overview.add_row("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}")
     for row in _reward_rows(summary):
         overview.add_row(*row)
-    for row in _win_rate_rows(summary):
+    for row in _evaluation_rows(summary):
         overview.add_row(*row)
     sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
     overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")

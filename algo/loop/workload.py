@@ -1,4 +1,4 @@
-"""What the loop asks of a workload: the game, or any other agent. ``algo.werewolf_verl`` fills it for the game."""
+"""What the loop asks of a workload: the game (``algo.werewolf.workload``) or any agent (``algo.agents.workload``)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -55,6 +55,17 @@ class Processes:
                 return code
             time.sleep(_POLL_SECONDS)
 
+    def wait_until(self, ready: Callable[[], bool]) -> int:
+        """0 as soon as something is ready; the exit code of whichever process ends before it (1 where that was 0)."""
+        while not ready():
+            for name, process in self._running.items():
+                code = process.poll()
+                if code is not None:
+                    _console.print(f"[red]the {name} ended with exit code {code}[/]")
+                    return code or 1
+            time.sleep(_POLL_SECONDS)
+        return 0
+
     def stop(self) -> None:
         """End all, the last one started first; each in order, by force after the grace period."""
         for process in reversed(self._running.values()):
@@ -87,18 +98,29 @@ def program(module: str, config: Path, settings: Iterable[str], *options: str) -
 
 
 def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -> str:
-    """Start the stock hub on a free port and a runner; returns the hub's address. logs: folder of their logs."""
-    port = free_port()
-    hub = f"http://127.0.0.1:{port}"
-    agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
-    commands = {
-        "hub": [agl, "store", "--host", "127.0.0.1", "--port", str(port)],
-        "runner": [sys.executable, "-m", "runners.werewolf", "--n", str(games_at_once), "--store", hub],
-    }
-    for name, command in commands.items():
-        with (logs / f"{name}.log").open("ab") as log:
-            processes.start(name, command, log)
+    """Start the stock hub and a runner of games; returns the hub's address. logs: folder of their logs."""
+    hub = start_hub(processes, logs)
+    start_logged(processes, "runner", runner_command("werewolf", hub, "--n", str(games_at_once)), logs)
     return hub
+
+
+def start_hub(processes: Processes, logs: Path) -> str:
+    """Start the stock hub on a free port; returns its address. logs: folder of its log."""
+    port = free_port()
+    agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
+    start_logged(processes, "hub", [agl, "store", "--host", "127.0.0.1", "--port", str(port)], logs)
+    return f"http://127.0.0.1:{port}"
+
+
+def runner_command(workload: str, hub: str, *options: str) -> list[str]:
+    """The command line of a runner. workload: werewolf, agents. hub: its address."""
+    return [sys.executable, "-m", f"runners.{workload}", *options, "--store", hub]
+
+
+def start_logged(processes: Processes, name: str, command: Sequence[str], logs: Path) -> None:
+    """Start a command whose output goes to the end of ``name.log`` in the folder ``logs``."""
+    with (logs / f"{name}.log").open("ab") as log:
+        processes.start(name, command, log)
 
 
 def _interrupt(*_: object) -> None:

@@ -1,6 +1,5 @@
 """What a search is given: prompts and tasks in files, all checked before anything else is imported or played."""
 
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,24 +15,6 @@ SLOT = "template"
 """Agents find the prompt as the resource ``prompt_template``, as in agentlightning's own examples."""
 
 _FEWEST = 4
-
-
-def read_tasks(path: Path) -> list[object]:
-    """The agent's inputs, one JSON value a line. Raises ConfigError."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--tasks: cannot read {path}: {error}") from error
-    return [_read_task(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-def _read_task(line: str, where: str) -> object:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"--tasks: {where} is no JSON ({error.msg}); a text is written with quotes, one task a line"
-        ) from error
 
 
 def split(inputs: Sequence[object], held_out: float, seed: int) -> tuple[list[object], list[object]]:

@@ -8,7 +8,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from algo.evaluation.page import page_environment
+from algo.evaluation.page_parts import page_environment
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.candidates import Candidate, Tree
 from algo.prompt_search.intervals import Interval

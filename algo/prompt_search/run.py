@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from algo.agents.data import read_tasks
 from algo.evaluation.players import serve_players
 from algo.loop.command_line import begin_run, run_to_its_end
 from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources
@@ -20,7 +21,7 @@ from algo.prompt_search.agent_tasks import AgentTasks
 from algo.prompt_search.arena import Arena, Workload
 from algo.prompt_search.candidates import Slot, Tree
 from algo.prompt_search.game_tasks import GameTasks
-from algo.prompt_search.inputs import read_tasks, split
+from algo.prompt_search.inputs import split
 from algo.prompt_search.journal import Journal
 from algo.prompt_search.plan import ProposerBounds, SearchPlan
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
@@ -112,7 +113,7 @@ async def agent_arena(
 ) -> AsyncIterator[tuple[Workload, RolloutQueue, Callable[[], Awaitable[object]]]]:
     """An agent's tasks through the hub; what its model is stays the agent's affair unless --endpoint names one."""
     config = opened.config
-    searched, held_out = split(read_tasks(options.tasks), options.held_out, config.run.seed)
+    searched, held_out = split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
     cancel_on_signals()
     client = connect(config.store.url, config.store.patience_seconds)
     try:

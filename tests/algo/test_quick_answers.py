@@ -12,14 +12,20 @@ HEAVY = {
     "openskill", "aiohttp",
 }  # fmt: skip
 WRONG_KEY = ["--set", "run.stps=3"]
+AGENT = ["--config", "configs/agent_math.yaml"]
 NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
-      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report")),
+      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report",
+       "agent_verl", "learn_agents")),
     *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table")),
     *((program, WRONG_KEY, 2) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo")),
     *((program, NO_MODEL, 2) for program in ("werewolf_verl", "werewolf_sft")),
+    ("agent_verl", [*AGENT, "--print-config"], 0),
+    *((program, [*AGENT, *WRONG_KEY], 2) for program in ("agent_verl", "learn_agents")),
+    ("agent_verl", [*AGENT, *NO_MODEL], 2),
+    ("learn_agents", [*AGENT, "--set", "agents.train=no/such/file"], 2),
     ("evaluate", [*NO_MODEL, "--set", "evaluation.deals=1"], 2),
     ("cross_table", [*NO_MODEL, "--deals", "1"], 2),
     ("learn", ["--directory", "tests"], 2),
@@ -48,7 +54,7 @@ def test_help_configuration_and_refusals_import_nothing_heavy():
     assert asked.returncode == 0, asked.stderr
     refusals = [line for line in asked.stderr.splitlines() if line.startswith("error: ")]
     assert len(refusals) == sum(status == 2 for *_, status in ASKED)
-    assert asked.stderr.count("did you mean 'steps'") == 6 and asked.stderr.count("no/such/folder does not exist") == 4
+    assert asked.stderr.count("did you mean 'steps'") == 8 and asked.stderr.count("no/such/folder does not exist") == 5
 
 
 def imported_by(path):

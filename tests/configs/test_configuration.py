@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from configs.agents import AgentConfig
 from configs.game import PromptName, RulesConfig
 from configs.loading import CONFIG_DIR, load_config
 from configs.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
@@ -19,15 +20,14 @@ from store.werewolf import SeatingRule
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid_and_says_what_it_needs(path):
-    load_config(path)
+    load_config(path, schema=AgentConfig if path.name.startswith("agent_") else WerewolfConfig)
     assert path.read_text().startswith("#")
 
 
-def test_every_setting_is_described_or_has_a_plain_name():
+@pytest.mark.parametrize("schema", [WerewolfConfig, AgentConfig])
+def test_every_setting_is_described_or_has_a_plain_name(schema):
     sections = {
-        name: field.annotation
-        for name, field in WerewolfConfig.model_fields.items()
-        if isinstance(field.annotation, type)
+        name: field.annotation for name, field in schema.model_fields.items() if isinstance(field.annotation, type)
     }
     sections = {name: section for name, section in sections.items() if hasattr(section, "model_fields")}
     undescribed = [

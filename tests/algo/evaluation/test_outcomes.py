@@ -8,10 +8,10 @@ from evaluations import make_evaluation, make_game, make_sample
 
 from algo.evaluation import page as pages
 from algo.evaluation.charts import Picture
+from algo.evaluation.intervals import wilson_interval
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation.page import PAGE_NAME, render_page, write_page
 from algo.werewolf.behaviour import Behaviour
-from algo.werewolf.game_statistics import wilson_interval
 
 BEHAVIOUR = {
     "wolf": Behaviour(games=2, kills={"seer": 3, "villager": 1}, claims={"wolf": {"hunter": 1}}),

@@ -175,6 +175,14 @@ def test_an_evaluated_runs_summary_tells_its_win_rates_and_where_they_are_shown(
     assert str(tmp_path / "run" / "evaluations.html") in text
 
 
+def test_an_evaluated_agents_summary_tells_its_mean_reward(tmp_path):
+    def reward(value):
+        return {"evaluation/reward": value, "evaluation/reward/low": value - 0.1, "evaluation/reward/high": value + 0.1}
+
+    text = shown(summary_of(tmp_path, reward(0.25), reward(0.9), reward(0.5)))
+    assert "mean reward, held-out tasks" in text and "0.250 (0.150 to 0.350) -> 0.500 (0.400 to 0.600)" in text
+
+
 def test_a_summary_tells_rewards_of_trained_sides_only_and_of_very_many_steps_some(tmp_path):
     text = shown(summary_of(tmp_path, {}, {"reward/good": -0.25}, {"reward/good": 0.5}))
     assert "mean reward, good" in text and "-0.250 -> +0.500" in text and "steps" not in text.split("reward, good")[1]

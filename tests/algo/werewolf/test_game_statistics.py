@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from evaluations import make_game
 
+from algo.evaluation.intervals import clustered_share, wilson_interval
 from algo.werewolf.game_statistics import (
-    clustered_share,
     conduct_of,
     score_of_both_sides,
     score_of_role,
     score_of_side,
-    wilson_interval,
 )
 
 

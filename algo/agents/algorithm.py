@@ -1,0 +1,90 @@
+"""Training as an agentlightning ``Algorithm``: data sets and agent as Python objects, the same loop as the command.
+
+from agentlightning import Trainer
+from algo.agents.algorithm import AgentVerl
+from runners.agents.lightning import GatewayRunner
+
+trainer = Trainer(algorithm=AgentVerl("configs/agent_math.yaml"), runner=GatewayRunner(), n_runners=2)
+trainer.fit(math_agent, train, val_dataset=val)
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from agentlightning import Algorithm, Dataset, LitAgentRunner
+from rich.console import Console
+
+from algo.agents.data import read_data, write_tasks
+from algo.agents.workload import Agents
+from algo.loop.run_folder import open_run, set_up_logging
+from algo.loop.startup import check_before_starting
+from algo.loop.summary import show_summary
+from algo.loop.train import train
+from configs.agents import AgentConfig
+from configs.loading import load_config
+from configs.model_folder import check_model_folders
+from configs.section import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class AgentVerl(Algorithm):
+    """The training loop for any agent.
+
+    config: a configuration, or its file. overrides: ``section.key=value`` each, in place of what the file says.
+    resume: go on with the run of this name, as ``--resume auto`` does. summary: of the run, once it is done.
+    Raises ConfigError, now and when it runs.
+    """
+
+    def __init__(self, config: AgentConfig | Path | str, *overrides: str, resume: bool = False):
+        self.config = config if isinstance(config, AgentConfig) else load_config(Path(config), overrides, AgentConfig)
+        if overrides and isinstance(config, AgentConfig):
+            raise ConfigError("overrides go with a configuration's file; this one is read already")
+        self.summary: dict[str, Any] | None = None
+        self._resume = resume
+
+    async def run(self, train_dataset: Dataset[Any] | None = None, val_dataset: Dataset[Any] | None = None) -> None:
+        """Train on the data sets that are given, in place of those that the configuration names.
+
+        Logs to the terminal and into the run's folder, as ``python -m algo.agent_verl`` does.
+        """
+        config = self._with_data(self._with_hub(), train_dataset, val_dataset)
+        check_model_folders(config)
+        read_data(config)
+        check_before_starting(config)
+        opened = open_run(config, self._resume)
+        set_up_logging("INFO", opened.config.run_dir / "logs" / "algorithm.log")
+        if opened.state.step >= config.run.steps:
+            logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
+            return
+        self.summary = await train(opened, Agents(opened.config))
+        show_summary(self.summary, Console())
+
+    def _with_hub(self) -> AgentConfig:
+        """The configuration with the trainer's own hub."""
+        if isinstance(self.get_trainer().runner, LitAgentRunner):
+            raise ConfigError(
+                "agentlightning's own runner records no tokens: give the Trainer runner=GatewayRunner(), of "
+                "runners.agents.lightning"
+            )
+        store = self.get_store()
+        address = getattr(store, "endpoint", None) or getattr(store, "server_address_root", None)
+        if address is None:
+            raise ConfigError(
+                f"the algorithm needs a hub that answers by HTTP, as the Trainer's strategy 'cs' (its default) starts "
+                f"one, and not a {type(store).__name__}"
+            )
+        hub = self.config.store.model_copy(update={"url": address})
+        return self.config.model_copy(update={"store": hub})
+
+    @staticmethod
+    def _with_data(config: AgentConfig, train_set: Dataset[Any] | None, val_set: Dataset[Any] | None) -> AgentConfig:
+        """Data sets become files, named after what is in them: a run is gone on with, with the same ones alone."""
+        folder = config.run.dir / f"{config.run.name}-data"
+        given = {
+            name: write_tasks((data[number] for number in range(len(data))), folder, name)
+            for name, data in (("train", train_set), ("val", val_set))
+            if data is not None
+        }
+        return config.model_copy(update={"agents": config.agents.model_copy(update=given)})

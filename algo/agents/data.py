@@ -1,0 +1,101 @@
+"""Data sets of agents' tasks: JSON Lines, one task's input a line."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algo.machine.whole_files import write_whole
+from configs.agents import AgentConfig
+from configs.section import ConfigError
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class AgentData:
+    """train: inputs to learn from. held_out: inputs that are never trained on."""
+
+    train: Sequence[Any]
+    held_out: Sequence[Any]
+
+
+def read_data(config: AgentConfig) -> AgentData:
+    """The tasks that a configuration names. Raises ConfigError for what is missing, broken, too few or double."""
+    settings, evaluation = config.agents, config.evaluation
+    if settings.train is None:
+        raise ConfigError("agents.train must name a file of tasks, one JSON value a line")
+    train = read_tasks(settings.train, "agents.train")
+    if settings.val is not None:
+        held_out = read_tasks(settings.val, "agents.val")
+        _check_apart(train, held_out, config)
+    else:
+        held_out, train = _split(train, settings.held_out, config.run.seed)
+    if not train:
+        raise ConfigError(f"agents.train {settings.train} leaves no task to train on")
+    if len(held_out) < evaluation.tasks:
+        raise ConfigError(
+            f"evaluation.tasks asks for {evaluation.tasks} held-out tasks, and there are {len(held_out)}: lower it, "
+            f"or hold out more (agents.val, agents.held_out)"
+        )
+    return AgentData(train, held_out)
+
+
+def read_tasks(path: Path, setting: str) -> list[Any]:
+    """A file's tasks, one JSON value a line. setting: names the file in errors. Raises ConfigError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{setting}: cannot read {path}: {error}") from error
+    return [_read(line, f"{setting}: line {number} of {path}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
+    """Write tasks that are given from Python; returns the file, whose name tells its content. Raises ConfigError."""
+    lines = []
+    for number, task in enumerate(tasks):
+        try:
+            lines.append(json.dumps(task, ensure_ascii=False, allow_nan=False) + "\n")
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{name}: task {number} cannot be sent to runners, since it is no JSON: {error}"
+            ) from error
+    text = "".join(lines)
+    path = folder / f"{name}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}.jsonl"
+    write_whole(path, text)
+    return path
+
+
+def _read(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{where} is no JSON ({error.msg}); one task stands on each line, a text within quotes"
+        ) from error
+
+
+def _split(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
+    """(held out, the others). Equal tasks stay together, else what is held out would be trained on."""
+    different = list(dict.fromkeys(map(_key, tasks)))
+    random.Random(f"{seed}/held out").shuffle(different)
+    kept_apart = set(different[: round(share * len(different))])
+    held_out = [task for task in tasks if _key(task) in kept_apart]
+    return held_out, [task for task in tasks if _key(task) not in kept_apart]
+
+
+def _check_apart(train: Sequence[Any], held_out: Sequence[Any], config: AgentConfig) -> None:
+    known = set(map(_key, train))
+    both = [number for number, task in enumerate(held_out, 1) if _key(task) in known]
+    if both:
+        raise ConfigError(
+            f"agents.val: {len(both)} of {len(held_out)} tasks are in agents.train, too (the first: number "
+            f"{', '.join(map(str, both[:_SHOWN]))} of {config.agents.val}); an evaluation says nothing of others then"
+        )
+
+
+def _key(task: Any) -> str:
+    return json.dumps(task, sort_keys=True)

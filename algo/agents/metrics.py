@@ -1,0 +1,43 @@
+"""Numbers about a step's tasks, for the log."""
+
+from statistics import fmean
+
+from algo.rollouts.queue import PlayedRollouts
+from store.agents import ActorResult, AgentOutcome
+from store.schema import TRAINED_POLICY
+
+
+def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
+    """Numbers about a step's tasks; those that ``RunSummary`` adds up have the names that games have, too."""
+    outcomes: list[AgentOutcome] = [rollout.outcome for rollout in played.finished]
+    actors = [actor for outcome in outcomes for actor in of_policy(outcome)]
+    turns = sum(actor.turns for actor in actors)
+    metrics = {
+        "games/finished": float(len(outcomes)),
+        **played.failure_metrics(),
+        "turns/played": float(sum(outcome.turns for outcome in outcomes)),
+        "turns/per_game": fmean(outcome.turns for outcome in outcomes),
+        "turns/stored": float(played.turns_stored),
+        "turns/of_policy": float(turns),
+        "turns/valid_share": 1.0 - sum(map(invalid_calls, actors)) / turns if turns else 1.0,
+        "turns/cut_share": sum(actor.facts.get("cut", 0.0) for actor in actors) / turns if turns else 0.0,
+        "agents/failed_share": fmean(bool(outcome.failure) for outcome in outcomes),
+        "agents/refused_calls": float(sum(outcome.refused for outcome in outcomes)),
+        "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
+    }
+    for name in dict.fromkeys(name for outcome in outcomes for name in outcome.dimensions):
+        given = [outcome.dimensions[name] for outcome in outcomes if name in outcome.dimensions]
+        metrics[f"agents/reward/{name}"] = fmean(given)
+    if actors:
+        metrics["turns/segments_per_actor"] = fmean(actor.segments for actor in actors)
+    return metrics
+
+
+def of_policy(outcome: AgentOutcome) -> list[ActorResult]:
+    """The actors that the trained policy answered: what frozen policies do badly is no news of it."""
+    return [actor for actor in outcome.actors if actor.policy == TRAINED_POLICY]
+
+
+def invalid_calls(actor: ActorResult) -> float:
+    """Calls of an actor whose reply holds a tool call that cannot be used."""
+    return actor.facts.get("invalid", 0.0)

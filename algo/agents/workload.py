@@ -1,0 +1,54 @@
+"""Agents as a workload: what they give to the training loop (``algo.loop.workload``)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from algo.agents.data import read_data
+from algo.agents.evaluate import evaluate
+from algo.agents.metrics import agent_metrics
+from algo.agents.rewards import agent_rewards
+from algo.agents.tasks import step_tasks
+from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import ActorReward
+from configs.agents import AgentConfig
+from store.agents import AGENTS, AgentTask
+
+
+class Agents:
+    """Any agent as a workload (``algo.loop.workload.Workload``). Raises ConfigError for tasks that cannot be read."""
+
+    kind = AGENTS
+
+    def __init__(self, config: AgentConfig):
+        self.config = config
+        self._data = read_data(config)
+
+    def tasks(self, step: int) -> Sequence[AgentTask]:
+        """The tasks of one step."""
+        return step_tasks(self.config, self._data.train, step)
+
+    def published(self) -> Mapping[str, Any]:
+        """Nothing: agents have their prompts themselves."""
+        return {}
+
+    def frozen_names(self) -> Sequence[str]:
+        """All frozen policies: which of them an agent calls, it alone knows."""
+        return sorted(self.config.frozen)
+
+    def evaluated_names(self) -> Sequence[str]:
+        """Likewise."""
+        return self.frozen_names()
+
+    def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
+        """What each actor earns."""
+        return agent_rewards(rollout, self.config.reward)
+
+    def metrics(self, played: PlayedRollouts) -> dict[str, float]:
+        """Numbers about the tasks."""
+        return agent_metrics(played)
+
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
+        """Do held-out tasks; the score is the mean reward."""
+        return await evaluate(self.config, self._data.held_out, policy, step, resumed)

@@ -1,0 +1,83 @@
+"""A runner for agentlightning's ``Trainer``: agents of Python objects, behind the same worker and gateway as others.
+
+``Trainer(algorithm=AgentVerl(...), runner=GatewayRunner(), n_runners=2).fit(agent, train, val_dataset=val)``: the trainer
+starts its runners before it asks the algorithm anything, so the runner has to be named. agentlightning's own would give
+the agent the servers' address itself, and no tokens would be recorded.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from agentlightning import ExecutionEvent, LightningStore, LitAgent, Runner
+
+from runners.agents.lit import LitPlayer
+from runners.agents.play import AgentPlay
+from runners.command_line import unique_worker_name
+from runners.policy.model import POLICY_PATIENCE_SECONDS
+from runners.worker import Worker
+from store.client import StoreUnreachable, connect
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_STOP_SECONDS = 5.0
+
+
+class GatewayRunner(Runner[Any]):
+    """Plays up to ``n`` of the agent's tasks at once, in each of the trainer's runner processes.
+
+    policy_patience_seconds: how long a policy's server that is away is waited for.
+    """
+
+    def __init__(self, n: int = 8, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
+        self._n = n
+        self._policy_patience = policy_patience_seconds
+        self._agent: LitAgent[Any] | None = None
+        self._url = ""
+
+    def init(self, agent: LitAgent[Any], **kwargs: Any) -> None:
+        """Take the agent. Raises ValueError for hooks, which nothing here calls."""
+        if kwargs.get("hooks"):
+            raise ValueError("GatewayRunner calls no hooks: leave out the Trainer's hooks")
+        self._agent = agent
+
+    def init_worker(self, worker_id: int, store: LightningStore, **kwargs: Any) -> None:
+        """Take the hub's address. Raises ValueError for a store that is no server's client."""
+        address = getattr(store, "server_address_root", None)
+        if address is None:
+            raise ValueError(
+                f"GatewayRunner needs a hub that it reaches by HTTP, as the Trainer's strategy 'cs' (its default) has "
+                f"one, and not a {type(store).__name__}"
+            )
+        self._url = address
+
+    async def iter(self, *, event: ExecutionEvent | None = None) -> None:
+        """Play until the event is set; tasks under way are handed back then."""
+        assert self._agent is not None, "init comes first"
+        client = connect(self._url)
+        play = AgentPlay(client, LitPlayer(self._agent), policy_patience_seconds=self._policy_patience)
+        worker = Worker(client, play, worker_id=unique_worker_name(), games_at_once=self._n)
+        running = asyncio.create_task(worker.run())
+        try:
+            while not running.done() and not (event is not None and event.is_set()):
+                await asyncio.wait({running}, timeout=_POLL_SECONDS)
+            if not running.done():
+                worker.hand_back()
+                await asyncio.wait({running}, timeout=_STOP_SECONDS)
+        finally:
+            running.cancel()  # the hub may be gone already
+            await asyncio.wait({running})
+            await play.close()
+            await client.close()
+        if not running.cancelled() and (error := running.exception()) is not None:
+            if event is not None and event.is_set() and isinstance(error, StoreUnreachable):
+                return
+            raise error
+
+    def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
+        """Nothing is left: ``iter`` closes what it has opened."""
+
+    def teardown(self, *args: Any, **kwargs: Any) -> None:
+        """Let go of the agent."""
+        self._agent = None

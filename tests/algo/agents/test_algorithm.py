@@ -1,0 +1,88 @@
+"""agentlightning's own Trainer with ``AgentVerl`` and ``GatewayRunner``: its hub, its runner processes, a fake of vLLM.
+
+What the algorithm does with what is played is another test's (tests/test_agents_training_end_to_end.py).
+"""
+
+import json
+
+import pytest
+from agentlightning import Trainer, rollout
+from conftest import free_port
+from fakes_agents import FakeChatVllm
+from openai import AsyncOpenAI
+
+from algo.agents.algorithm import AgentVerl
+from algo.agents.workload import Agents
+from algo.rollouts.queue import RolloutQueue
+from configs.agents import AgentConfig
+from configs.section import ConfigError
+from runners.agents.lightning import GatewayRunner
+from store.agents import AGENTS
+from store.client import connect
+from store.schema import PolicyResources
+
+
+@rollout
+async def agent(task, llm):
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key="none") as client:
+        asked = [{"role": "user", "content": task["question"]}]
+        answer = await client.chat.completions.create(model=llm.model, messages=asked)
+        return float(answer.choices[0].message.content == "fine")
+
+
+class PlaysOneStep(AgentVerl):
+    """Plays a step, with the data and the hub that training would have, and trains nothing."""
+
+    tokenizer = None
+    found = None
+
+    async def run(self, train_dataset=None, val_dataset=None):
+        config = self._with_data(self._with_hub(), train_dataset, val_dataset)
+        vllm = FakeChatVllm(self.tokenizer, lambda prompt: "fine")
+        resources = PolicyResources(run_name="run", version=0, endpoints=(await vllm.start(),), model="policy")
+        client = connect(config.store.url)
+        try:
+
+            async def alive():
+                pass
+
+            queue = RolloutQueue(client, AGENTS, config.rollout)
+            played = await queue.play(Agents(config).tasks(1), resources, alive, lambda now: None)
+            self.found = config, played
+        finally:
+            await client.close()
+            await vllm.stop()
+
+
+def config_of(folder):
+    return AgentConfig.model_validate({"run": {"name": "objects", "dir": folder}, "rollout": {"context_tokens": 2000}})
+
+
+def test_the_trainers_processes_play_python_objects_through_the_gateway(tmp_path, tiny_tokenizer):
+    algorithm = PlaysOneStep(config_of(tmp_path))
+    algorithm.tokenizer = tiny_tokenizer
+    train, val = [{"question": f"{number}?"} for number in range(9)], [{"question": "held out?"}]
+    trainer = Trainer(algorithm=algorithm, runner=GatewayRunner(n=4), n_runners=2, port=free_port())
+    trainer.fit(agent, train, val_dataset=val)
+    config, played = algorithm.found
+    assert len(played.finished) == 16 and not played.failures
+    assert {(len(game.triplets), game.outcome.dimensions["reward"]) for game in played.finished} == {(1, 1.0)}
+    assert [json.loads(line) for line in config.agents.train.read_text().splitlines()] == train
+    assert config.agents.val.parent == tmp_path / "objects-data" and algorithm.config.agents.train is None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "give the Trainer runner=GatewayRunner"),
+        ({"runner": GatewayRunner(), "strategy": "shm"}, "a hub that answers by HTTP"),
+    ],
+)
+async def test_what_would_record_no_tokens_is_refused(tmp_path, options, told):
+    algorithm = AgentVerl(config_of(tmp_path))
+    trainer = Trainer(algorithm=algorithm, **options)
+    algorithm.set_trainer(trainer)
+    algorithm.set_store(trainer.store)
+    with pytest.raises(ConfigError) as error:
+        await algorithm.run([1], [2])
+    assert told in str(error.value)

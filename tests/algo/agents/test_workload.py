@@ -1,0 +1,147 @@
+"""Agents as a workload: a step's tasks and an evaluation, through a real hub and worker, before a fake of vLLM."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from agentlightning import clear_active_tracer, rollout
+from fakes_agents import FakeChatVllm
+from openai import AsyncOpenAI
+
+from algo.advantages.estimators import token_advantages
+from algo.advantages.role_baseline import RoleBaselines
+from algo.agents.comparison import Comparison
+from algo.agents.outcomes import read_evaluations
+from algo.agents.workload import Agents
+from algo.loop.workload import Workload
+from algo.rollouts.queue import RolloutQueue
+from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
+from configs.agents import AgentConfig
+from runners.agents.lit import LitPlayer
+from runners.agents.play import AgentPlay
+from runners.worker import Worker
+from store.agents import AGENTS
+from store.schema import PolicyResources
+
+
+@rollout
+async def plan_and_work(task, llm):
+    """A planner is asked once, a worker twice; the plan is good where its answer says so."""
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key="none") as client:
+
+        async def ask(actor, *words):
+            messages = [{"role": "user", "content": words[0]}]
+            for word in (*words[1:], None):
+                answer = await client.chat.completions.create(model=f"policy/{actor}", messages=messages)
+                messages += [answer.choices[0].message, {"role": "user", "content": word}]
+            return answer.choices[0].message.content
+
+        plan = await ask("planner", f"plan {task['n']}")
+        await ask("worker", "work", "go on")
+    if task["n"] == 13:
+        raise RuntimeError("an unlucky number")
+    return {"right": float("good" in plan), "cost": 0.5}
+
+
+class Policy:
+    """The run as an evaluation needs it."""
+
+    def __init__(self, queue, endpoint):
+        self.queue = queue
+        self.version = 0
+        self._endpoint = endpoint
+
+    def resources(self):
+        return PolicyResources(run_name="run", version=self.version, endpoints=(self._endpoint,), model="policy")
+
+    async def keep_serving(self):
+        pass
+
+
+@pytest.fixture
+async def world(client, tiny_tokenizer, tmp_path):
+    """(workload, policy, fake vLLM), with a worker that plays."""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps({"n": number}) + "\n" for number in range(12)))
+    (tmp_path / "val.jsonl").write_text('{"n": 12}\n{"n": 13}\n{"n": 14}\n{"n": 15}\n')
+    config = AgentConfig.model_validate(
+        {
+            "run": {"name": "run", "dir": tmp_path},
+            "agents": {"train": tasks, "val": tmp_path / "val.jsonl", "trained_actors": ["planner"]},
+            "reward": {"weights": {"right": 1.0, "cost": -0.1}},
+            "rollout": {"groups_per_step": 2, "rollouts_per_group": 3, "context_tokens": 2000},
+            "evaluation": {"tasks": 4, "attempts": 2},
+        }
+    )
+    chance = iter(range(10_000))
+    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "good" if next(chance) % 2 else "bad")
+    endpoint = await vllm.start()
+    play = AgentPlay(client, LitPlayer(plan_and_work), policy_patience_seconds=0)
+    running = asyncio.create_task(Worker(client, play, "w", games_at_once=4).run())
+    yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    await play.close()
+    await vllm.stop()
+    clear_active_tracer()
+
+
+async def test_actors_are_told_apart_trained_by_name_and_compared_with_themselves(world):
+    workload, policy, _ = world
+    checked: Workload = workload
+    played = await policy.queue.play(checked.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
+    found = build_trajectories(played.finished, workload.rewards_of, 4000)
+    assert {trajectory.actor for trajectory in found.trajectories} == {"planner"}
+    assert len(found.trajectories) == 6 and found.left_out == {NOT_TRAINABLE: 12}
+    everyone = Agents(workload.config.model_copy(update={"agents": workload.config.agents.model_copy(
+        update={"trained_actors": None})}))  # fmt: skip
+    metrics = everyone.metrics(played)
+    assert (metrics["games/finished"], metrics["turns/played"], metrics["agents/failed_share"]) == (6, 18, 0)
+    assert metrics["agents/reward/cost"] == 0.5 and metrics["turns/valid_share"] == 1.0
+
+    played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.keep_serving, lambda now: None)
+    found = build_trajectories(played.finished, everyone.rewards_of, 4000)
+    assert len(found.trajectories) == 12 and found.left_out == {}
+    advantages = token_advantages(
+        found.trajectories,
+        workload.config.advantage,
+        role_baselines=RoleBaselines(0.9),
+        kl_penalties=None,
+        values=None,
+    )
+    for trajectory, tokens in zip(found.trajectories, advantages.per_token, strict=True):
+        group = [
+            one for one in found.trajectories if (one.group_id, one.actor) == (trajectory.group_id, trajectory.actor)
+        ]
+        mean = sum(one.reward for one in group) / len(group)
+        assert len(group) == 3 and (tokens.sum().item() > 0) == (trajectory.reward > mean + 1e-6)
+
+
+async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun_is_gone_on_with(world, tmp_path):
+    workload, policy, vllm = world
+    first = await workload.evaluate(policy, 0, resumed=False)
+    assert first.metrics["evaluation/attempts/finished"] == 8 and first.score == first.metrics["evaluation/reward"]
+    assert first.metrics["evaluation/failed"] == 0.25  # number 13, twice
+    asked = len(vllm.exchanges)
+    again = await workload.evaluate(policy, 0, resumed=True)
+    assert again.metrics == first.metrics and len(vllm.exchanges) == asked
+    policy.version = 3
+    vllm.answer = lambda prompt: "good"
+    last = await workload.evaluate(policy, 3, resumed=False)
+    assert last.score == 0.75 and len(vllm.exchanges) == 2 * asked
+    run = tmp_path / "run"
+    before, after = read_evaluations(run)
+    assert (before.step, after.step, after.policy_version, after.not_finished) == (0, 3, 3, 0)
+    assert [attempt.task for attempt in after.attempts] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [attempt.rewards for attempt in after.attempts][2:5:2] == [
+        {"right": 0.0, "cost": 0.0},
+        {"right": 1.0, "cost": 0.5},
+    ]
+    assert after.attempts[2].failure == "RuntimeError: an unlucky number" and after.attempts[0].calls == 3
+    comparison = Comparison.model_validate_json((run / "evaluation.json").read_text())
+    assert comparison.gain.value == last.score - first.score and comparison.after.reward.value == 0.75
+    assert (run / "evaluations.html").exists()
+    told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
+    assert len(told) == 2 and "user: plan 12" in told[0].read_text()

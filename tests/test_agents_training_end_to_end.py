@@ -1,0 +1,193 @@
+"""Training an agent, whole: real hub, runner, vLLM (one, attached to) and verl; by the command, killed and resumed, and
+by agentlightning's Trainer."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bench.prefix_cache import wait_until_healthy
+from conftest import free_port
+from hub_process import HubProcess
+from tool_model import TOOL, build_tool_model
+
+from algo.agents.comparison import Comparison
+from algo.agents.outcomes import read_evaluations
+from algo.serving.launch import launch_vllm
+from configs.agents import AgentConfig
+from configs.loading import load_config
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parent.parent
+STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
+
+AGENT = """
+from agentlightning import rollout
+from openai import AsyncOpenAI
+
+TOOL = {tool}
+
+
+@rollout
+async def agent(task, llm):
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
+        messages = [{{"role": "user", "content": task["question"]}}]
+        for _ in range(3):
+            answer = await client.chat.completions.create(model=llm.model, messages=messages, tools=[TOOL])
+            message = answer.choices[0].message
+            messages.append(message)
+            messages += [
+                {{"role": "tool", "tool_call_id": call.id, "content": "3"}} for call in message.tool_calls or ()
+            ]
+            if not message.tool_calls:
+                break
+    said = message.content or ""
+    return {{"answered": float("###" in said), "short": 1.0 / (1 + len(said))}}
+"""
+
+SCRIPT = """
+import sys
+
+from agentlightning import Trainer
+from calculating import agent
+
+from algo.agents.algorithm import AgentVerl
+from runners.agents.lightning import GatewayRunner
+
+port, config, *overrides = sys.argv[1:]
+train = [{"question": f"What is {number} + 1?"} for number in range(8)]
+val = [{"question": f"What is {number} + 2?"} for number in range(4)]
+algorithm = AgentVerl(config, *overrides)
+Trainer(algorithm=algorithm, runner=GatewayRunner(n=4), n_runners=2, port=int(port)).fit(agent, train, val_dataset=val)
+assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] == 1, algorithm.summary
+"""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """(a folder with an agent and tasks, settings of a run that plays it with a vLLM that runs)."""
+    folder = tmp_path_factory.mktemp("workplace")
+    model, port = build_tool_model(folder / "model"), free_port()
+    (folder / "calculating.py").write_text(AGENT.format(tool=json.dumps(TOOL)))
+    (folder / "training.py").write_text(SCRIPT)
+    tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    (folder / "run.yaml").write_text("run: {name: calculating}\n")
+    settings = {
+        "model.path": model,
+        "run.dir": folder / "runs",
+        "rollout.context_tokens": 2048,
+        "rollout.reply_tokens": 60,
+        "rollout.groups_per_step": GROUPS,
+        "rollout.rollouts_per_group": EACH,
+        "training.max_sequence_tokens": 2048,
+        "training.mini_batch_size": 8,
+        "evaluation.tasks": HELD_OUT,
+    }
+    parsers = ["serving.tool_parser=hermes", "serving.reasoning_parser=qwen3", "serving.kv_cache_gb=0.5"]
+    shape = [f"{name}={settings[name]}" for name in settings if name.startswith(("model.", "rollout.", "training."))]
+    with (folder / "vllm.log").open("wb") as log:
+        process = launch_vllm(load_config(None, [*shape, *parsers, f"serving.port={port}"]), log, grace_seconds=10)
+        try:
+            asyncio.run(wait_until_healthy(f"http://127.0.0.1:{port}", 300))
+            attached = {"serving.mode": "attach", "serving.urls": f"[http://127.0.0.1:{port}]"}
+            yield folder, {**settings, **attached, "serving.tool_parser": "hermes", "serving.reasoning_parser": "qwen3"}
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def started(folder, name, *command):
+    """A process in the workplace, which finds the agent and our code."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    with (folder / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def ended(process, log):
+    """The end of a process, which is to be a good one."""
+    assert process.wait(timeout=600) == 0, log.read_text()[-6000:]
+
+
+def stop(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=60)
+
+
+async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
+    folder, settings = workplace
+    hub = await HubProcess(folder).start()
+    settings |= {
+        "store.url": hub.url,
+        "run.steps": STEPS,
+        "agents.train": folder / "tasks.jsonl",
+        "agents.held_out": 0.25,
+        "reward.weights": "{answered: 1, short: 0.1}",
+        "checkpoint.every_steps": 1,
+        "log.transcripts_per_step": 1,
+        "log.save_batches": "true",
+    }
+    overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    command = ("-m", "algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *overrides)
+    runner = started(
+        folder, "runner", "-m", "runners.agents", "--agent", "calculating:agent", "--n", "8", "--store", hub.url
+    )
+    log = folder / "algorithm.log"
+    algorithm = started(folder, "algorithm", *command)
+    try:
+        while f"step 2/{STEPS}: updating" not in log.read_text():
+            assert algorithm.poll() is None, log.read_text()[-6000:]
+            time.sleep(0.05)
+        os.killpg(algorithm.pid, signal.SIGKILL)
+        algorithm.wait()
+        algorithm = started(folder, "algorithm", *command)
+        await asyncio.to_thread(ended, algorithm, log)
+    finally:
+        stop(algorithm)
+        stop(runner)
+        hub.kill()
+    run = folder / "runs" / "calculating"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["games"] == {"finished": STEPS * GROUPS * EACH, "failed": 0}
+    assert summary["turns"]["stored"] == summary["turns"]["in_batch"] + sum(summary["turns"]["left_out"].values())
+    assert list(summary["reward_by_side"]) == ["agent"] and summary["policy_version"] >= 1
+    evaluations = read_evaluations(run)
+    assert [found.step for found in evaluations] == [0, STEPS]
+    assert [len(found.attempts) for found in evaluations] == [HELD_OUT, HELD_OUT]
+    assert list(evaluations[0].statistics().rewards) == ["answered", "short"]
+    comparison = Comparison.model_validate_json((run / "evaluation.json").read_text())
+    assert comparison.gain is not None and comparison.tasks == HELD_OUT
+    assert (run / "evaluations.html").exists()
+    (told,) = (run / "transcripts" / f"evaluation-{STEPS:04d}").iterdir()
+    assert "user: What is" in told.read_text() and "assistant:" in told.read_text()
+    read = [json.loads(line) for path in sorted((run / "batches").iterdir()) for line in path.read_text().splitlines()]
+    assert len({(row["task_id"], row["actor"], row["segment"]) for row in read}) == len(read)
+
+
+async def test_agentlightnings_trainer_trains_python_objects(workplace):
+    folder, settings = workplace
+    settings |= {"run.name": "by_trainer", "run.steps": 1, "evaluation.tasks": 4, "training.learning_rate": 0.001}
+    overrides = [f"{name}={value}" for name, value in settings.items()]
+    trainer = started(folder, "trainer", "training.py", str(free_port()), "run.yaml", *overrides)
+    try:
+        await asyncio.to_thread(ended, trainer, folder / "trainer.log")
+    finally:
+        stop(trainer)
+    run = folder / "runs" / "by_trainer"
+    assert [len(found.attempts) for found in read_evaluations(run)] == [4, 4]
+    trained = load_config(run / "config.yaml", schema=AgentConfig)
+    assert len(trained.agents.train.read_text().splitlines()) == 8
