@@ -58,6 +58,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.loop.startup import check_before_starting
     from algo.loop.summary import show_summary
     from algo.loop.train import train
+    from algo.werewolf.watching import how_to_watch
     from algo.werewolf.workload import Werewolf
 
     opened = begin_run(
@@ -72,6 +73,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         return opened
     config = opened.config
     logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
+    logger.info("%s", how_to_watch(config))
     if opened.state.step >= config.run.steps:
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
         return 0

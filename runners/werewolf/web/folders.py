@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
 from runners.werewolf.web.views import ShownGame, ShownTurn, seats_of
 
@@ -106,6 +108,14 @@ class RunFolders:
             except NotThere:
                 continue
         return None
+
+    def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+        """(state, configuration) of the checkpoint in which a model's folder lies; None where it lies in none here."""
+        path = Path(root).absolute()
+        checkpoint, run = path.parent, path.parent.parent.parent
+        if self._folder is None or run.parent != self._folder.absolute() or not (checkpoint / "state.json").is_file():
+            return None
+        return json.loads(read_file(checkpoint / "state.json")), yaml.safe_load(read_file(run / "config.yaml"))
 
     def samples(self, name: str) -> list[dict[str, Any]]:
         """The games that a run kept: transcripts of its steps, and whole games of its evaluations."""

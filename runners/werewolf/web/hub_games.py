@@ -19,7 +19,7 @@ from runners.werewolf.web.views import ShownGame
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
-from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import PEOPLE, AnswerSpan, GameTask, ResultSpan, TurnSpan, is_result, is_turn
 
 PAGE = 40
 _SCANNED_AT_MOST = 400
@@ -223,6 +223,9 @@ class _Watched:
                     self.turns.append(turn)
                     self._live.take(turn)
                     news = True
+                elif AnswerSpan.is_in(span):
+                    self._live.take(AnswerSpan.decode(span))
+                    news = True
                 elif is_result(span):
                     self._result = ResultSpan.decode(span)
                     news = True
@@ -305,7 +308,7 @@ def _row(rollout: Rollout) -> dict[str, Any] | None:
         "players": seated,
         "started": rollout.start_time,
         "ended": rollout.end_time,
-        "people": bool((rollout.metadata or {}).get("people")),
+        "people": bool((rollout.metadata or {}).get(PEOPLE)),
     }
 
 
