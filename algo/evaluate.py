@@ -114,13 +114,8 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
     run_dir = config.run.dir / options.people
     logging.basicConfig(level=options.log_level)
-    status, done = run_to_its_end(
-        count_people(config, load_state(run_dir).run_id, run_dir),
-        config,
-        logger,
-        "interrupted",
-        {NothingToImitate: "{}"},
-    )
+    counting = count_people(config, load_state(run_dir).run_id, run_dir)
+    status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     if done is not None:
         scores, path = done
         console = Console()

@@ -173,7 +173,8 @@ def demonstrations_of(
 ) -> Demonstrations:
     """Choose what is imitated: of the seats that ``warm_start.selection`` selects every reply that could be used whole.
 
-    demonstrator: whose replies alone; None for whoever's may be trained on. A reply that is left out stays in the conversation as given text, since the later ones were given after it.
+    demonstrator: whose replies alone; None for whoever's may be trained on.
+    A reply that is left out stays in the conversation as given text, since the later ones were given after it.
     Raises NothingToImitate if nothing is left.
     """
     left_out: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Where a run can be seen: the command of the pages in a browser. The pages are the runners' and read what runs write."""
+"""Where a run can be seen in a browser: the pages are the runners', and read what runs write."""
 
 import shlex
 
