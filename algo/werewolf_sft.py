@@ -18,8 +18,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.werewolf_sft",
-        description="Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a run, "
-        "before it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: start it again.",
+        description="Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a "
+        "run, before it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: begin again.",
     )
     add_configuration_options(parser, example="warm_start.games=200")
     source = parser.add_mutually_exclusive_group()

@@ -28,7 +28,7 @@ _FOLLOW_SECONDS, _IDLE_FOLLOW_SECONDS = 1.5, 6.0
 _LOOKS_PER_STATUS = 8
 _ENDED = ("succeeded", "failed", "cancelled")
 _PLAYED = ("preparing", "running")
-_FILTERS = ("run", "step", "preset", "policy", "mode", "status", "result", "leak", "unusable", "people")
+_FILTERS = ("run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people")
 
 
 class HubGames:
@@ -346,6 +346,7 @@ def _fits(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
         "people": lambda text: row["people"],
         # Only a finished game can fit these; its end is looked at next.
         "result": lambda text: row["status"] == "succeeded",
+        "won": lambda text: row["status"] == "succeeded",
         "leak": lambda text: row["status"] == "succeeded",
         "unusable": lambda text: row["status"] == "succeeded",
     }
@@ -354,6 +355,8 @@ def _fits(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
 
 def _fits_end(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
     if "result" in wanted and row.get("result") != wanted["result"]:
+        return False
+    if "won" in wanted and wanted["won"] not in row.get("winners", ()):
         return False
     if "leak" in wanted and not row.get("leaks"):
         return False

@@ -5,12 +5,12 @@ The policy's server is a fake, so that the test decides when it answers.
 
 import asyncio
 import json
-import random
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
 from browser import PHONE, at_the_browser
 from fakes import FakeVllm
+from seat_players import reply_to
 from web_server import WebServer
 
 from runners.werewolf.agent import WerewolfPlay
@@ -19,16 +19,6 @@ from store.schema import PolicyResources
 from store.werewolf import GameTask
 
 pytestmark = pytest.mark.browser
-
-
-def reply_to(prompt):
-    """A usable answer to any question, now and then none, and a thought."""
-    question = prompt.rsplit("【裁判】", 1)[-1]
-    if "轮到你发言" in question or "遗言" in question or "说一句" in question:
-        return "<think>先看看大家怎么说</think>我是好人，听大家的。"
-    if random.Random(len(prompt)).random() < 0.15:
-        return "我再想想"
-    return "决定：弃票" if "弃票" in question else "决定：2号" if "2号" in question else "决定：3号"
 
 
 async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
