@@ -59,9 +59,8 @@ def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         versions.update(row["turn_versions"])
         if _is_number(row.get("reward")):
             rewards.setdefault(str(row.get("side", "")), []).append(row["reward"])
-        own = [
-            value for value, one in zip(row.get("advantages") or (), mask, strict=False) if one and _is_number(value)
-        ]
+        given = row.get("advantages") or ()
+        own = [value for value, is_own in zip(given, mask, strict=False) if is_own and _is_number(value)]
         advantages += own
         silent += bool(own) and not any(own)
         both = zip(row.get("trainer_logprobs") or (), row["logprobs"], mask, strict=False)

@@ -178,9 +178,9 @@ def _evaluation(path: Path) -> _Evaluation:
         return _Evaluation({}, ())
     kept = {name: value for name, value in evaluation.items() if name not in ("games", "samples")}
     group = str(evaluation.get("label", path.stem))
+    told = ("players", "result", "deal")
     rows = tuple(
-        {"title": sample["game_id"], "group": group}
-        | {name: sample.get(name) for name in ("players", "result", "deal")}
+        {"title": sample["game_id"], "group": group} | {name: sample.get(name) for name in told}
         for sample in evaluation.get("samples", ())
     )
     return _Evaluation(kept | {"statistics": read.get("statistics") or {}}, rows)

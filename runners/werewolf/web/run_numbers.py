@@ -1,7 +1,7 @@
 """A run at a glance: the numbers that ``algo`` wrote into the run's folder. The files are read, nothing is kept.
 
-Who beats whom is in ``payoff.json``, or in the newest ``cross_table.json`` of ``algo.cross_table`` (whose folder is named
-after the run's). Both say ``{"players": [...], "cells": [{"wolf", "good", "games", "wolf_wins", "good_wins",
+Who beats whom is in ``payoff.json``, or in the newest ``cross_table.json`` of ``algo.cross_table``, whose folder is
+named after the run's. Both say ``{"players": [...], "cells": [{"wolf", "good", "games", "wolf_wins", "good_wins",
 "draws"}, ...]}``, and may say ``preset``, ``deals`` and ``not_finished`` (of a cell) beside it.
 """
 
