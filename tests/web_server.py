@@ -31,9 +31,10 @@ class WebServer:
         tokenizer: Path | None = None,
         token: str | None = None,
         hosts: tuple[str, ...] = (),
+        patience_seconds: float = 5.0,
         **opponents: Any,
     ):
-        client = None if hub is None else connect(hub, patience_seconds=5)
+        client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
         self.library = Library(files, runs, None if client is None else HubGames(client, hub), tokenizer)
         self.opponents = Opponents(client, RunFolders(runs), **opponents)
         games = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))

@@ -5,7 +5,6 @@ The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a rea
 
 import asyncio
 import json
-import sys
 
 import aiohttp
 import pytest
@@ -88,7 +87,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
 
 
 async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
-    hub, client, policy, tiny_model, tmp_path, monkeypatch, capsys
+    hub, client, policy, tiny_model, tmp_path, capsys
 ):
     runs = tmp_path / "runs"
     url = await policy(make_checkpoint(runs, tiny_model))
@@ -109,8 +108,9 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
         (spans,) = [await client.query_spans(rows[0]["id"].removeprefix("hub:"))]
         answers = [AnswerSpan.decode(span) for span in spans if AnswerSpan.is_in(span)]
         assert answers and {answer.policy for answer in answers} == {PERSON}
-    arguments = ["--people", "first", "--set", f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"]
-    code = await asyncio.to_thread(run_evaluate, monkeypatch, arguments)
+    config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
+    options = evaluate.parse_arguments(["--people", "first"])
+    code = await asyncio.to_thread(evaluate.run_people, config, options)
     assert code == 0 and "people against" in capsys.readouterr().out
     (against,) = PeopleScores.read(runs / "first" / "people.json").against
     assert (against.player, against.policy_version, len(against.games)) == ("policy", 24, 3)
@@ -119,11 +119,6 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
         assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
     async with WebServer(tmp_path, runs=runs) as server:
         assert server.library.run("first", 0)["people"][0]["label"] == "version 24"
-
-
-def run_evaluate(monkeypatch, arguments):
-    monkeypatch.setattr(sys, "argv", ["evaluate", *arguments])
-    return evaluate.main()
 
 
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):
@@ -205,7 +200,10 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
-    async with WebServer(tmp_path, hub=hub.url) as server, aiohttp.ClientSession(server.url) as session:
+    async with (
+        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")
         await hub.stop()
         page = await play_seat(session, seat)
