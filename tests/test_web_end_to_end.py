@@ -1,4 +1,4 @@
-"""The pages before real parts: a hub, a runner, a vLLM and the pages' server as processes, and a person at Chromium.
+"""The pages before real parts: hub, runner, vLLM and the pages' server as processes, and a person at Chromium.
 
 What is proven: a game of a real policy is watched turn by turn while a real runner plays it, down to the tokens that
 vLLM sampled; a person plays a table of that policy to its end by clicks, and what was kept is read back from the hub
@@ -16,13 +16,10 @@ from types import SimpleNamespace
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from bench.prefix_cache import wait_until_healthy
 from browser import Person, at_the_browser, start_driver
-from conftest import free_port
 from hub_process import HubProcess
 from test_browser_play import opens_a_table, plays_on
 
-from algo.serving.launch import launch_vllm
 from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_games
 from configs.loading import load_config
 from store.client import connect
@@ -41,26 +38,9 @@ def checkpoint(tmp_path, tiny_model):
     folder = tmp_path / "runs" / "first" / "checkpoints" / f"step-{VERSION:06d}"
     shutil.copytree(tiny_model, folder / "huggingface")
     (folder / "state.json").write_text(json.dumps({"run_id": RUN, "step": VERSION, "policy_version": VERSION}))
-    (tmp_path / "runs" / "first" / "config.yaml").write_text("run: {name: first}\n")
+    settings = f"run: {{name: first}}\nmodel: {{path: {tiny_model}, dtype: float32}}\ntraining: {{device: cpu}}\n"
+    (tmp_path / "runs" / "first" / "config.yaml").write_text(settings + "serving: {kv_cache_gb: 0.5}\n")
     return folder / "huggingface"
-
-
-@pytest.fixture
-async def vllm(checkpoint, tmp_path):
-    """Address of a real vLLM, ending in /v1."""
-    port = free_port()
-    settings = (
-        f"model.path={checkpoint}", f"serving.port={port}", "serving.kv_cache_gb=0.5",
-        *(f"rollout.{name}={limit}" for name, limit in LIMITS.items()), "training.max_sequence_tokens=2048",
-    )  # fmt: skip
-    with (tmp_path / "vllm.log").open("wb") as log:
-        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
-        try:
-            await wait_until_healthy(f"http://127.0.0.1:{port}", 400)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            process.wait()
 
 
 @pytest.fixture
@@ -68,8 +48,8 @@ async def start():
     """Starts a module of ours as a process; all end with the test."""
     started = []
 
-    async def start(*arguments, stdout=None):
-        command = [sys.executable, "-m", "runners.werewolf", *map(str, arguments)]
+    async def start(module, *arguments, stdout=None):
+        command = [sys.executable, "-m", module, *map(str, arguments)]
         process = await asyncio.create_subprocess_exec(*command, stdout=stdout, env={**os.environ, "PYTHONPATH": "."})
         started.append(process)
         return process
@@ -78,6 +58,16 @@ async def start():
     for process in started:
         process.terminate()
         await process.wait()
+
+
+@pytest.fixture
+async def vllm(checkpoint, start):
+    """Address of a vLLM that ``python -m algo.serve`` has started, ending in /v1."""
+    limits = [part for name, value in LIMITS.items() for part in ("--set", f"rollout.{name}={value}")]
+    serving = await start("algo.serve", checkpoint.parent.parent.parent, *limits, stdout=subprocess.PIPE)
+    line = (await asyncio.wait_for(serving.stdout.readline(), 400)).decode()
+    assert f"version {VERSION} is served" in line
+    return line.split("--model-url ")[1].strip()
 
 
 @pytest.fixture
@@ -99,7 +89,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
         seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"], limits=LIMITS,
     )  # fmt: skip
     web = await start(
-        *("web", "--store", hub.url, "--runs", tmp_path / "runs", "--port", 0, "--model-url", vllm),
+        *("runners.werewolf", "web", "--store", hub.url, "--runs", tmp_path / "runs", "--port", 0, "--model-url", vllm),
         stdout=subprocess.PIPE,
     )
     line = await asyncio.wait_for(web.stdout.readline(), 120)
@@ -112,12 +102,14 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
         p.sees(".live", "直播")
         seen = set()
 
-        def over():
-            seen.add(p.sees(".place").text)
-            return p.all(".result")
+        def moved():
+            place = p.sees(".place").text
+            is_new = place not in seen
+            seen.add(place)
+            return is_new or p.all(".result")
 
         while not p.all(".result"):
-            p.until(lambda before=len(seen): over() or len(seen) > before, "the game to go on")
+            p.until(moved, "the game to go on")
         assert len(seen) > 5  # by itself, without a reload
         p.clicks(".keys button:last-child")
         p.sees(".outcome")
@@ -141,8 +133,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
         assert p.complaints() == []
 
     try:
-        runner = await start("--n", 1, "--store", hub.url, "--max-games", 1)
-        await asyncio.sleep(0)
+        runner = await start("runners.werewolf", "--n", 1, "--store", hub.url, "--max-games", 1)
         request = EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id)
         await client.enqueue_many_rollouts([request])
         await at_the_browser(watches, person)
@@ -152,7 +143,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
         settings = (f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}")
         imitated = demonstrations_of(found.finished, load_config(None, settings), PERSON)
         (game,), (trajectory,) = found.finished, imitated.trajectories
-        assert {turn.policy_version for turn in game.turns if turn.policy == "policy"} == {0}  # as the server says
+        assert {turn.policy_version for turn in game.turns if turn.policy == "policy"} == {VERSION}
         assert imitated.turns == len(trajectory.turn_ends) > 0
     finally:
         await client.close()
