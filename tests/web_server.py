@@ -19,7 +19,7 @@ from store.client import connect
 class WebServer:
     """files, runs, tokenizer, hub, opponents: as the command line has them, the last as ``Opponents`` takes them.
 
-    token: for a server that is not on loopback alone.
+    token: for a server that is not on loopback alone. games: stands for the games of the hub.
     """
 
     def __init__(
@@ -32,17 +32,23 @@ class WebServer:
         token: str | None = None,
         hosts: tuple[str, ...] = (),
         patience_seconds: float = 5.0,
+        games: Any = None,
         **opponents: Any,
     ):
         client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
-        self.library = Library(files, runs, None if client is None else HubGames(client, hub), tokenizer)
+        games = games if client is None else HubGames(client, hub)
+        self.library = Library(files, runs, games, tokenizer)
         self.opponents = Opponents(client, RunFolders(runs), **opponents)
-        games = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
+        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
         self.tables = Tables(
-            games, keep=folder / "kept", resources=self.opponents.newest, tokenizer=tokenizer, client=client
+            play, keep=folder / "kept", resources=self.opponents.newest, tokenizer=tokenizer, client=client
         )
         self.library.played_here = self.tables.game
         self._app = make_app(self.library, self.tables, token, hosts)
+
+    def routes(self) -> list[web.AbstractRoute]:
+        """All addresses."""
+        return list(self._app.router.routes())
 
     async def __aenter__(self) -> "WebServer":
         self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)
