@@ -111,6 +111,10 @@ def test_a_live_game_sends_a_seat_the_same_bytes_in_worlds_that_it_cannot_tell_a
         assert json.dumps(shown(as_live(state), GOD)) != json.dumps(shown(as_live(swapped), GOD))
 
 
+LAST_STEPS = 12
+"""Of a game under way that are followed."""
+
+
 class GamesOfAWorld:
     """Stands for a hub's games: one that goes on step by step, with a turn of every seat that is asked."""
 
@@ -132,7 +136,7 @@ class GamesOfAWorld:
         return self.seen[-2]
 
     async def follow(self, game_id):
-        for game in self.seen:
+        for game in self.seen[-LAST_STEPS:]:
             yield game
 
     async def turn_spans(self, game_id):
