@@ -166,7 +166,7 @@ class _Table:
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
             self._record(state, request, turn, None if turn.error else decided.action)
-        if not decided.turns and self._names[request.seat] not in PLAYERS_WITHOUT_A_MODEL:
+        if not decided.turns and self._names[request.seat] not in (TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL):
             self._on_turn(self._answer(request, decided), asked, time.time())
         self._decisions[request.seat] += 1
         self._reasked[request.seat] += decided.reasked

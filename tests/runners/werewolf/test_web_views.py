@@ -111,10 +111,6 @@ def test_a_live_game_sends_a_seat_the_same_bytes_in_worlds_that_it_cannot_tell_a
         assert json.dumps(shown(as_live(state), GOD)) != json.dumps(shown(as_live(swapped), GOD))
 
 
-LAST_STEPS = 12
-"""Of a game under way that are followed."""
-
-
 class GamesOfAWorld:
     """Stands for a hub's games: one that goes on step by step, with a turn of every seat that is asked."""
 
@@ -131,12 +127,15 @@ class GamesOfAWorld:
                     turn(seat, request.decision.value, state.day, reply=said, thought=said, number=0, tokens=(1, 1))
                 )
         self.seen.append(as_live(states[-1][0], live=False))
+        asked = [number for number, (_, actions, _) in enumerate(states) if observer in actions]
+        self.start = asked[-3] if len(asked) > 2 else 0
+        """Following begins there, which is the same moment to the observer however much went on unseen."""
 
     async def game(self, game_id):
         return self.seen[-2]
 
     async def follow(self, game_id):
-        for game in self.seen[-LAST_STEPS:]:
+        for game in self.seen[self.start :]:
             yield game
 
     async def turn_spans(self, game_id):
