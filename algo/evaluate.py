@@ -34,6 +34,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
     parser.add_argument(
+        "--people",
+        metavar="RUN",
+        help="play nothing: count the games that people played in a browser against this run's policy and kept in the "
+        "hub as evaluations; RUN is the name of its folder under run.dir",
+    )
+    parser.add_argument(
         "--resume",
         choices=["never", "auto"],
         default="never",
@@ -48,6 +54,10 @@ def _label(config: WerewolfConfig, options: argparse.Namespace) -> str:
 
 
 def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
+    if options.people is not None:
+        if not (config.run.dir / options.people / "run.json").is_file():
+            raise ConfigError(f"--people: {config.run.dir} has no run {options.people!r}")
+        return
     if not config.evaluation.deals:
         raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
     check_label(_label(config, options))
@@ -59,7 +69,9 @@ def main() -> int:
     """Entry point; the exit status is 0 only for an evaluation of which at least one game finished."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
-    return config if isinstance(config, int) else run(config, options)
+    if isinstance(config, int):
+        return config
+    return run(config, options) if options.people is None else run_people(config, options)
 
 
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
@@ -89,6 +101,27 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     show_evaluation(evaluation, console)
     console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
+    """Count and show people's games; returns the exit status."""
+    from rich.console import Console
+
+    from algo.evaluation.people import count_people, show_people
+    from algo.loop.checkpoints import load_state
+    from algo.loop.command_line import run_to_its_end
+    from algo.werewolf.demonstrations import NothingToImitate
+
+    run_dir = config.run.dir / options.people
+    logging.basicConfig(level=options.log_level)
+    counting = count_people(config, load_state(run_dir).run_id, run_dir)
+    status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
+    if done is not None:
+        scores, path = done
+        console = Console()
+        show_people(scores, console)
+        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -18,11 +18,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.werewolf_sft",
-        description="Warm start: fine-tune a policy on games of scripted players, of other models or of a run, before "
-        "it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: start it again.",
+        description="Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a "
+        "run, before it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: begin again.",
     )
     add_configuration_options(parser, example="warm_start.games=200")
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--from-people",
+        action="store_true",
+        help="imitate people, in the games that they played in a browser and kept in the hub as demonstrations",
+    )
+    source.add_argument(
         "--from-run",
         metavar="RUN",
         help="imitate what the policy did in a run's games that the hub holds, instead of playing new ones: the name "
@@ -45,32 +51,36 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from algo.loop.command_line import begin_run, run_to_its_end
-    from algo.werewolf.demonstrations import NothingToImitate
+    from algo.werewolf.demonstrations import NothingToImitate, StoredGames
     from algo.werewolf.file_names import WARM_START_SUFFIX
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
+    from algo.werewolf.watching import how_to_watch
+    from store.werewolf import DEMONSTRATION
 
-    from_run = None
+    stored = StoredGames(kept_for=DEMONSTRATION) if options.from_people else None
 
     def check(config: WerewolfConfig) -> None:
-        nonlocal from_run
+        nonlocal stored
         # Now, while no folder of this run's own can be taken for the one that is named.
-        from_run = None if options.from_run is None else run_id_of(config, options.from_run)
-        check_warm_start(config, from_run)
+        if options.from_run is not None:
+            stored = StoredGames(run_id_of(config, options.from_run))
+        check_warm_start(config, stored)
 
     opened = begin_run(config, options.log_level, check, suffix=WARM_START_SUFFIX, log="warm_start.log")
     if isinstance(opened, int):
         return opened
     config = opened.config
     logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
-    run_id = opened.state.run_id
+    logger.info("%s", how_to_watch(config))
+    again = "--from-people" if options.from_people else f"--from-run {opened.state.run_id}"
     status, summary = run_to_its_end(
-        warm_start(opened, from_run),
+        warm_start(opened, stored),
         config,
         logger,
-        f"interrupted; finished games stay in the hub: --from-run {run_id} takes them",
+        f"interrupted; finished games stay in the hub: {again} takes them",
         {
             NothingToImitate: "{}",
-            RayError: f"the trainer's Ray workers failed: {{}}. --from-run {run_id} takes the games again",
+            RayError: f"the trainer's Ray workers failed: {{}}. {again} takes the games again",
         },
     )
     if summary is not None:

@@ -34,9 +34,14 @@ def main() -> int:
         return config
     # These bring agentlightning along.
     from algo.evaluation.in_training import evaluate_in_training
+    from algo.werewolf.watching import how_to_watch
     from algo.werewolf.workload import Werewolf
 
-    return run_training(config, options, lambda opened: Werewolf(opened, evaluate_in_training), logger)
+    def workload_of(opened: WerewolfConfig) -> Werewolf:
+        logger.info("%s", how_to_watch(opened))
+        return Werewolf(opened, evaluate_in_training)
+
+    return run_training(config, options, workload_of, logger)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from agentlightning import Span
 
 from store.client import AttemptKey
 from store.full_spans import FullTokenSpans
-from store.token_spans import CallSpan, OutcomeSpan, to_span
+from store.token_spans import CallSpan, OutcomeSpan, SpanRecord, to_span
 
 
 class AttemptSpans:
@@ -23,10 +23,10 @@ class AttemptSpans:
         self._full = FullTokenSpans() if full else None
         self._sequence_id = 0
 
-    def add_turn(self, turn: CallSpan, started: float, ended: float) -> None:
-        """Take a turn, with its start and end. Raises what ``take`` raises."""
+    def add_turn(self, turn: SpanRecord, started: float, ended: float) -> None:
+        """Take a turn, or another record, with its start and end. Raises what ``take`` raises."""
         span = self._add(turn, started, ended)
-        if self._full is not None:
+        if self._full is not None and isinstance(turn, CallSpan):
             self._take(self._full.of_turn(turn, span, self._next()))
 
     def add_result(self, result: OutcomeSpan, ended: float) -> None:
@@ -37,7 +37,7 @@ class AttemptSpans:
             for actor_span in self._full.of_actors(span, self._sequence_id + 1, self._started, ended):
                 self._take(actor_span)
 
-    def _add(self, record: CallSpan | OutcomeSpan, started: float, ended: float) -> Span:
+    def _add(self, record: SpanRecord, started: float, ended: float) -> Span:
         span = to_span(
             record,
             rollout_id=self._rollout_id,

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from agentlightning import AttemptedRollout
 
-from store.token_spans import CallSpan, OutcomeSpan
+from store.token_spans import OutcomeSpan, SpanRecord
 
-TurnSink = Callable[[CallSpan, float, float], None]
-"""Takes a model call, and when it started and ended (seconds since the epoch)."""
+TurnSink = Callable[[SpanRecord, float, float], None]
+"""Takes a model call, or another record of the workload's, and when it started and ended (seconds since the epoch)."""
 
 Play = Callable[[AttemptedRollout, TurnSink], Awaitable[OutcomeSpan]]
 """Plays one attempt to its end, handing over each model call as soon as it is answered."""

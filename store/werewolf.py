@@ -10,10 +10,18 @@ from agentlightning import Span
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from store.schema import TRAINED_POLICY, TokenLimits, check_kind
-from store.token_spans import CallSpan, OutcomeSpan, TaskKind
+from store.token_spans import CallSpan, OutcomeSpan, SpanRecord, TaskKind
 
 WEREWOLF = "werewolf"
 """Kind of the game's tasks."""
+
+PERSON = "person"
+"""Name of a person where players are seated."""
+
+PEOPLE = "people"
+"""Entry of the metadata of a rollout that people played: what it was kept for, ``EVALUATION`` or ``DEMONSTRATION``."""
+
+EVALUATION, DEMONSTRATION = "evaluation", "demonstration"
 
 SideName = Literal["wolf", "good"]
 
@@ -223,6 +231,31 @@ class TurnSpan(CallSpan):
         """For instance ``wolf/wolf_king/seat-3/policy/trainable``."""
         name = f"{self.side}/{self.role}/seat-{self.seat}/{self.policy}"
         return f"{name}/trainable" if self.trainable else name
+
+
+class AnswerSpan(SpanRecord):
+    """What a seat answered that leaves no turns: one played by a model behind an API, or by a person.
+
+    Nothing is trained on it; with these and the turns a game can be followed while it is played.
+
+    policy: what plays the seat. target: the seat that was chosen; option: what else was; neither where nothing was.
+    text: what was said aloud. defaulted: whether the declared default was taken, since no reply could be used.
+    """
+
+    span_name: ClassVar[str] = "werewolf.answer"
+    prefix: ClassVar[str] = "werewolf."
+    kind: ClassVar[str] = "answer"
+
+    game_id: str
+    seat: int
+    day: int
+    decision: str
+    policy: str
+    target: int | None = Field(default=None, ge=1)
+    option: str | None = None
+    text: str = ""
+    reasked: bool = False
+    defaulted: bool = False
 
 
 def seat_name(seat: int) -> str:

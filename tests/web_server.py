@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.web.app import make_app
+from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.library import Library
+from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.tables import Tables
 from store.client import connect
 
 
 class WebServer:
-    """files, runs, tokenizer, hub: as the command line has them. token: for a server that is not on loopback alone."""
+    """files, runs, tokenizer, hub, opponents: as the command line has them, the last as ``Opponents`` takes them.
+
+    token: for a server that is not on loopback alone. games: stands for the games of the hub.
+    """
 
     def __init__(
         self,
@@ -25,12 +31,24 @@ class WebServer:
         tokenizer: Path | None = None,
         token: str | None = None,
         hosts: tuple[str, ...] = (),
+        patience_seconds: float = 5.0,
+        games: Any = None,
+        **opponents: Any,
     ):
-        client = None if hub is None else connect(hub, patience_seconds=5)
-        self.library = Library(files, runs, None if client is None else HubGames(client, hub), tokenizer)
-        self.tables = Tables(WerewolfGames(tokenizer), keep=folder / "kept", client=client)
+        client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
+        games = games if client is None else HubGames(client, hub)
+        self.library = Library(files, runs, games, tokenizer)
+        self.opponents = Opponents(client, RunFolders(runs), **opponents)
+        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
+        self.tables = Tables(
+            play, keep=folder / "kept", resources=self.opponents.newest, tokenizer=tokenizer, client=client
+        )
         self.library.played_here = self.tables.game
         self._app = make_app(self.library, self.tables, token, hosts)
+
+    def routes(self) -> list[web.AbstractRoute]:
+        """All addresses."""
+        return list(self._app.router.routes())
 
     async def __aenter__(self) -> "WebServer":
         self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)

@@ -33,6 +33,7 @@ class Launch:
     weight_transfer: "folder", "nccl" or "ipc".
     lora_rank: of the adapters that it is given, with ``model`` as their base; 0: it is given whole weights, or none.
     adapters: folders of adapters that it serves from the start, by their names in requests.
+    version: of the policy's weights in ``model``.
     """
 
     model: Path
@@ -46,6 +47,7 @@ class Launch:
     weight_transfer: str = "folder"
     lora_rank: int = 0
     adapters: tuple[tuple[str, Path], ...] = ()
+    version: int = 0
 
 
 def base_name(served_name: str) -> str:
@@ -204,7 +206,7 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.lora_rank else "0",
-        INITIAL_VERSION: "" if weights_follow else "0",
+        INITIAL_VERSION: "" if weights_follow else str(launch.version),
     }
     if config.training.device == "cpu":
         environment.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override serving.kv_cache_gb

@@ -17,10 +17,12 @@ from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import derived_seed, token_limits
 from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient
-from store.werewolf import GAME, GameTask, SeatingRule, SideName, is_turn
+from store.schema import VERSION_SEPARATOR
+from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName, is_turn
 
 UNUSABLE_REPLY = "unusable_reply"
 CUT_REPLY = "cut_reply"
+NOT_THE_DEMONSTRATORS = "not_the_demonstrators"
 
 _ROLLOUTS_PER_PAGE = 500
 
@@ -50,8 +52,46 @@ def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
     ]
 
 
-async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> PlayedRollouts:
-    """The finished games of a run that the hub holds, the newest first and at most ``newest`` of them.
+@dataclass(frozen=True)
+class StoredGames:
+    """Which of the hub's games are wanted: those of a run, or those that people played.
+
+    run_id: of the run; of people's games, those that were played against its policy. None for any.
+    kept_for: what people kept them for, ``EVALUATION`` or ``DEMONSTRATION``; None for the run's own games.
+    """
+
+    run_id: str | None = None
+    kept_for: str | None = None
+
+    def have(self, rollout: Rollout) -> bool:
+        """Whether a rollout is one of them."""
+        metadata = rollout.metadata or {}
+        if self.kept_for is None:
+            return metadata.get("run") == self.run_id
+        against = (rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[0]
+        return metadata.get(PEOPLE) == self.kept_for and self.run_id in (None, against)
+
+    @property
+    def demonstrator(self) -> str | None:
+        """Whose replies alone are imitated; None: of whoever plays for the policy."""
+        return PERSON if self.kept_for is not None else None
+
+    def missing(self) -> str:
+        """What to say where the hub holds none."""
+        if self.kept_for is not None:
+            against = "" if self.run_id is None else f" against run {self.run_id!r}"
+            return (
+                f"the hub holds no games that people played{against} and kept as {self.kept_for}: have some played "
+                f"with `python -m runners.werewolf web --store URL`"
+            )
+        return (
+            f"the hub holds no finished games of run {self.run_id!r}: the id of a run stands in its folder's run.json, "
+            f"and games that the hub has archived are not found"
+        )
+
+
+async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
+    """Those of the wanted games that have finished, the newest first and at most ``newest`` of them.
 
     Raises NothingToImitate if there are none.
     """
@@ -66,7 +106,7 @@ async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> 
             limit=_ROLLOUTS_PER_PAGE,
             offset=offset,
         )
-        rollouts |= {one.rollout_id: one for one in page if (one.metadata or {}).get("run") == run_id}
+        rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
         offset += len(page)
         more = len(page) == _ROLLOUTS_PER_PAGE
     finished: list[FinishedRollout] = []
@@ -80,10 +120,7 @@ async def stored_games(client: PatientStoreClient, run_id: str, newest: int) -> 
         if game is not None:
             finished.append(game)
     if not finished:
-        raise NothingToImitate(
-            f"the hub holds no finished games of run {run_id!r}: the id of a run stands in its folder's run.json, and "
-            f"games that the hub has archived are not found"
-        )
+        raise NothingToImitate(wanted.missing())
     return PlayedRollouts(tuple(finished), failures, Counter(), turns_stored, +left_out)
 
 
@@ -131,14 +168,17 @@ class Demonstrations:
         return sum(sum(trajectory.loss_mask) for trajectory in self.trajectories)
 
 
-def demonstrations_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> Demonstrations:
+def demonstrations_of(
+    games: Iterable[FinishedRollout], config: WerewolfConfig, demonstrator: str | None = None
+) -> Demonstrations:
     """Choose what is imitated: of the seats that ``warm_start.selection`` selects every reply that could be used whole.
 
+    demonstrator: whose replies alone; None for whoever's may be trained on.
     A reply that is left out stays in the conversation as given text, since the later ones were given after it.
     Raises NothingToImitate if nothing is left.
     """
     left_out: Counter[str] = Counter()
-    cleaned = [_without_flawed_replies(game, left_out) for game in games]
+    cleaned = [_without_flawed_replies(game, left_out, demonstrator) for game in games]
     found = build_trajectories(
         cleaned, partial(game_rewards, weights=config.reward), config.training.max_sequence_tokens
     )
@@ -158,10 +198,10 @@ def demonstrations_of(games: Iterable[FinishedRollout], config: WerewolfConfig) 
     return Demonstrations(tuple(found.trajectories[row] for row in selected.rows), +left_out)
 
 
-def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str]) -> FinishedRollout:
+def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str], demonstrator: str | None) -> FinishedRollout:
     kept = []
     for triplet in game.triplets:
-        reason = _flaw(triplet) if triplet.metadata["trainable"] else None
+        reason = _flaw(triplet, demonstrator) if triplet.metadata["trainable"] else None
         if reason is None:
             kept.append(triplet)
         else:
@@ -169,7 +209,9 @@ def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str]) -> Fi
     return replace(game, triplets=tuple(kept))
 
 
-def _flaw(triplet: Triplet) -> str | None:
+def _flaw(triplet: Triplet, demonstrator: str | None) -> str | None:
+    if demonstrator is not None and triplet.metadata["policy"] != demonstrator:
+        return NOT_THE_DEMONSTRATORS
     if not triplet.metadata["valid"]:
         return UNUSABLE_REPLY
     return CUT_REPLY if triplet.metadata["finish_reason"] == "length" else None

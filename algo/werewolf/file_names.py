@@ -11,3 +11,6 @@ SUMMARY_FILE = "summary.json"
 
 CROSS_TABLE_FILE = "cross_table.json"
 """Inside the folder of its run."""
+
+PEOPLE_FILE = "people.json"
+"""Inside a run's folder: how people fared against its policy."""

@@ -2,9 +2,10 @@
 
 A second algorithm on the same hub, runners, spans and engine. Games are played by scripted players or by any model of
 the sections players and frozen, and their decisions are written down as the policy's turns; or games that a run has
-played are taken from the hub (``--from-run``). Of these, the replies of selected seats are imitated. What comes out is
-a model folder that ``algo.werewolf_verl`` starts from. With a strong model behind an API this is distillation (with
-rejection sampling: only winners, by default), with a run's own games expert iteration.
+played are taken from the hub (``--from-run``), or such as people played and kept there (``--from-people``). Of these,
+the replies of selected seats are imitated. What comes out is a model folder that ``algo.werewolf_verl`` starts from.
+With a strong model behind an API this is distillation (with rejection sampling: only winners, by default), with a run's
+own games expert iteration.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from algo.training.verl_configs import check_engine
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
     Demonstrations,
+    StoredGames,
     demonstration_tasks,
     demonstrations_of,
     split_by_deal,
@@ -60,19 +62,20 @@ logger = logging.getLogger("algo.werewolf_sft")
 _CUT_SHARE_TO_WARN_OF = 0.1
 
 
-async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
+async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str, Any]:
     """Get games, choose what is imitated, fine-tune, export; returns the summary, which is also written.
 
-    from_run: id of the run whose games are taken from the hub; None has new ones played.
+    stored: games that are taken from the hub; None has new ones played.
     """
     config = opened.config
     settings, stopwatch = config.warm_start, Stopwatch()
     cancel_on_signals()
     with stopwatch.stage("play"):
-        played = await _games(opened, from_run)
+        played = await _games(opened, stored)
     write_transcripts(config, 0, played.finished)
     learn_from, measured_by = split_by_deal(played.finished, settings.held_out_games, config.run.seed)
-    learned, held_out = demonstrations_of(learn_from, config), demonstrations_of(measured_by, config)
+    who = None if stored is None else stored.demonstrator
+    learned, held_out = demonstrations_of(learn_from, config, who), demonstrations_of(measured_by, config, who)
     logger.info(
         "imitating %d replies (%d tokens) of %d games; %d replies of %d games are held out; left out: %s",
         *(learned.turns, learned.reply_tokens, len(learn_from), held_out.turns, len(measured_by)),
@@ -114,8 +117,8 @@ async def warm_start(opened: OpenedRun, from_run: str | None) -> dict[str, Any]:
         )
     summary = {
         "run": config.run.name,
-        "games_of_run": from_run,
-        "demonstrator": None if from_run else settings.demonstrator,
+        "games_of_run": None if stored is None else stored.run_id,
+        "demonstrator": settings.demonstrator if stored is None else stored.demonstrator,
         "games": {"learned_from": len(learn_from), "held_out": len(measured_by), "failed": dict(played.failures)},
         "replies": {"learned_from": learned.turns, "held_out": held_out.turns},
         "turns_left_out": dict(played.left_out + learned.left_out + held_out.left_out),
@@ -169,17 +172,17 @@ def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
     return -total / demonstrations.reply_tokens
 
 
-async def _games(opened: OpenedRun, from_run: str | None) -> PlayedRollouts:
+async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:
     config = opened.config
     async with AsyncExitStack() as stack:
         client = connect(config.store.url, config.store.patience_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
-        if from_run is None:
+        if stored is None:
             return await _play(opened, client, stack)
         newest = config.warm_start.games + config.warm_start.held_out_games
-        logger.info("reading the games of run %s", from_run)
-        played = await stored_games(client, from_run, newest)
+        logger.info("reading the games of %s", stored.run_id or "people")
+        played = await stored_games(client, stored, newest)
         await asyncio.to_thread(check_tokenizer, played.finished, config.model.path)
         return played
 
@@ -212,11 +215,12 @@ def run_id_of(config: WerewolfConfig, run: str) -> str:
     return load_state(folder).run_id if (folder / RUN_FILE).is_file() else run
 
 
-def check_warm_start(config: WerewolfConfig, from_run: str | None) -> None:
+def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
     check_engine(imitation_config(config, steps=1))
     check_log_backends(config)
-    if from_run is None and config.rollout.thinking:
+    demonstrated = stored is None or stored.demonstrator is not None
+    if demonstrated and config.rollout.thinking:
         raise ConfigError(
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"

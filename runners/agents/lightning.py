@@ -1,6 +1,6 @@
 """A runner for agentlightning's ``Trainer``: agents of Python objects, behind the same worker and gateway as others.
 
-``Trainer(algorithm=AgentVerl(...), runner=GatewayRunner(), n_runners=2).fit(agent, train, val_dataset=val)``: the trainer
+``Trainer(algorithm=AgentVerl(...), runner=GatewayRunner(), n_runners=2).fit(agent, train, val_dataset=val)``: it
 starts its runners before it asks the algorithm anything, so the runner has to be named. agentlightning's own would give
 the agent the servers' address itself, and no tokens would be recorded.
 """

@@ -98,6 +98,18 @@ class WerewolfGames:
         judge = None if resources.judge is None else self._judge_at(resources.judge)
         return await play_game(task, resources.version, seat_player, on_turn, judge, resources.prompt_templates)
 
+    async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
+        """The longest call that a player's server takes; None for a player that is no policy. Raises CannotPlay.
+
+        demonstrated: whether games are to be written down in the policy's tokens, which must then be there.
+        """
+        if demonstrated:
+            await self._policies.tokens(resources)
+        if player != TRAINED_POLICY and player not in resources.frozen:
+            return None
+        server, _ = await self._policies.serving(resources, player)
+        return await server.context_tokens()
+
     async def close(self) -> None:
         """Close the connections to the policy's servers and to the other models."""
         await self._policies.close()

@@ -26,6 +26,7 @@ from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.replies import render_reply
 from store.client import StoreUnreachable, connect
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling, TokenLimits
+from store.token_spans import SpanRecord
 from store.werewolf import GameTask, ResultSpan, TurnSpan
 
 PRESET, SEED, PLAYERS, REPLY_TOKENS = "5p_tiny", 1, dict.fromkeys(Side, TRAINED_POLICY), 256
@@ -156,6 +157,10 @@ async def _show_game(
         if not decided.turns:
             show(f"{_RULE}\n{seat_name(player.seat)} ({type(player).__name__}) {question.decision}: {action}")
 
+    def take(turn: SpanRecord, *times: float) -> None:
+        if isinstance(turn, TurnSpan):  # answers that are no model calls are shown by ``note_decision``
+            calls.put_nowait((turn, actions[turn.seat]))
+
     async def show_calls() -> None:
         while (call := await calls.get()) is not None:
             turn, action = call
@@ -165,7 +170,7 @@ async def _show_game(
     showing = asyncio.create_task(show_calls())
     try:
         # The table hands over a turn right after its player's decision, before the player is asked again.
-        result = await play(rollout, lambda turn, *times: calls.put_nowait((turn, actions[turn.seat])))
+        result = await play(rollout, take)
         calls.put_nowait(None)
         await showing
     finally:

@@ -6,6 +6,7 @@ the seats it concerns. Nothing is broadcast automatically, so a private reply st
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from statistics import fmean
@@ -19,6 +20,7 @@ from runners.werewolf.game import (
     Action,
     Event,
     GameState,
+    Option,
     Request,
     Result,
     Role,
@@ -40,8 +42,8 @@ from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import Transcript
 from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
-from store.schema import TRAINED_POLICY
-from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan
+from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY
+from store.werewolf import TURN_FACTS, AnswerSpan, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan
 
 SeatPlayer = Callable[[int, Role, str], Player]
 """Makes the player for a seat, given its role and its player's name (``store.werewolf.SeatingRule``)."""
@@ -59,7 +61,8 @@ async def play_game(
 
     policy_version: version of the trained policy that the game was enqueued for; a turn is of the version that its
         server names, where it names one.
-    on_turn: called for every model turn as soon as its decision is made.
+    on_turn: called for every model turn as soon as its decision is made, and with the answers of seats that leave none
+        although no rule says what they answer (``AnswerSpan``).
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
@@ -158,14 +161,32 @@ class _Table:
     async def _ask_one(self, state: GameState, request: Request) -> Action:
         observation = observe(state, request.seat)
         message = Msg(REFEREE, render_question(request), "system", metadata={"observation": observation})
+        asked = time.time()
         answer = await self._players[request.seat](message)
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
             self._record(state, request, turn, None if turn.error else decided.action)
+        if not decided.turns and self._names[request.seat] not in (TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL):
+            self._on_turn(self._answer(request, decided), asked, time.time())
         self._decisions[request.seat] += 1
         self._reasked[request.seat] += decided.reasked
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
+
+    def _answer(self, request: Request, decided: Decided) -> AnswerSpan:
+        action = decided.action
+        return AnswerSpan(
+            game_id=self._task.game_id,
+            seat=request.seat,
+            day=request.day,
+            decision=request.decision.value,
+            policy=self._names[request.seat],
+            target=action.choice if isinstance(action.choice, int) else None,
+            option=action.choice.value if isinstance(action.choice, Option) else None,
+            text=action.text,
+            reasked=decided.reasked,
+            defaulted=decided.defaulted,
+        )
 
     def _record(self, state: GameState, request: Request, turn: ModelTurn, action: Action | None) -> None:
         """Write down one call. action: what it made the seat say and choose; None for a reply that cannot be used."""

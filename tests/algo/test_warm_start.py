@@ -19,6 +19,7 @@ from algo.sequences.trajectories import NOT_TRAINABLE
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
     NothingToImitate,
+    StoredGames,
     demonstration_tasks,
     demonstrations_of,
     split_by_deal,
@@ -202,11 +203,11 @@ def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
 )
 def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message):
     with pytest.raises(ConfigError, match=message):
-        check_warm_start(make_config(tiny_model, **{setting: value}), from_run=None)
+        check_warm_start(make_config(tiny_model, **{setting: value}), stored=None)
 
 
 def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
-    check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), from_run="run-1")
+    check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
 
 
 def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
@@ -255,13 +256,13 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
         )
 
     mine, _ = await with_runner(client, asyncio.gather(play("mine"), play("others")))
-    found = await stored_games(client, "mine", newest=100)
+    found = await stored_games(client, StoredGames("mine"), newest=100)
     assert {game.rollout_id for game in found.finished} == {game.rollout_id for game in mine.finished}
     by_id = {game.outcome.game_id: game for game in found.finished}
     assert [by_id[game.outcome.game_id].triplets for game in mine.finished] == [game.triplets for game in mine.finished]
-    assert len((await stored_games(client, "mine", newest=3)).finished) == 3
+    assert len((await stored_games(client, StoredGames("mine"), newest=3)).finished) == 3
     with pytest.raises(NothingToImitate, match="run 'nobodys'"):
-        await stored_games(client, "nobodys", newest=3)
+        await stored_games(client, StoredGames("nobodys"), newest=3)
 
 
 @pytest.mark.timeout(400)
@@ -278,7 +279,7 @@ async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_i
     before, *_, after = summary["held_out_loss"]
     assert after < before - 1.0
 
-    stored = await stored_games(client, opened.state.run_id, newest=7)
+    stored = await stored_games(client, StoredGames(opened.state.run_id), newest=7)
     _, held_out = split_by_deal(stored.finished, 2, config.run.seed)
     trajectories = demonstrations_of(held_out, config).trajectories
     model = load_model(summary["model"])

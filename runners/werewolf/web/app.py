@@ -111,6 +111,10 @@ async def _game_live(request: web.Request) -> web.StreamResponse:
             now = {name: data[name] for name in ("asked", "live", "result", "notice")}
             if data["events"] or data["turns"] or now != before:
                 events, turns, before = events + len(data["events"]), turns + len(data["turns"]), now
+                if view != GOD and data["asked"] and data["events"]:
+                    # Apart: that both came at once would tell that nothing secret went on in between.
+                    yield data | {"asked": []}
+                    data |= {"events": [], "turns": [], "first": events, "firstTurn": turns}
                 yield data
 
     return await _stream(request, news())

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 _DEFAULT_PORT = 8765
+_POLICY_PATIENCE_SECONDS = 20.0
+"""How long people wait for a policy's server that is away."""
 
 
 def add_web_command(commands: Any) -> None:
@@ -45,9 +47,14 @@ def add_web_command(commands: Any) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="where finished tables are kept (default: web_games in --runs)"
     )
-    group = parser.add_argument_group("a model to play against", "beside those that the hub's newest run publishes")
-    group.add_argument("--endpoint", metavar="URL", help="a vLLM that serves it")
-    group.add_argument("--model", metavar="NAME", help="its name there")
+    group = parser.add_argument_group("whom people can play against", "beside players that need no model")
+    group.add_argument("--policy", metavar="RUN", help="the policy of this run in the hub (default: of its newest)")
+    group.add_argument(
+        "--model-url",
+        metavar="URL",
+        help="a vLLM that serves a policy, such as a run's checkpoint, instead of where the hub says",
+    )
+    group.add_argument("--model", metavar="NAME", help="its name there (default: the first that is served)")
     group.add_argument(
         "--chat-model",
         action="append",
@@ -55,16 +62,13 @@ def add_web_command(commands: Any) -> None:
         metavar="NAME=MODEL@URL",
         help="a model behind an OpenAI-compatible address, by a name of your own; its key is in $NAME_API_KEY if set",
     )
-    group.add_argument("--context-tokens", type=int, default=8192, metavar="N", help="(default: %(default)s)")
-    group.add_argument("--reply-tokens", type=int, default=512, metavar="N", help="(default: %(default)s)")
+    group.add_argument("--context-tokens", type=int, default=8192, metavar="N", help="at most (default: %(default)s)")
+    group.add_argument("--reply-tokens", type=int, default=512, metavar="N", help="at most (default: %(default)s)")
     parser.set_defaults(run=run_web)
 
 
 def run_web(options: argparse.Namespace) -> int:
     """Serve until stopped; the process's exit status."""
-    if bool(options.endpoint) != bool(options.model):
-        print("error: --endpoint and --model go together", file=sys.stderr)
-        return 2
     try:
         asyncio.run(_serve(options))
     except KeyboardInterrupt:
@@ -81,10 +85,11 @@ async def _serve(options: argparse.Namespace) -> None:
 
     from runners.werewolf.agent import WerewolfGames
     from runners.werewolf.web.app import make_app
+    from runners.werewolf.web.folders import RunFolders
     from runners.werewolf.web.guard import is_loopback
     from runners.werewolf.web.hub_games import HubGames
     from runners.werewolf.web.library import Library
-    from runners.werewolf.web.opponents import Opponents
+    from runners.werewolf.web.opponents import Opponents, keys_of
     from runners.werewolf.web.tables import Tables
     from store.client import connect
     from store.schema import TokenLimits
@@ -96,10 +101,15 @@ async def _serve(options: argparse.Namespace) -> None:
     library = Library(
         options.games, options.runs, None if client is None else HubGames(client, options.store), options.tokenizer
     )
+    opponents = Opponents(
+        client, RunFolders(options.runs), options.policy, options.model_url, options.model, options.chat_model
+    )
+    await opponents.newest()  # what cannot be played is said now
     tables = Tables(
-        WerewolfGames(options.tokenizer),
+        WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model)),
         keep=options.keep or options.runs / "web_games",
-        resources=Opponents(client, options.endpoint, options.model, options.chat_model).newest,
+        resources=opponents.newest,
+        tokenizer=options.tokenizer,
         client=client,
         limits=TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens),
     )

@@ -6,8 +6,11 @@ Names in an address are looked up among what is there, so that none can lead out
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
 from runners.werewolf.web.views import ShownGame, ShownTurn, seats_of
@@ -81,6 +84,7 @@ class RunFolders:
 
     def __init__(self, folder: Path | None):
         self._folder = folder
+        self._told: dict[Path, tuple[tuple[int, int], _Evaluation]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
@@ -107,6 +111,14 @@ class RunFolders:
                 continue
         return None
 
+    def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+        """(state, configuration) of the checkpoint in which a model's folder lies; None where it lies in none here."""
+        path = Path(root).absolute()
+        checkpoint, run = path.parent, path.parent.parent.parent
+        if self._folder is None or run.parent != self._folder.absolute() or not (checkpoint / "state.json").is_file():
+            return None
+        return json.loads(read_file(checkpoint / "state.json")), yaml.safe_load(read_file(run / "config.yaml"))
+
     def samples(self, name: str) -> list[dict[str, Any]]:
         """The games that a run kept: transcripts of its steps, and whole games of its evaluations."""
         run = self.run(name)
@@ -114,18 +126,8 @@ class RunFolders:
         for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
             for path in sorted(step.glob("*.txt")):
                 rows.append({"id": f"run:{name}/{step.name}/{path.stem}", "title": path.stem, "group": step.name})
-        for path, evaluation in self._evaluations(run):
-            for sample in evaluation.get("samples", ()):
-                rows.append(
-                    {
-                        "id": f"run:{name}/eval/{path.stem}/{sample['game_id']}",
-                        "title": sample["game_id"],
-                        "group": str(evaluation.get("label", path.stem)),
-                        "players": sample.get("players"),
-                        "result": sample.get("result"),
-                        "deal": sample.get("deal"),
-                    }
-                )
+        for path, told in self._evaluations(run):
+            rows += [row | {"id": f"run:{name}/eval/{path.stem}/{row['title']}"} for row in told.samples]
         return rows
 
     def game(self, game_id: str) -> ShownGame:
@@ -135,11 +137,11 @@ class RunFolders:
         if not all(_NAME.fullmatch(part) and not part.startswith(".") for part in parts):
             raise NotThere(f"no game {game_id}")
         if parts[0] == "eval" and len(parts) == 3:
-            for path, evaluation in self._evaluations(run):
-                if path.stem == parts[1]:
-                    for sample in evaluation.get("samples", ()):
-                        if sample["game_id"] == parts[2]:
-                            return _sample_game(game_id, name, evaluation, sample)
+            path = run / "evaluations" / f"{parts[1]}.json"
+            evaluation = json.loads(read_file(path)).get("evaluation") if path.is_file() else None
+            for sample in (evaluation or {}).get("samples", ()):
+                if sample["game_id"] == parts[2]:
+                    return _sample_game(game_id, name, evaluation, sample)
         elif len(parts) == 2:
             path = run / "transcripts" / parts[0] / f"{parts[1]}.txt"
             if path.is_file():
@@ -147,19 +149,41 @@ class RunFolders:
                 return as_game(game_id, parts[1], read, about={"run": name, "step": parts[0], "game": parts[1]})
         raise NotThere(f"no game {game_id}")
 
-    def evaluations(self, name: str) -> list[dict[str, Any]]:
-        """A run's evaluations, without their games."""
-        return [
-            {key: value for key, value in evaluation.items() if key not in ("games", "samples")}
-            for _, evaluation in self._evaluations(self.run(name))
-        ]
+    def evaluations(self, name: str) -> list[Mapping[str, Any]]:
+        """A run's evaluations, without their games, and what was counted in them as ``statistics``."""
+        return [told.kept for _, told in self._evaluations(self.run(name))]
 
-    def _evaluations(self, run: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    def _evaluations(self, run: Path) -> Iterator[tuple[Path, "_Evaluation"]]:
+        """Each file is read once, since it holds every game, and pages ask again and again."""
         for path in sorted((run / "evaluations").glob("*.json")):
-            read = json.loads(read_file(path))
-            evaluation = read.get("evaluation")
-            if isinstance(evaluation, dict):
-                yield path, evaluation
+            status = path.stat()
+            stamp = (status.st_size, status.st_mtime_ns)
+            if path not in self._told or self._told[path][0] != stamp:
+                self._told[path] = stamp, _evaluation(path)
+            yield path, self._told[path][1]
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """kept: the evaluation without its games. samples: rows for the games that it kept whole."""
+
+    kept: Mapping[str, Any]
+    samples: tuple[dict[str, Any], ...]
+
+
+def _evaluation(path: Path) -> _Evaluation:
+    read = json.loads(read_file(path))
+    evaluation = read.get("evaluation")
+    if not isinstance(evaluation, dict):
+        return _Evaluation({}, ())
+    kept = {name: value for name, value in evaluation.items() if name not in ("games", "samples")}
+    group = str(evaluation.get("label", path.stem))
+    told = ("players", "result", "deal")
+    rows = tuple(
+        {"title": sample["game_id"], "group": group} | {name: sample.get(name) for name in told}
+        for sample in evaluation.get("samples", ())
+    )
+    return _Evaluation(kept | {"statistics": read.get("statistics") or {}}, rows)
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: Mapping[str, Any]) -> ShownGame:

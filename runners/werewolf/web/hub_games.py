@@ -19,7 +19,7 @@ from runners.werewolf.web.views import ShownGame
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
-from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import PEOPLE, AnswerSpan, GameTask, ResultSpan, TurnSpan, is_result, is_turn
 
 PAGE = 40
 _SCANNED_AT_MOST = 400
@@ -28,7 +28,7 @@ _FOLLOW_SECONDS, _IDLE_FOLLOW_SECONDS = 1.5, 6.0
 _LOOKS_PER_STATUS = 8
 _ENDED = ("succeeded", "failed", "cancelled")
 _PLAYED = ("preparing", "running")
-_FILTERS = ("run", "step", "preset", "policy", "mode", "status", "result", "leak", "unusable", "people")
+_FILTERS = ("run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people")
 
 
 class HubGames:
@@ -223,6 +223,9 @@ class _Watched:
                     self.turns.append(turn)
                     self._live.take(turn)
                     news = True
+                elif AnswerSpan.is_in(span):
+                    self._live.take(AnswerSpan.decode(span))
+                    news = True
                 elif is_result(span):
                     self._result = ResultSpan.decode(span)
                     news = True
@@ -305,7 +308,7 @@ def _row(rollout: Rollout) -> dict[str, Any] | None:
         "players": seated,
         "started": rollout.start_time,
         "ended": rollout.end_time,
-        "people": bool((rollout.metadata or {}).get("people")),
+        "people": bool((rollout.metadata or {}).get(PEOPLE)),
     }
 
 
@@ -343,6 +346,7 @@ def _fits(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
         "people": lambda text: row["people"],
         # Only a finished game can fit these; its end is looked at next.
         "result": lambda text: row["status"] == "succeeded",
+        "won": lambda text: row["status"] == "succeeded",
         "leak": lambda text: row["status"] == "succeeded",
         "unusable": lambda text: row["status"] == "succeeded",
     }
@@ -351,6 +355,8 @@ def _fits(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
 
 def _fits_end(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
     if "result" in wanted and row.get("result") != wanted["result"]:
+        return False
+    if "won" in wanted and wanted["won"] not in row.get("winners", ()):
         return False
     if "leak" in wanted and not row.get("leaks"):
         return False

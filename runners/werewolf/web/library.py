@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runners.werewolf.web.batch_numbers import BatchNumbers
 from runners.werewolf.web.folders import GameFiles, NotThere, RunFolders
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.run_numbers import run_data
@@ -27,6 +28,7 @@ class Library:
         self._runs = RunFolders(runs)
         self._hub = hub
         self._tokens = TokenRows(self._runs, tokenizer)
+        self._batches = BatchNumbers()
         self.played_here: Callable[[str], ShownGame] = _no_table
 
     def config(self) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class Library:
 
     def run(self, name: str, position: int) -> dict[str, Any]:
         """A run at a glance; see ``run_data``. Raises NotThere."""
-        return run_data(self._runs, name, position)
+        return run_data(self._runs, self._batches, name, position)
 
     async def close(self) -> None:
         """Close the connection to the hub."""

@@ -2,8 +2,8 @@
 
 The hub holds no events of a game under way, only the replies of its models. The rules are deterministic and so are the
 players without a model, whose chance follows from the task: with the replies the whole game follows, as far as they
-go. A seat played by a model over an API leaves no reply in the hub; there the game stands still until it has ended and
-its transcript tells the rest (``blocked``).
+go. Seats that leave no turns, such as those of a model behind an API, leave their answers; where neither came, as from
+a runner of an earlier version, the game stands still until its transcript tells the rest (``blocked``).
 """
 
 import random
@@ -13,13 +13,25 @@ from statistics import fmean
 from runners.policy.model import seed_of
 from runners.werewolf.brains import BRAINS, Brain
 from runners.werewolf.demonstrations import DEFAULTED
-from runners.werewolf.game import Action, Decision, GameState, Request, apply, get_preset, new_game, observe, pending
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    GameState,
+    Option,
+    Request,
+    apply,
+    get_preset,
+    legal,
+    new_game,
+    observe,
+    pending,
+)
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.seating import who_plays
 from runners.werewolf.web.transcripts import ShownEvent, UnreadableGame, of_event
 from runners.werewolf.web.views import Asked, ShownTurn
-from store.werewolf import GameTask, TurnSpan
+from store.werewolf import AnswerSpan, GameTask, TurnSpan
 
 
 class LiveGame:
@@ -37,7 +49,7 @@ class LiveGame:
             for seat, name in self.players.items()
             if name in BRAINS and name not in task.demonstrators
         }
-        self._told: dict[int, deque[TurnSpan]] = defaultdict(deque)
+        self._told: dict[int, deque[TurnSpan | AnswerSpan]] = defaultdict(deque)
         self._answers: dict[int, Action] = {}
         self._go_on()
 
@@ -62,8 +74,8 @@ class LiveGame:
         waiting = {asked.seat for asked in self.asked}
         return any(turns for seat, turns in self._told.items() if seat not in waiting)
 
-    def take(self, turn: TurnSpan) -> None:
-        """One more turn, in the order in which they were made."""
+    def take(self, turn: TurnSpan | AnswerSpan) -> None:
+        """One more turn or answer, in the order in which they were made."""
         self._told[turn.seat].append(turn)
         self._go_on()
 
@@ -85,6 +97,8 @@ class LiveGame:
         turns = self._told[request.seat]
         while turns:
             turn = turns.popleft()
+            if isinstance(turn, AnswerSpan):
+                return _said(turn, request)
             if turn.valid or turn.error == DEFAULTED:
                 try:
                     return parse_reply(turn.reply, request)
@@ -93,6 +107,14 @@ class LiveGame:
             if turn.is_reask:
                 return request.default
         return None
+
+
+def _said(answer: AnswerSpan, request: Request) -> Action:
+    options = [option for option in Option if option.value == answer.option]
+    action = Action(options[0] if options else answer.target, answer.text)
+    if (answer.option is not None and not options) or not legal(request, action):
+        raise UnreadableGame(f"seat {answer.seat}, day {answer.day}: the rules do not allow what it is said to answer")
+    return action
 
 
 def asked_in(state: GameState) -> tuple[Asked, ...]:

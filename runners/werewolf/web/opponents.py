@@ -1,56 +1,142 @@
-"""Whom people can play against: what the hub's newest run publishes, and models that the command line names."""
+"""Whom people can play against: a run's policy, a model that a vLLM serves, chat models that the command line names.
+
+What a vLLM serves is recognised where it can be: if it is a checkpoint in the folder of runs, its games are games
+against that run at that step, with the prompts that it was trained with.
+"""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import aiohttp
 
+from runners.keys import ApiKeys, origin_of
+from runners.werewolf.web.folders import RunFolders
 from store.client import PatientStoreClient
-from store.schema import ChatEndpoint, PolicyResources, Sampling
+from store.schema import VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampling
 
 _CHAT_MODEL = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<model>[^@]+)@(?P<url>https?://\S+)")
+_NOBODYS = "web"
+"""Stands for the run of a model that is no run's."""
+
+_NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError)
 
 
 class Opponents:
-    """client: the hub; None without one. endpoint, model: a policy that a vLLM serves, instead of the hub's.
-
+    """client: the hub; None without one. run: whose policy is played, by its folder's name or its id; None takes the
+    hub's newest. model_url, model: a vLLM that serves a policy, and the policy's name there; None takes its first.
     chat_models: ``NAME=MODEL@URL`` each. Raises ValueError for one that cannot be read.
     """
 
     def __init__(
-        self, client: PatientStoreClient | None, endpoint: str | None, model: str | None, chat_models: Sequence[str]
+        self,
+        client: PatientStoreClient | None = None,
+        runs: RunFolders | None = None,
+        run: str | None = None,
+        model_url: str | None = None,
+        model: str | None = None,
+        chat_models: Sequence[str] = (),
     ):
         self._client = client
-        self._endpoint, self._model = endpoint, model
+        self._runs = runs or RunFolders(None)
+        self._run = run
+        self._url = None if model_url is None else model_url.rstrip("/").removesuffix("/v1") + "/v1"
+        self._model = model
+        self._card: tuple[str, str] | None = None
         self._chat_models = dict(map(_chat_model, chat_models))
 
     async def newest(self) -> PolicyResources | None:
-        """What players besides the scripted ones are played with; None where there are none."""
+        """What players besides those without a model are played with; None where there are none.
+
+        Raises ValueError where the vLLM that the command line names does not answer, or serves something else.
+        """
         resources = await self._published()
-        if self._endpoint is not None:
-            endpoint = self._endpoint.rstrip("/")
-            resources = PolicyResources(
-                run_name="web",
-                version=0,
-                endpoints=(endpoint if endpoint.endswith("/v1") else f"{endpoint}/v1",),
-                model=self._model or "",
-                sampling=Sampling(),
-            )
+        if self._url is not None:
+            resources = await self._served(self._url, resources)
         if not self._chat_models:
             return resources
         if resources is None:
-            resources = PolicyResources(run_name="web", version=0, endpoints=(), model="")
+            resources = PolicyResources(run_name=_NOBODYS, version=0, endpoints=(), model="")
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
 
     async def _published(self) -> PolicyResources | None:
         if self._client is None:
             return None
         try:
-            update = await self._client.get_latest_resources()
+            if self._run is None:
+                update = await self._client.get_latest_resources()
+            else:
+                found = await self._client.query_resources(resources_id_contains=self._run, sort_by="update_time")
+                of_run = [one for one in found if self._is_of_the_run(one.resources_id)]
+                update = of_run[-1] if of_run else None
             return None if update is None else PolicyResources.decode(update)
-        except (ValueError, aiohttp.ClientError, ConnectionError, TimeoutError):
-            return None  # no hub, or another workload's: scripted players need neither
+        except (ValueError, *_NO_ANSWER):
+            return None  # no hub, or another workload's: players without a model need neither
+
+    def _is_of_the_run(self, resources_id: str) -> bool:
+        run_id = resources_id.rpartition(VERSION_SEPARATOR)[0]
+        return self._run in (run_id, run_id.rpartition("-")[0])
+
+    async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
+        if self._card is None:
+            self._card = await _model_card(url, self._model)
+        model, root = self._card
+        if published is not None and (self._run is not None or url in published.endpoints):
+            return published.model_copy(update={"endpoints": (url,), "model": model})
+        return self._checkpoint(root) or PolicyResources(
+            run_name=_NOBODYS, version=0, endpoints=(url,), model=model, sampling=Sampling()
+        )
+
+    def _checkpoint(self, root: str) -> PolicyResources | None:
+        """What a run's checkpoint is played with; None for a folder that is none of ours."""
+        found = self._runs.checkpoint_of(root)
+        if found is None or self._url is None or self._card is None:
+            return None
+        state, config = found
+        rollout = _section(config, "rollout")
+        return PolicyResources(
+            run_name=str(state["run_id"]),
+            version=int(state["policy_version"]),
+            endpoints=(self._url,),
+            model=self._card[0],
+            sampling=Sampling(temperature=rollout.get("temperature", 1.0), thinking=rollout.get("thinking", False)),
+            prompt_templates=dict(_prompts(_section(_section(config, "game"), "prompts"))),
+        )
+
+
+def keys_of(chat_models: Sequence[str]) -> ApiKeys:
+    """These models' keys, each for its own address alone. Raises ValueError where one would go unencrypted."""
+    endpoints = dict(map(_chat_model, chat_models)).values()
+    return ApiKeys.of(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in endpoints if one.api_key_env)
+
+
+async def _model_card(url: str, wanted: str | None) -> tuple[str, str]:
+    """(the model's name, where it was loaded from) of what a vLLM serves at ``url``. Raises ValueError."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0), trust_env=False) as session,
+            session.get(f"{url}/models") as response,
+        ):
+            response.raise_for_status()
+            cards = {str(card["id"]): str(card.get("root") or "") for card in (await response.json())["data"]}
+    except (*_NO_ANSWER, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"--model-url: no vLLM answers at {url} ({type(error).__name__}: {error})") from error
+    name = wanted or next(iter(cards), "")
+    if name not in cards:
+        raise ValueError(f"--model {name!r}: the server at {url} serves {', '.join(cards) or 'nothing'}")
+    return name, cards[name]
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _prompts(files: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name, path in files.items():
+        with open(str(path), encoding="utf-8") as file:
+            yield str(name), file.read().strip()
 
 
 def _chat_model(text: str) -> tuple[str, ChatEndpoint]:

@@ -1,20 +1,27 @@
-"""A run at a glance: the numbers that ``algo`` wrote into the run's folder. The files are read, nothing is kept."""
+"""A run at a glance: the numbers that ``algo`` wrote into the run's folder. The files are read, nothing is kept.
+
+Who beats whom is in ``payoff.json``, or in the newest ``cross_table.json`` of ``algo.cross_table``, whose folder is
+named after the run's. Both say ``{"players": [...], "cells": [{"wolf", "good", "games", "wolf_wins", "good_wins",
+"draws"}, ...]}``, and may say ``preset``, ``deals`` and ``not_finished`` (of a cell) beside it.
+"""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runners.werewolf.web.batch_numbers import BatchNumbers
 from runners.werewolf.web.folders import RunFolders
 
 _MOST_AT_ONCE = 4 * 1024 * 1024
 _SAMPLES = 60
 
 
-def run_data(runs: RunFolders, name: str, position: int) -> dict[str, Any]:
+def run_data(runs: RunFolders, batches: BatchNumbers, name: str, position: int) -> dict[str, Any]:
     """What is new of a run's numbers since byte ``position`` of its log, and everything else of the run as it stands.
 
-    steps: [{step, data}] from the log; ``position`` is where the next question goes on. Raises NotThere.
+    batches: remembers what saved batches hold. steps: [{step, data}] from the log; ``position`` is where the next
+    question goes on. Raises NotThere.
     """
     folder = runs.run(name)
     steps, position = _read_log(folder / "metrics.jsonl", position)
@@ -23,11 +30,22 @@ def run_data(runs: RunFolders, name: str, position: int) -> dict[str, Any]:
         "steps": steps,
         "position": position,
         "summary": _summary(folder / "summary.json"),
-        "evaluations": [_slim(evaluation) for evaluation in runs.evaluations(name)],
-        "payoff": _json_file(folder / "cross_table.json"),
-        "batches": [path.name for path in sorted((folder / "batches").glob("step-*.jsonl"))][-200:],
+        "evaluations": [_slim(evaluation) for evaluation in runs.evaluations(name) if evaluation],
+        "payoff": _payoff(folder),
+        "people": (_json_file(folder / "people.json") or {}).get("against", []),
+        "batches": batches.of(folder / "batches"),
         "samples": runs.samples(name)[:_SAMPLES],
     }
+
+
+def _payoff(folder: Path) -> Any:
+    named = [folder / "payoff.json", folder / "cross_table.json"]
+    found = [path for path in named if path.is_file()]
+    if not found:
+        tables = folder.parent.glob(f"{folder.name}-cross-table*/cross_table.json")
+        found = sorted(tables, key=lambda path: path.stat().st_mtime)[-1:]
+    table = _json_file(found[0]) if found else None
+    return table if isinstance(table, dict) and isinstance(table.get("cells"), list) else None
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
@@ -62,7 +80,9 @@ def _summary(path: Path) -> Any:
 
 def _slim(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("label", "player", "policy_version", "opponents", "ratings", "behaviour")
-    return {name: evaluation.get(name) for name in kept}
+    by_opponent = evaluation.get("statistics", {}).get("by_opponent", {})
+    scores = {name: {**against["by_side"], "both": against["both_sides"]} for name, against in by_opponent.items()}
+    return {name: evaluation.get(name) for name in kept} | {"scores": scores}
 
 
 def _json_file(path: Path) -> Any:

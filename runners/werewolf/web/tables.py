@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfGames
@@ -27,23 +29,20 @@ from runners.werewolf.web.transcripts import of_event, read_text
 from runners.werewolf.web.views import PUBLIC, ShownGame, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
-from store.werewolf import GameTask, ResultSpan, SeatingRule, TurnSpan
+from store.token_spans import SpanRecord
+from store.werewolf import DEMONSTRATION, EVALUATION, PEOPLE, PERSON, GameTask, ResultSpan, SeatingRule
 
 __all__ = ["NotYourTurn", "SeatView", "Tables", "UnusableTable"]
 
 logger = logging.getLogger(__name__)
 
-PERSON = "person"
-"""Name of a person in ``GameTask.seating``."""
-PEOPLE = "people"
-"""Entry of a rollout's metadata: what a game with people was kept for."""
-RECORDS = ("no", "evaluation", "demonstration")
+RECORDS = ("no", EVALUATION, DEMONSTRATION)
 _MOST_TABLES = 64
 _LONGEST_CLOCK = 3600
 _KEPT_NAME = re.compile(r"[\w-]+")
 
 Resources = Callable[[], Awaitable[PolicyResources | None]]
-Turn = tuple[TurnSpan, float, float]
+Turn = tuple[SpanRecord, float, float]
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,8 @@ class Tables:
     """All tables of this server.
 
     games: plays them. resources: what the other players are played with; None where only players without a model are.
-    keep: folder for finished games. client: the hub for those that are to be kept there. limits: of policies' tokens.
+    keep: folder for finished games. tokenizer: of the policy that demonstrations are for; None takes the policy's own.
+    client: the hub for games that are to be kept there. limits: the most tokens of a policy's call, and of a reply.
     """
 
     def __init__(
@@ -107,12 +107,14 @@ class Tables:
         games: WerewolfGames,
         keep: Path | None = None,
         resources: Resources | None = None,
+        tokenizer: Path | None = None,
         client: PatientStoreClient | None = None,
         limits: TokenLimits | None = None,
     ):
         self._games = games
         self._keep = keep
         self._resources = resources
+        self._tokenizer = tokenizer
         self._client = client
         self._limits = limits or TokenLimits(context_tokens=8192, reply_tokens=512)
         self._tables: dict[str, Table] = {}
@@ -124,7 +126,7 @@ class Tables:
         models: list[str] = []
         if resources is not None:
             models = [TRAINED_POLICY] if resources.endpoints else []
-            models += [*resources.players, *resources.frozen]
+            models += [name for name in (*resources.players, *resources.frozen) if name != PERSON]
         return {
             "presets": {
                 preset.name: {
@@ -136,7 +138,7 @@ class Tables:
             },
             "others": [*BRAINS, *models],
             "policy": None if resources is None else resources.resources_id,
-            "records": list(RECORDS) if self._client is not None else ["no"],
+            "records": self._records(resources),
             "kept": self._kept(),
         }
 
@@ -148,12 +150,20 @@ class Tables:
             raise UnusableTable(f"{_MOST_TABLES} tables are open already")
         if wanted.record != "no" and self._client is None:
             raise UnusableTable("there is no hub to keep the game in: start with --store URL")
-        resources = await self._newest_resources()
+        config, resources = await self.config(), await self._newest_resources()
+        if wanted.record not in config["records"]:
+            raise UnusableTable(
+                "a demonstration is written down in a policy's tokens: start with --tokenizer DIR, or with its policy"
+            )
         if resources is None:
             resources = PolicyResources(run_name="web", version=0, endpoints=(), model="")
-        if wanted.others not in (await self.config())["others"]:
-            raise UnusableTable(f"others must be one of {', '.join((await self.config())['others'])}")
-        table = Table(wanted, resources, self._limits, self._games, self._over)
+        if wanted.others not in config["others"]:
+            raise UnusableTable(f"others must be one of {', '.join(config['others'])}")
+        try:
+            longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)
+        except CannotPlay as error:
+            raise UnusableTable(str(error)) from error
+        table = Table(wanted, resources, self._limits_within(longest), self._games, self._over)
         self._tables[table.id] = table
         self._seats |= table.links
         return {"table": table.id}
@@ -184,8 +194,23 @@ class Tables:
         await asyncio.gather(*(table.task for table in self._tables.values() if table.task), return_exceptions=True)
         await self._games.close()
 
+    def _records(self, resources: PolicyResources | None) -> list[str]:
+        """What the hub can keep games as; a demonstration needs a policy in whose tokens it is written."""
+        if self._client is None:
+            return list(RECORDS[:1])
+        served = resources is not None and (resources.endpoints or Path(resources.model or "-").is_dir())
+        return [name for name in RECORDS if name != DEMONSTRATION or served or self._tokenizer is not None]
+
+    def _limits_within(self, longest: int | None) -> TokenLimits:
+        if longest is None or longest >= self._limits.context_tokens:
+            return self._limits
+        return TokenLimits(context_tokens=longest, reply_tokens=min(self._limits.reply_tokens, longest // 4))
+
     async def _newest_resources(self) -> PolicyResources | None:
-        return None if self._resources is None else await self._resources()
+        try:
+            return None if self._resources is None else await self._resources()
+        except ValueError as error:
+            raise UnusableTable(str(error)) from error
 
     def _kept(self) -> list[dict[str, str]]:
         if self._keep is None or not self._keep.is_dir():
@@ -200,13 +225,17 @@ class Tables:
             (self._keep / f"{table.name}.json").write_text(_as_file(result), encoding="utf-8")
             table.replay = f"table:{table.name}"
         if table.wanted.record != "no" and self._client is not None:
-            await self._store(table, result, turns)
+            try:
+                await self._store(table, result, turns)
+            except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+                logger.exception("table %s is kept as a file only", table.name)
+                table.problem = f"the hub could not be told of it ({type(error).__name__}); it is kept as a file"
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> None:
         known = self._resources is not None and table.resources.endpoints
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),
-            mode="train" if table.wanted.record == "demonstration" else "val",
+            mode="train" if table.wanted.record == DEMONSTRATION else "val",
             resources_id=table.resources.resources_id if known else None,
             metadata={PEOPLE: table.wanted.record},
             worker_id="web",
@@ -247,7 +276,7 @@ class Table:
             seat: SeatView(wanted.preset, seat, wanted.clock, self._somebody_came) for seat in wanted.seats()
         }
         self.links = {secrets.token_urlsafe(18): view for view in self._views.values()}
-        demonstrated = wanted.record == "demonstration"
+        demonstrated = wanted.record == DEMONSTRATION
         self.task_of_game = GameTask(
             game_id=self.name,
             group_id=self.name,

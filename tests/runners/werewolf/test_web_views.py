@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import product
 
 import aiohttp
 import pytest
@@ -22,14 +23,17 @@ from runners.werewolf.game import (
     get_preset,
     new_game,
     observe,
+    pending,
     winner,
 )
 from runners.werewolf.players import Msg
 from runners.werewolf.transcript import Transcript
 from runners.werewolf.web.live_game import asked_in
 from runners.werewolf.web.seats import SeatView
+from runners.werewolf.web.tables import Table, Wanted
 from runners.werewolf.web.transcripts import of_event
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, ShownTurn, place_turns, shown
+from store.schema import TokenLimits
 
 NIGHT_WORK = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
 
@@ -49,12 +53,30 @@ def two_worlds(preset, seed, play, observer, one, other):
         states = []
         try:
             for before, actions, after in steps(new_game(preset, seed, dealt), choose):
-                if observer in actions and winner(before) is None:
-                    states.append((before, actions[observer], after))
+                if winner(before) is None:
+                    states.append((before, actions, after))
         except _Undecidable:
             pass
         worlds.append(states)
     return worlds
+
+
+def asked_as_often(observer, worlds):
+    """The beginnings of two games in which the observer was asked the same number of times."""
+    counts = [sum(observer in actions for _, actions, _ in states) for states in worlds]
+    common, beginnings = min(counts), []
+    assume(common)
+    for states in worlds:
+        asked, beginning = 0, []
+        for step in states:
+            asked += observer in step[1]
+            if asked > common:
+                break
+            beginning.append(step)
+            if asked == common and observer in step[1]:
+                break
+        beginnings.append(beginning)
+    return beginnings
 
 
 worlds = given(st.sampled_from(["12p_sheriff", "9p", "7p"]), st.integers(0, 10**6), st.integers(0, 10**6), st.data())
@@ -66,47 +88,133 @@ def drawn(name, seed, play, data):
     return observer, two_worlds(preset, seed, play, observer, one, other)
 
 
-def as_live(state):
+def as_live(state, turns=(), live=True):
     events = tuple(map(of_event, state.events))
     return ShownGame(
-        "hub:x", "x", state.preset.name, len(state.preset.seats), events, None, state.seed, live=True,
-        asked=asked_in(state),
+        "hub:x", "x", state.preset.name, len(state.preset.seats), events, None, state.seed, live=live,
+        asked=asked_in(state), turns=tuple(turns),
     )  # fmt: skip
+
+
+def of_observer(states, observer):
+    return [(before, actions[observer], after) for before, actions, after in states if observer in actions]
 
 
 @worlds
 @settings(max_examples=60, deadline=None)
 def test_a_live_game_sends_a_seat_the_same_bytes_in_worlds_that_it_cannot_tell_apart(name, seed, play, data):
     observer, (first, second) = drawn(name, seed, play, data)
-    for (state, _, _), (swapped, _, _) in zip(first, second, strict=False):
+    pairs = zip(of_observer(first, observer), of_observer(second, observer), strict=False)
+    for (state, _, _), (swapped, _, _) in pairs:
         for viewer in (observer, PUBLIC):
             assert json.dumps(shown(as_live(state), viewer)) == json.dumps(shown(as_live(swapped), viewer))
         assert json.dumps(shown(as_live(state), GOD)) != json.dumps(shown(as_live(swapped), GOD))
 
 
+class GamesOfAWorld:
+    """Stands for a hub's games: one that goes on step by step, with a turn of every seat that is asked."""
+
+    url = "http://hub"
+
+    def __init__(self, states, observer):
+        self.seen, turns = [], []
+        for state, actions, _ in states:
+            self.seen.append(as_live(state, turns))
+            for seat, action in sorted(actions.items()):
+                (request,) = [request for request in pending(state) if request.seat == seat]
+                said = str(action) if seat == observer else f"{state.role_of(seat)} {action}"
+                turns.append(
+                    turn(seat, request.decision.value, state.day, reply=said, thought=said, number=0, tokens=(1, 1))
+                )
+        self.seen.append(as_live(states[-1][0], live=False))
+        asked = [number for number, (_, actions, _) in enumerate(states) if observer in actions]
+        self.start = asked[-3] if len(asked) > 2 else 0
+        """Following begins there, which is the same moment to the observer however much went on unseen."""
+
+    async def game(self, game_id):
+        return self.seen[-2]
+
+    async def follow(self, game_id):
+        for game in self.seen[self.start :]:
+            yield game
+
+    async def turn_spans(self, game_id):
+        return []
+
+    async def close(self):
+        pass
+
+
+EVERY_VIEWERS = {
+    "/api/game": ({}, {"id": "nothing"}),
+    "/api/game/live": ({}, {"from": "3", "turns": "1"}, {"from": "-1", "turns": "x"}),
+    "/api/tokens": ({"seat": "1"}, {"seat": "2", "segment": "1"}, {"seat": "0"}),
+}
+"""What is asked for with a view: with these questions, beside the game's id and the view."""
+OF_A_SEAT = {
+    "/api/seat/{secret}", "/api/seat/{secret}/live", "/api/seat/{secret}/game", "/api/seat/{secret}/act",
+    "/api/table/{table}",
+}  # fmt: skip
+FOR_ALL = {"/api/config", "/api/games", "/api/runs", "/api/run", "/api/tables"}
+"""Knows no viewer: it is for those who may see everything, and behind the token where there is one."""
+
+
+async def test_every_address_is_known_to_the_tests_of_hidden_information(tmp_path):
+    async with WebServer(tmp_path) as server:
+        found = {route.resource.canonical for route in server.routes() if route.resource.canonical.startswith("/api")}
+    assert found == {*EVERY_VIEWERS, *OF_A_SEAT, *FOR_ALL}
+
+
 @worlds
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_tell_apart(
     tmp_path_factory, name, seed, play, data
 ):
-    observer, (first, second) = drawn(name, seed, play, data)
-    common = min(len(first), len(second))
-    assume(common)
+    observer, both = drawn(name, seed, play, data)
     answers = []
-    for states in (first, second):
+    for states in asked_as_often(observer, both):
         folder = tmp_path_factory.mktemp("world")
         game = folder / "game.json"
-        game.write_text(json.dumps(Transcript.of(states[common - 1][0]).as_data()))
-        async with WebServer(folder, [game]) as server, aiohttp.ClientSession(server.url) as session:
-            found = {}
-            for view in (str(observer), PUBLIC, GOD):
-                async with session.get("/api/game", params={"id": "file:1", "view": view}) as response:
-                    assert response.status == 200
-                    found[view] = await response.read()
-            answers.append(found)
-    assert answers[0][str(observer)] == answers[1][str(observer)]
-    assert answers[0][PUBLIC] == answers[1][PUBLIC]
-    assert answers[0][GOD] != answers[1][GOD]
+        game.write_text(json.dumps(Transcript.of(states[-1][0]).as_data()))
+        found = {}
+        async with (
+            WebServer(folder, [game], games=GamesOfAWorld(states, observer)) as server,
+            aiohttp.ClientSession(server.url) as session,
+        ):
+            for game_id, view, address in product(("file:1", "hub:x"), (str(observer), PUBLIC, GOD), EVERY_VIEWERS):
+                for question in EVERY_VIEWERS[address]:
+                    asked = {"id": game_id, "view": view} | question
+                    if address == "/api/tokens" and asked.get("seat") == view:
+                        continue  # its own tokens are kept nowhere here
+                    async with session.get(address, params=asked) as response:
+                        found[view, game_id, address, str(question)] = response.status, await response.read()
+            found |= await seats_answers(server, session, states, observer)
+        answers.append(found)
+    first, second = answers
+    different = {key for key in first if first[key] != second[key]}
+    assert {view for view, *_ in different} == {GOD}
+    assert {key[:3] for key in different} >= {(GOD, "file:1", "/api/game"), (GOD, "hub:x", "/api/game/live")}
+
+
+async def seats_answers(server, session, states, observer):
+    """What the server says to the seat's link and to the table's host, after each thing that happens."""
+    view = await seated(states, observer)
+    server.tables._seats["secret"] = view
+    limits = TokenLimits(context_tokens=100, reply_tokens=10)
+    table = Table(Wanted.read({"people": 1, "seed": 1}), None, limits, None, None)
+    table.id, table._views, table.links = "host", {observer: view}, {"secret": view}
+    server.tables._tables["host"] = table
+    found = {}
+    for address in OF_A_SEAT - {"/api/seat/{secret}/act", "/api/seat/{secret}/live"}:
+        async with session.get(address.format(secret="secret", table="host")) as response:
+            found["seat", address] = response.status, await response.read()
+    for answer in ({"question": 0, "text": "x"}, {"question": view.player.question, "choice": 99}, [], None):
+        async with session.post("/api/seat/secret/act", json=answer, headers={"X-Werewolf": "1"}) as response:
+            found["seat", "act", str(answer)] = response.status, await response.read()
+    view.phase = "failed"
+    async with session.get("/api/seat/secret/live") as response:
+        found["seat", "live"] = response.status, await response.read()
+    return found
 
 
 @worlds
@@ -114,29 +222,31 @@ async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_te
 async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_it_cannot_tell_apart(
     name, seed, play, data
 ):
-    observer, (first, second) = drawn(name, seed, play, data)
-    common = min(len(first), len(second))
-    assert await pages_of(first[:common], observer) == await pages_of(second[:common], observer)
+    observer, both = drawn(name, seed, play, data)
+    first, second = asked_as_often(observer, both)
+    pages, others = [], []
+    await seated(first, observer, pages)
+    await seated(second, observer, others)
+    assert pages == others != []
 
 
-async def pages_of(states, observer):
-    """Every page that the seat's player shows when it is told what the table tells, as bytes."""
-    if not states:
-        return []
-    pages, told = [], 0
+async def seated(states, observer, pages=None):
+    """The seat's page after its player was told what the table tells. pages: gets every page on the way, as bytes."""
     view = SeatView(states[0][0].preset, observer, 0, lambda: None)
-    view.phase = "playing"
-    view.player._changed = lambda: pages.append(json.dumps(view.data()))
-    for state, action, _ in states:
+    view.phase, told = "playing", 0
+    if pages is not None:
+        view.player._changed = lambda: pages.append(json.dumps(view.data()))
+    for state, actions, _ in states:
         for event in state.events[told:]:
             if event.visible_to(observer):
                 await view.player.observe(Msg("x", "", "system", metadata={"event": event}))
         told = len(state.events)
-        deciding = asyncio.create_task(view.player.decide(observe(state, observer)))
-        await asyncio.sleep(0)
-        view.player._answer.set_result(action)
-        await deciding
-    return pages
+        if observer in actions:
+            deciding = asyncio.create_task(view.player.decide(observe(state, observer)))
+            await asyncio.sleep(0)
+            view.player._answer.set_result(actions[observer])
+            await deciding
+    return view
 
 
 def test_a_seat_is_never_sent_what_would_give_the_deal_away():
@@ -153,8 +263,8 @@ def test_the_seats_of_a_table_are_told_by_its_start():
     assert len(shown(as_live(new_game(PRESETS["12p_sheriff"], 5)), PUBLIC)["events"]) == 2  # its start, and the night
 
 
-def turn(seat, decision, day=1, error=None, **fields):
-    return ShownTurn(seat=seat, day=day, decision=decision, reply="", error=error, **fields)
+def turn(seat, decision, day=1, error=None, reply="", **fields):
+    return ShownTurn(seat=seat, day=day, decision=decision, reply=reply, error=error, **fields)
 
 
 def test_turns_stand_with_the_events_that_came_of_them():

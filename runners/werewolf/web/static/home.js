@@ -41,7 +41,7 @@ export function gameList(games) {
 
 function hubSection(query) {
   const text = words(), rows = h("tbody"), playing = h("tbody"), count = h("span", { class: "faint" }), problem = h("p", { class: "notice", hidden: true });
-  const filters = Object.fromEntries(["run", "step", "preset", "policy", "mode", "status", "result", "leak", "unusable", "people"].map((name) => [name, query.get(name) ?? ""]));
+  const filters = Object.fromEntries(["run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people"].map((name) => [name, query.get(name) ?? ""]));
   const [compare, box] = comparing();
   let next = null, shown = new Map(), busy = false;
   const input = (name, label, extra = {}) => h("label", {}, label, h("input", { value: filters[name], ...extra, onchange: (event) => set(name, event.target.value.trim()) }));
@@ -107,7 +107,7 @@ function hubSection(query) {
   const live = h("section", { class: "card", hidden: true }, h("h2", {}, say("正在进行", "Being played")), h("div", { class: "scroll" }, h("table", { class: "list" }, header(), playing)));
   const all = h("section", { class: "card" }, h("h2", {}, say("全部对局 ", "All games "), count, " ", compare),
     h("div", { class: "filters" }, input("run", say("训练", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), ["12p_sheriff", "9p", "7p", "5p_tiny"].map((name) => [name, name])), input("policy", say("玩家", "player")),
-      select("result", say("结果", "result"), [["wolf", text.sides.wolf], ["good", text.sides.good], ["draw", text.sides.draw]]), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
+      select("result", say("结果", "result"), [["wolf", text.sides.wolf], ["good", text.sides.good], ["draw", text.sides.draw]]), select("won", say("赢的身份", "role that won"), ["wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"].map((role) => [role, text.roles[role]])), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
       filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "unusable replies")), filterBox("people", say("有真人", "with people"))),
     problem, h("div", { class: "scroll" }, h("table", { class: "list games" }, header(), rows)), more);
   load(null);

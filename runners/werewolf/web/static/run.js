@@ -5,6 +5,7 @@ import { gameList } from "./home.js";
 import { say, words } from "./words.js";
 
 const EVERY_SECONDS = 5;
+// What is shown first, in this order, and what it is called where its name says too little.
 const FIRST = [
   [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/rating$/, ["评级", "rating"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
   [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
@@ -18,8 +19,8 @@ export async function runsPage(main) {
 export async function runPage(main, name) {
   const series = new Map();
   let position = 0, samplesShown = "";
-  const numbers = h("div", { class: "numbers" }), charts = h("div", { class: "charts" }), rest = h("div", { class: "charts" }), more = h("details", { class: "card" }, h("summary", {}, say("其他所有曲线", "All other curves")), rest), evaluations = h("div", { class: "scroll" }), payoff = h("section", { class: "card", hidden: true }), samples = h("div", {}), batches = h("p", { class: "faint" });
-  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, tidy(name)), numbers), h("section", { class: "card" }, h("h2", {}, say("曲线", "Curves")), charts), h("section", { class: "card" }, h("h2", {}, say("评估", "Evaluations")), evaluations), payoff, h("section", { class: "card" }, h("h2", {}, say("样局", "Sample games")), batches, samples), more);
+  const numbers = h("div", { class: "numbers" }), charts = h("div", { class: "charts" }), rest = h("div", { class: "charts" }), more = h("details", { class: "card" }, h("summary", {}, say("其他所有曲线", "All other curves")), rest), evaluations = h("div", { class: "scroll" }), people = h("section", { class: "card", hidden: true }), payoff = h("section", { class: "card", hidden: true }), training = h("section", { class: "card", hidden: true }), samples = h("div", {}), batches = h("p", { class: "faint" });
+  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, tidy(name)), numbers), h("section", { class: "card" }, h("h2", {}, say("曲线", "Curves")), charts), h("section", { class: "card" }, h("h2", {}, say("评估", "Evaluations")), evaluations), people, payoff, training, h("section", { class: "card" }, h("h2", {}, say("样局", "Sample games")), batches, samples), more);
 
   async function refresh() {
     const data = await ask("/api/run", { name, from: position });
@@ -33,8 +34,10 @@ export async function runPage(main, name) {
     }
     if (news) { drawNumbers(data.summary); drawCharts(); }
     drawEvaluations(data.evaluations);
+    drawPeople(data.people);
     drawPayoff(data.payoff);
-    batches.textContent = data.batches.length ? say(`保存了 ${data.batches.length} 步的训练批次：在回放里打开“看 token”能看到奖励、优势和比值`, `batches of ${data.batches.length} steps were saved: "Tokens" in a replay shows reward, advantage and ratio`) : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
+    drawBatches(data.batches);
+    batches.textContent = data.batches.length ? say("训练批次保存了：在回放里打开“看 token”能看到奖励、优势和比值", '"Tokens" in a replay shows reward, advantage and ratio: batches were saved') : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
     const listed = JSON.stringify(data.samples.map((entry) => entry.id));
     if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameList(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
   }
@@ -60,29 +63,54 @@ export async function runPage(main, name) {
   const draw = (metric) => chart(FIRST.find(([form, title]) => title && form.test(metric))?.[1]?.[words().language === "English" ? 0 : 1] ?? metric, series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`));
 
   function drawEvaluations(found) {
-    if (!found.length) return replace(evaluations, h("p", { class: "faint" }, words().nothingYet));
-    replace(evaluations, h("table", { class: "list" }, h("thead", {}, h("tr", {}, [say("何时", "when"), say("策略", "policy"), say("对手与局数", "opponents and games"), say("评级", "rating")].map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, found.map((entry) => {
-      const rating = entry.ratings?.[entry.player];
-      return h("tr", {}, h("td", {}, tidy(entry.label)), h("td", {}, `v${entry.policy_version}`), h("td", {}, Object.entries(entry.opponents ?? {}).map(([opponent, games]) => `${tidy(opponent)} ×${games}`).join(", ")), h("td", {}, rating ? `${rating.mu.toFixed(1)} ± ${(2 * rating.sigma).toFixed(1)}` : "–"));
-    }))));
+    if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
+    const rows = found.flatMap((entry) => {
+      const rating = entry.ratings?.[entry.player], opponents = Object.entries(entry.opponents ?? {});
+      return opponents.map(([opponent, games], number) => {
+        const scores = entry.scores?.[opponent] ?? {};
+        return h("tr", {}, number ? null : [h("th", { scope: "rowgroup", rowspan: opponents.length }, tidy(entry.label)), h("td", { rowspan: opponents.length }, `v${entry.policy_version}`)], h("td", {}, tidy(opponent)), h("td", { class: "value" }, String(scores.both?.games ?? games)), ["wolf", "good", "both"].map((side) => h("td", { class: "value" }, share(scores[side]))), number ? null : h("td", { class: "value", rowspan: opponents.length }, rating ? `${rating.mu.toFixed(1)} ± ${(2 * rating.sigma).toFixed(1)}` : "–"));
+      });
+    });
+    replace(evaluations, table([say("何时", "when"), say("策略", "policy"), say("对手", "against"), say("局数", "games"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("合计", "both"), say("评级", "rating")], rows));
   }
 
-  function drawPayoff(table) {
-    const cells = table?.cells ?? table?.table?.cells ?? null;
-    payoff.hidden = !Array.isArray(cells);
+  function drawPeople(found) {
+    people.hidden = !found.length;
+    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against it: games that their side won")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, tidy(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
+  }
+
+  function drawPayoff(found) {
+    payoff.hidden = found === null;
     if (payoff.hidden) return;
-    const wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
-    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("tr", {}, h("th"), goods.map((good) => h("th", { scope: "col" }, tidy(good)))), wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, tidy(wolf)), goods.map((good) => {
+    const { cells } = found, wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
+    const facts = [found.preset, found.deals ? say(`每格 ${found.deals} 副牌`, `${found.deals} deals a cell`) : null].filter(Boolean).map(tidy).join(" · ");
+    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, tidy(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, tidy(wolf)), goods.map((good) => {
       const cell = cells.find((entry) => entry.wolf === wolf && entry.good === good);
       if (!cell || !cell.games) return h("td", { class: "value" }, "–");
       const rate = cell.wolf_wins / cell.games;
-      return h("td", { class: "value", style: { background: `color-mix(in srgb, var(--wolf) ${Math.round(rate * 45)}%, transparent)` } }, `${percent(rate)} `, h("small", { class: "faint" }, `n=${cell.games}`));
-    }))))));
+      return h("td", { class: "value", style: { background: `color-mix(in srgb, var(--wolf) ${Math.round(rate * 35)}%, transparent)` } }, `${percent(rate)} `, h("small", {}, `n=${cell.games}${cell.draws ? say(` 平${cell.draws}`, `, ${cell.draws} drawn`) : ""}`));
+    })))))));
+  }
+
+  function drawBatches(found) {
+    training.hidden = !found.length;
+    if (training.hidden) return;
+    const value = (number, digits = 3) => (typeof number === "number" ? Number(number).toFixed(digits) : "–");
+    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("没有信号的", "without signal"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "being read…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
+      h("td", { class: "value" }, batch.versions ? [...new Set(batch.versions)].join("–") : "–"),
+      h("td", { class: "value" }, Object.entries(batch.rewards).map(([side, reward]) => `${words().sides[side] ?? tidy(side)} ${value(reward)}`).join(", ")),
+      h("td", { class: "value" }, batch.advantage ? `${value(batch.advantage.mean)} ± ${value(batch.advantage.deviation)}` : "–"),
+      h("td", { class: "value" }, String(batch.silent)),
+      h("td", { class: "value" }, batch.ratio ? `${value(batch.ratio.mean, 4)} (${value(batch.ratio.low, 3)}–${value(batch.ratio.high, 3)})` : "–")])))));
   }
 
   await refresh();
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
 }
+
+const table = (columns, rows) => h("table", { class: "list" }, h("thead", {}, h("tr", {}, columns.map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, rows));
+
+const share = (score) => { const rate = score?.win_rate; return rate ? `${percent(rate.value)} (${Math.round(rate.low * 100)}–${Math.round(rate.high * 100)})` : "–"; };
 
 const percent = (value) => (value === undefined || value === null ? undefined : `${Math.round(value * 1000) / 10} %`);
 

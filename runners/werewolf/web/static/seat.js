@@ -62,7 +62,7 @@ export async function seatPage(main, secret) {
       asked = null;
       question.classList.remove("mine");
       const result = data.game.result;
-      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), h("p", {}, h("button", { type: "button", class: "primary replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")))]);
+      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), data.problem ? h("p", { class: "notice" }, tidy(data.problem)) : null, h("p", {}, h("button", { type: "button", class: "primary replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")))]);
       return;
     }
     if (!request) {

@@ -6,7 +6,7 @@ const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (
 const ground = (element) => { const stack = []; for (let e = element; e; e = e.parentElement) stack.push(rgba(getComputedStyle(e).backgroundColor)); return stack.reverse().reduce((under, top) => over(top, under), [255, 255, 255]); };
 const poor = [];
 for (const element of document.querySelectorAll('#top *, main *')) {
-  if (element.closest('svg, .later, [disabled], .strip') || !element.checkVisibility()) continue;
+  if (element.closest('svg, [disabled], .strip') || !element.checkVisibility()) continue;
   if (![...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim())) continue;
   const style = getComputedStyle(element), under = ground(element), ink = over(rgba(style.color), under);
   const [a, b] = [light(ink), light(under)].sort((x, y) => y - x), ratio = (a + .05) / (b + .05);

@@ -12,10 +12,11 @@ from runners.werewolf.web.folders import read_game
 pytestmark = pytest.mark.browser
 
 
-def opens_a_table(p, server, preset="9p", people=1, seed=12, clock=0):
-    """By the form; the links for the people."""
+def opens_a_table(p, server, people=1, seed=12, clock=0, **tabs):
+    """By the form; its address and the links for the people. tabs: what is chosen by buttons."""
     p.opens(f"{server.url}/play?lang=zh")
-    p.clicks(f"[data-name=preset] [data-value='{preset}']")
+    for name, value in ({"preset": "9p", "others": "scripted"} | tabs).items():
+        p.clicks(f"[data-name={name}] [data-value='{value}']")
     for name, value in (("people", people), ("clock", clock), ("seed", seed)):
         p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, str(value))
     p.clicks("button.primary")

@@ -5,30 +5,24 @@ The policy's server is a fake, so that the test decides when it answers.
 
 import asyncio
 import json
-import random
+from itertools import product
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from browser import PHONE, at_the_browser
+from browser import LAPTOP, PHONE, at_the_browser
 from fakes import FakeVllm
+from seat_players import reply_to
 from web_server import WebServer
 
+from algo.evaluation.cross_table import CrossTable
+from algo.evaluation.people import PeopleAgainst, PeopleScores
+from algo.werewolf.game_statistics import Estimate, Score
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 
 pytestmark = pytest.mark.browser
-
-
-def reply_to(prompt):
-    """A usable answer to any question, now and then none, and a thought."""
-    question = prompt.rsplit("【裁判】", 1)[-1]
-    if "轮到你发言" in question or "遗言" in question or "说一句" in question:
-        return "<think>先看看大家怎么说</think>我是好人，听大家的。"
-    if random.Random(len(prompt)).random() < 0.15:
-        return "我再想想"
-    return "决定：弃票" if "弃票" in question else "决定：2号" if "2号" in question else "决定：3号"
 
 
 async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
@@ -132,12 +126,44 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         "trainer_logprobs": [-0.4 * m for m in mask],
     }  # fmt: skip
     (run / "batches" / "step-0001.jsonl").write_text(json.dumps(row) + "\n")
+    players = ("policy", "scripted")
+    cells = [
+        {"wolf": wolf, "good": good, "games": 40, "wolf_wins": 10 * number, "good_wins": 38 - 10 * number, "draws": 2,
+         "not_finished": 0}
+        for number, (wolf, good) in enumerate(product(players, players))
+    ]  # fmt: skip
+    table = CrossTable(players=players, preset="5p_tiny", seed=1, deals=40, model="m", cells=cells)
+    (tmp_path / "first-cross-table").mkdir()
+    table.write(tmp_path / "first-cross-table" / "cross_table.json")
+    (run / "people.json").write_text(
+        PeopleScores(
+            run="first-0123abcd",
+            against=[
+                PeopleAgainst(label="step 24", player="policy", policy_version=24, games=["r"], by_side={
+                    "wolf": Score(games=4, wins=3, draws=0, win_rate=Estimate(value=0.75, low=0.301, high=0.954)),
+                    "good": Score(games=0, wins=0, draws=0, win_rate=None),
+                })
+            ],
+        ).model_dump_json()
+    )  # fmt: skip
 
     def visit(p):
         p.opens(f"{server.url}/run/first?lang=zh")
         p.sees(".numbers b", "50 %")
         p.sees(".chart figcaption", "评估胜率")
+        p.sees(".payoff td.value", "n=40")
+        assert [cell.text.split()[0] for cell in p.all(".payoff td.value")] == ["0", "25", "50", "75"]
+        p.sees("th", "step 24")
+        p.sees("td", "75 % (30–95)")
+        p.sees("td", "1.250 ± 0.000")  # the advantages of the batch
+        p.sees("td", "1.1052 (1.105–1.105)")  # the ratio: exp(0.1)
         p.shot("run-laptop")
+        p.run("scrollTo(0, document.body.scrollHeight / 2)")
+        p.shot("run-laptop-tables")
+        p.resize(*PHONE)
+        assert p.overflow() <= 0
+        p.shot("run-phone")
+        p.resize(*LAPTOP)
         log(run, 3, 0.75)
         p.sees(".numbers b", "75 %")  # without a reload
         p.clicks("details.card summary")

@@ -5,17 +5,19 @@ import asyncio
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
+from fakes_api import FakeChatApi
+from seat_players import reply_to
 from web_server import WebServer
 
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.live_game import LiveGame, turn_of
-from runners.werewolf.web.transcripts import read_text
+from runners.werewolf.web.transcripts import UnreadableGame, read_text
 from runners.werewolf.web.views import GOD, place_turns, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
-from store.werewolf import GameTask
+from store.werewolf import AnswerSpan, GameTask
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
@@ -68,6 +70,32 @@ async def test_a_game_is_put_together_turn_by_turn_as_it_was_played(unserved, pr
             assert (live.events[place].seat, live.events[place].target) in ((turn.seat, turn.target), (turn.seat, None))
 
 
+@pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("12p_sheriff", 5)])
+async def test_a_game_with_a_model_behind_an_api_moves_while_it_is_played(unserved, preset, seed):
+    api = FakeChatApi(lambda messages: reply_to(messages[-1]["content"]))
+    await api.start()
+    task = make_task(preset=preset, seed=seed, seating={"wolf": "fake", "good": "timid"}, demonstrators=["timid"])
+    resources = unserved.model_copy(update={"players": {"fake": api.endpoint()}})
+    games, turns = WerewolfGames(), []
+    result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
+    await games.close()
+    await api.stop()
+    live, lengths = LiveGame(task), []
+    for turn in turns:
+        live.take(turn)
+        lengths.append(len(live.events))
+        assert not live.blocked
+    assert live.events == read_text(result.transcript).events and live.asked == ()
+    assert len(set(lengths)) > len(lengths) / 3  # it went on all the time, not at its end
+    told = [turn for turn in turns if isinstance(turn, AnswerSpan)]
+    assert {turn.policy for turn in told} == {"fake"} and len(told) + result.turns == len(turns)
+    forged = told[0].model_copy(update={"target": 99})
+    with pytest.raises(UnreadableGame, match="rules"):
+        for turn in turns:
+            live = LiveGame(task) if turn is turns[0] else live
+            live.take(forged if turn is told[0] else turn)
+
+
 async def test_unusable_replies_end_in_the_default_and_show_as_what_they_are(unserved):
     task = make_task(demonstrators=("scripted", "timid"))
     games, turns = WerewolfGames(), []
@@ -105,6 +133,9 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
         results = [row.get("result") for row in whole["rows"]]
         for result in ("wolf", "good"):
             assert len((await page(result=result))["rows"]) == results.count(result)
+        for role in ("wolf", "seer"):
+            won = [row for row in whole["rows"] if role in row.get("winners", ())]
+            assert (await page(won=role))["rows"] == won != []
         assert len((await page(status="queuing"))["rows"]) == 1
         assert (await page(policy="policy"))["rows"] == (await page(run="other"))["rows"] == []
         assert [row["game"] for row in (await page(before="4"))["rows"]] == [task.game_id for task in tasks[3::-1]]

@@ -1,0 +1,95 @@
+"""``python -m algo.serve``: serve what a run has learned, for people to play against in a browser.
+
+Starts a vLLM on a checkpoint, says under which version it plays, and goes on until it is stopped.
+"""
+
+import argparse
+import asyncio
+import logging
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from configs.command_line import add_set_option
+from configs.loading import load_config
+from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+
+logger = logging.getLogger("algo.serve")
+
+_LOOK_SECONDS = 5.0
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line; exits with a usage message when it cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.serve",
+        description="Serve a checkpoint of a run with vLLM until stopped, to play against it in a browser.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, e.g. runs/tiny_cpu")
+    parser.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    add_set_option(parser, example="serving.port=8001")
+    return parser.parse_args(arguments)
+
+
+def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]:
+    """(the run's configuration, with its checkpoint as the model; the policy's version in it). Raises ConfigError."""
+    from algo.loop.checkpoints import load_state, newest_checkpoint
+    from algo.machine.ports import free_port
+
+    run = options.run
+    if options.step is None:
+        checkpoint = newest_checkpoint(run)
+    else:
+        named = run / "checkpoints" / f"step-{options.step:06d}"
+        checkpoint = named if named.is_dir() else None
+    if checkpoint is None:
+        which = "no checkpoint" if options.step is None else f"no checkpoint of step {options.step}"
+        raise ConfigError(f"{run} has {which} (checkpoint.every_steps)")
+    own = (
+        f"model.path={(checkpoint / 'huggingface').absolute()}",
+        *("model.lora_rank=0", "serving.mode=start", "serving.servers=1", "serving.public_urls=[]"),
+        *("serving.share_gpus=false", f"serving.port={free_port('127.0.0.1')}"),
+    )
+    config = load_config(run / "config.yaml", [*own, *options.overrides], WerewolfConfig)
+    moved = config.run.model_copy(update={"dir": run.parent, "name": run.name})
+    return config.model_copy(update={"run": moved}), load_state(checkpoint).policy_version
+
+
+async def serve(config: WerewolfConfig, version: int) -> None:
+    """Serve until cancelled. Raises ServingError."""
+    from algo.loop.run_folder import cancel_on_signals
+    from algo.serving.launch import policy_launches
+    from algo.serving.policy import Serving
+
+    cancel_on_signals()
+    # A log of its own: the run may be training, with a vLLM that writes there.
+    launch = replace(policy_launches(config)[0], log_name="vllm-served.log", version=version)
+    async with await Serving.start(config, logger.info, [launch]) as serving:
+        address = serving.endpoints[0]
+        command = ["python", "-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
+        print(f"version {version} is served; play against it: {shlex.join(command)}", flush=True)
+        while True:
+            await serving.check_alive()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def main() -> int:
+    """Entry point; the exit status."""
+    options = parse_arguments()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    from algo.serving.preconditions import ServingError
+
+    try:
+        asyncio.run(serve(*served_checkpoint(options)))
+    except asyncio.CancelledError:
+        return 130
+    except (ConfigError, ServingError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

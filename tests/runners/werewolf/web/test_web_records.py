@@ -1,0 +1,210 @@
+"""Whom people play, and what becomes of it: demonstrations that are imitated, evaluations that are counted.
+
+The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a real vLLM.
+"""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from fakes import FakeVllm
+from fakes_api import FakeChatApi
+from seat_players import OURS, open_table, play_seat, reply_to
+from web_server import WebServer
+
+from algo import evaluate
+from algo.evaluation.people import PeopleScores
+from algo.werewolf.demonstrations import (
+    NOT_THE_DEMONSTRATORS,
+    NothingToImitate,
+    StoredGames,
+    demonstrations_of,
+    stored_games,
+)
+from configs.loading import load_config
+from runners.werewolf.web.folders import RunFolders, read_game
+from runners.werewolf.web.opponents import Opponents, keys_of
+from store.schema import PolicyResources
+from store.werewolf import DEMONSTRATION, PERSON, AnswerSpan
+
+
+@pytest.fixture
+async def policy(tiny_model, tiny_tokenizer):
+    """A fake vLLM that serves the checkpoint of step 24 of a run; (its address, the run's folder)."""
+    servers = []
+
+    async def serve(root):
+        server = FakeVllm(tiny_tokenizer, reply_to, str(root))
+        server.context_tokens = 6000
+        servers.append(server)
+        return await server.start()
+
+    yield serve
+    for server in servers:
+        await server.stop()
+
+
+def make_checkpoint(runs, tiny_model):
+    run = runs / "first"
+    checkpoint = run / "checkpoints" / "step-000024"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "huggingface").symlink_to(tiny_model)
+    (run / "prompt.txt").write_text("你是{seat}号。")
+    (run / "config.yaml").write_text(f"game: {{prompts: {{wolf: {run}/prompt.txt}}}}\nrollout: {{temperature: 0.5}}\n")
+    state = {"run_id": "first-0123abcd", "policy_version": 24, "step": 24}
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    (run / "run.json").write_text(json.dumps(state | {"policy_version": 0, "step": 0}))
+    return checkpoint / "huggingface"
+
+
+async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, policy, tiny_model, tmp_path):
+    runs = tmp_path / "runs"
+    url = await policy(make_checkpoint(runs, tiny_model))
+    config = load_config(None, [f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}"])
+    with pytest.raises(NothingToImitate, match="have some played"):
+        await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
+    async with (
+        WebServer(tmp_path, runs=runs, hub=hub.url, tokenizer=tiny_model, model_url=url) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
+        page = await play_seat(session, seat, "我说的是人话。")
+        async with session.get("/api/game", params={"id": page["replay"], "view": "god"}) as response:
+            replay = await response.json()
+    found = await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
+    (game,) = found.finished
+    assert {seat.policy for seat in game.outcome.seats} == {PERSON, "policy"}
+    imitated = demonstrations_of(found.finished, config, PERSON)
+    (trajectory,) = imitated.trajectories
+    assert trajectory.actor == f"seat {page['seat']:02d}"
+    of_person = [turn for turn in game.turns if turn.policy == PERSON]
+    assert imitated.turns == len(of_person) and "我说的是人话。" in {turn.reply for turn in of_person}
+    assert imitated.left_out[NOT_THE_DEMONSTRATORS] == sum(turn.policy == "policy" for turn in game.turns) > 0
+    assert len(demonstrations_of(found.finished, config).trajectories) == 5  # else the policy would imitate itself
+    assert replay["about"]["version"] == 24 and replay["about"]["run"] == "first-0123abcd"
+    assert len(replay["turns"]) == len(game.turns)
+
+
+async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
+    hub, client, policy, tiny_model, tmp_path, capsys
+):
+    runs = tmp_path / "runs"
+    url = await policy(make_checkpoint(runs, tiny_model))
+    results = []
+    async with (
+        WebServer(tmp_path, runs=runs, hub=hub.url, model_url=url) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        for seed, side in ((1, "wolf"), (2, "good"), (3, "good")):
+            wanted = dict(preset="5p_tiny", seed=seed, others="policy", side=side, record="evaluation")
+            _, (seat,) = await open_table(session, **wanted)
+            results.append((side, (await play_seat(session, seat))["game"]["result"]))
+        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy")  # not kept
+        await play_seat(session, seat)
+        async with session.get("/api/games", params={"people": "1"}) as response:
+            rows = (await response.json())["rows"]
+        assert [(row["mode"], row["version"], row["people"]) for row in rows] == [("val", 24, True)] * 3
+        (spans,) = [await client.query_spans(rows[0]["id"].removeprefix("hub:"))]
+        answers = [AnswerSpan.decode(span) for span in spans if AnswerSpan.is_in(span)]
+        assert answers and {answer.policy for answer in answers} == {PERSON}
+    config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
+    options = evaluate.parse_arguments(["--people", "first"])
+    code = await asyncio.to_thread(evaluate.run_people, config, options)
+    assert code == 0 and "people against" in capsys.readouterr().out
+    (against,) = PeopleScores.read(runs / "first" / "people.json").against
+    assert (against.player, against.policy_version, len(against.games)) == ("policy", 24, 3)
+    for side in ("wolf", "good"):
+        of_side = [result for played, result in results if played == side]
+        assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
+    async with WebServer(tmp_path, runs=runs) as server:
+        assert server.library.run("first", 0)["people"][0]["label"] == "version 24"
+
+
+async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):
+    url = await policy(make_checkpoint(tmp_path, tiny_model))
+    found = await Opponents(runs=RunFolders(tmp_path), model_url=url.removesuffix("/v1") + "/").newest()
+    assert found.resources_id == "first-0123abcd.policy-000024" and found.endpoints == (url,)
+    assert (found.sampling.temperature, found.prompt_templates) == (0.5, {"wolf": "你是{seat}号。"})
+    other = await Opponents(model_url=await policy("/nowhere")).newest()
+    assert other.resources_id == "web.policy-000000" and other.model == "policy"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model_url": "http://127.0.0.1:9"}, "no vLLM answers at http://127.0.0.1:9/v1"),
+        ({"model": "other"}, "serves policy"),
+    ],
+)
+async def test_a_server_that_cannot_be_played_is_named_at_the_start(policy, given, message):
+    given = {"model_url": await policy("x")} | given
+    with pytest.raises(ValueError, match=message):
+        await Opponents(**given).newest()
+
+
+async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
+    for run, version in (("old-00000001", 5), ("old-00000001", 6), ("new-00000002", 1), ("older-00000003", 9)):
+        resources = PolicyResources(run_name=run, version=version, endpoints=("http://127.0.0.1:1/v1",), model="m")
+        await client.update_resources(resources.resources_id, resources.encode())
+    assert (await Opponents(client).newest()).run_name == "older-00000003"
+    assert (await Opponents(client, run="old").newest()).resources_id == "old-00000001.policy-000006"
+    assert await Opponents(client, run="nobodys").newest() is None
+
+
+async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_API_KEY", "secret-of-the-test")
+    api = FakeChatApi(lambda messages: reply_to(messages[-1]["content"]), key="secret-of-the-test")
+    chat = f"fake=fake-model@{await api.start()}/v1"
+    try:
+        async with WebServer(tmp_path, chat_models=[chat]) as server, aiohttp.ClientSession(server.url) as session:
+            _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
+            page = await play_seat(session, seat)
+            assert page["phase"] == "over" and len(api.requests) > 4
+            (kept,) = (tmp_path / "kept").glob("*.json")
+            assert "secret-of-the-test" not in kept.read_text()
+            assert sorted(set(read_game("x", "x", kept.read_text()).players.values())) == ["fake", PERSON]
+            api.key = "another"
+            _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
+            page = await play_seat(session, seat)
+            assert page["phase"] == "failed" and "401" in page["problem"]
+            assert "secret-of-the-test" not in json.dumps(page)
+    finally:
+        await api.stop()
+    with pytest.raises(ValueError, match="https"):
+        keys_of(["fake=m@http://models.example/v1"])
+
+
+async def refusal(server, **wanted):
+    """What the server says to a table that it does not open."""
+    async with (
+        aiohttp.ClientSession(server.url, headers=OURS) as session,
+        session.post("/api/tables", json=wanted) as response,
+    ):
+        return None if response.status == 200 else (await response.json())["problem"]
+
+
+async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
+    async with WebServer(tmp_path) as server:
+        assert "--store" in await refusal(server, record="evaluation")
+    async with WebServer(tmp_path, hub=hub.url) as server:
+        assert await refusal(server, record="evaluation") is None
+        assert "--tokenizer" in await refusal(server, record="demonstration")
+
+
+async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, client):
+    resources = PolicyResources(run_name="r-1", version=1, endpoints=("http://127.0.0.1:9/v1",), model="policy")
+    await client.update_resources(resources.resources_id, resources.encode())
+    async with WebServer(tmp_path, hub=hub.url) as server:
+        assert "127.0.0.1:9" in await refusal(server, others="policy")
+
+
+async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
+    async with (
+        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")
+        await hub.stop()
+        page = await play_seat(session, seat)
+        assert page["phase"] == "over" and "kept as a file" in page["problem"] and page["replay"].startswith("table:")
