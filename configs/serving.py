@@ -21,7 +21,7 @@ def _check_base_url(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine's loopback address."""
+    """Whether a URL names this machine's loopback address. As in ``store.addresses``, which this room does not know."""
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 

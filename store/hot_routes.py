@@ -29,7 +29,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from store.otlp_size import check_number_of_spans
+from store.otlp_size import check_values
 from store.printable import printable
 from store.sqlite.lightning_store import SqliteLightningStore
 
@@ -180,12 +180,12 @@ class HotRoutes:
         return _json(b"null" if span is None else span.model_dump_json().encode(), 201)
 
     async def _add_otlp(self, body: bytes) -> Response | None:
-        check_number_of_spans(body)
         export = ExportTraceServiceRequest()
         try:
             export.ParseFromString(body)
         except Exception:  # whatever protobuf raises; the stock server says what is wrong
             return None
+        check_values(export)
         await self._store.add_many_spans(await spans_from_proto(export, self._store.get_many_span_sequence_ids))
         return Response(b"", media_type="application/x-protobuf")
 
