@@ -159,6 +159,19 @@ class PatientStoreClient(LightningStoreClient):
             raise
         return answer["rollout_ids"], answer["mark"]
 
+    async def keep_alive(self, attempts: Sequence[AttemptKey]) -> bool:
+        """Tell the hub that these attempts are being made; those that it has closed meanwhile stay closed.
+
+        False, and the hub knows nothing, where it has to be told of each: a stock one.
+        """
+        try:
+            await self._request_json("post", "/queues/attempts/alive", json={"attempts": attempts})
+        except aiohttp.ClientResponseError as error:
+            if error.status in (404, 405):
+                return False
+            raise
+        return True
+
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
 
