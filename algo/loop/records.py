@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algo.machine.disk import whole_or_removed
+from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
 from configs.schema import Config
 
@@ -15,15 +17,15 @@ if TYPE_CHECKING:
 def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRollout]) -> None:
     """Write the first rollouts of a step as readable text."""
     folder = config.run_dir / "transcripts" / f"step-{step:04d}"
-    folder.mkdir(parents=True, exist_ok=True)
     for rollout in finished[: config.log.transcripts_per_step]:
-        (folder / f"{rollout.outcome.task}.txt").write_text(rollout.outcome.transcript, encoding="utf-8")
+        write_whole(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
 
 
 def write_batch(path: Path, update: "Update") -> None:
     """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
+    with whole_or_removed(path, remedy), path.open("w", encoding="utf-8") as file:
         for trajectory, advantage, logprobs in zip(update.trained, update.advantages, update.log_probs, strict=True):
             row = vars(trajectory) | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
             file.write(json.dumps(row) + "\n")

@@ -12,9 +12,13 @@ def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    if durable:
-        sync(unfinished)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        if durable:
+            sync(unfinished)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     os.replace(unfinished, path)
     if durable:
         sync(path.parent)
