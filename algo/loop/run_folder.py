@@ -23,6 +23,7 @@ from algo.loop.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
+from algo.machine.whole_files import make_private
 from algo.rollouts.adoption import Resumption
 from configs.loading import as_yaml
 from configs.opponents import EndpointConfig
@@ -66,7 +67,8 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         number += 1
         name = f"{first}-{number}"
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    make_private(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
+    (config.run_dir / "logs").mkdir(exist_ok=True)
     lock = lock_run(config.run_dir)
     checkpoint = None
     began_before = resume and (config.run_dir / RUN_FILE).exists()

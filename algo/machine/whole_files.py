@@ -33,6 +33,13 @@ def copy_whole(source: Path, target: Path) -> None:
     unfinished.rename(target)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that its owner alone may look into, and what is missing above it. One that is there stays as is."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
