@@ -43,7 +43,7 @@ class ServingConfig(Section):
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",
         description="how new weights reach vLLM: through a folder that it reads, between GPUs by NCCL, or by CUDA IPC "
-        "where both share them",
+        "where both share them (handles as JSON, no pickle)",
     )
     host: Literal["127.0.0.1", "localhost", "::1"] = Field(
         "127.0.0.1",
