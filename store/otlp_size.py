@@ -97,9 +97,9 @@ def _check_attributes(attributes: Iterable[KeyValue]) -> None:
         kind = attribute.value.WhichOneof("value")
         kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values} or {"string_value"}
         if kind == "array_value" and not (kinds <= _TEXTS or kinds <= _NUMBERS):
-            raise ValueError(f"attribute {printable(attribute.key)[:100]!r}: a list holds texts alone, or numbers")
+            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is a list of neither texts nor numbers")
         if kind is None or kind == "kvlist_value":
-            raise ValueError(f"attribute {printable(attribute.key)[:100]!r}: only text, a number, or a list of them")
+            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them")
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
