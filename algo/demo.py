@@ -16,6 +16,7 @@ from rich.console import Console
 
 from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
+from algo.machine.whole_files import make_private
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
 from configs.command_line import add_set_option
@@ -55,7 +56,8 @@ def run_demo(options: argparse.Namespace) -> int:
     name = time.strftime("demo-%Y%m%d-%H%M%S")
     run_dir, warm_start_dir = options.runs_dir / name, options.runs_dir / f"{name}{WARM_START_SUFFIX}"
     logs = run_dir / "logs"
-    logs.mkdir(parents=True)
+    make_private(run_dir)
+    logs.mkdir()
     with local_processes() as processes:
         try:
             folder = options.runs_dir / "tiny_model"

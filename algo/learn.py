@@ -32,6 +32,7 @@ from algo.learning.record import (
 )
 from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
+from algo.machine.whole_files import make_private
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, as_yaml, load_config
@@ -211,8 +212,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     )
     if directory is None:
         directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
-        directory.mkdir(parents=True)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     # Written out, so that a learning run that is gone on with later has the settings that it began with.
     (directory / CONFIG_FILE).write_text(as_yaml(config), encoding="utf-8")
     (directory / WARM_START_CONFIG_FILE).write_text(as_yaml(warm_start), encoding="utf-8")

@@ -1,10 +1,15 @@
-"""Whether the folders that a configuration names hold models, told without reading them."""
+"""Whether the folders that a configuration names hold models, told from the files' beginnings, without the weights."""
 
-from collections.abc import Sequence
+import json
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from configs.schema import Config
 from configs.section import ConfigError
+
+_AGAIN = "copy or download the model's folder again"
 
 
 def check_model_folders(config: Config) -> None:
@@ -29,3 +34,44 @@ def check_model_folder(path: Path, setting: str = "model.path") -> None:
             f"{setting} {path} {problem}: make a tiny model there with `python -m algo.tiny_model {path}` "
             f"(`make model` makes the default one), or set {setting} to a Hugging Face model folder"
         )
+    try:
+        read_architecture(path)
+        for file in sorted(path.glob("*.safetensors")):
+            read_header(file)
+    except OSError as error:
+        raise ConfigError(f"{setting} {path} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+
+
+def read_architecture(folder: Path) -> Mapping[str, Any]:
+    """What a model folder's ``config.json`` says. Raises ValueError, naming the file and the remedy, if it is none."""
+    file = folder / "config.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged, it is no JSON ({error}): {_AGAIN}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} describes no model, it holds no JSON object: {_AGAIN}")
+    return found
+
+
+def read_header(file: Path) -> dict[str, Any]:
+    """The entries of a safetensors file by the names of its tensors: shape, type, place.
+
+    Raises ValueError, naming the file and the remedy, for one that is not whole.
+    """
+    has = file.stat().st_size
+    with file.open("rb") as opened:
+        try:
+            (size,) = struct.unpack("<Q", opened.read(8))
+            if size > has:
+                raise ValueError("its header is longer than the file")
+            header = json.loads(opened.read(size))
+            header.pop("__metadata__", None)
+            wanted = 8 + size + max((entry["data_offsets"][1] for entry in header.values()), default=0)
+        except (struct.error, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f"{file} is not a whole safetensors file ({error}): {_AGAIN}") from error
+    if has != wanted:
+        raise ValueError(f"{file} is not a whole safetensors file, it has {has} of {wanted} bytes: {_AGAIN}")
+    return header

@@ -21,7 +21,7 @@ def _check_base_url(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine's loopback address."""
+    """Whether a URL names this machine's loopback address. As in ``store.addresses``, which this room does not know."""
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
@@ -43,7 +43,7 @@ class ServingConfig(Section):
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",
         description="how new weights reach vLLM: through a folder that it reads, between GPUs by NCCL, or by CUDA IPC "
-        "where both share them",
+        "where both share them (handles as JSON, no pickle)",
     )
     host: Literal["127.0.0.1", "localhost", "::1"] = Field(
         "127.0.0.1",

@@ -4,13 +4,13 @@ A run's resources name a key by its environment variable, and come from a hub: w
 name and the address. So a runner is told both when it is started, and reads and sends nothing else.
 """
 
-import ipaddress
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from runners.errors import MissingApiKey
+from store.addresses import leads_to_loopback
 
 _PORTS = {"https": 443, "http": 80}
 
@@ -67,15 +67,6 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{shown}{port}"
 
 
-def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine alone."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _may_carry_keys(url: str) -> bool:
     parts = urlsplit(url)
-    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url)))
+    return bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and leads_to_loopback(url)))

@@ -334,13 +334,24 @@ class Worker:
     async def _keep_alive(self, hub_time: float | None) -> None:
         """Tell the hub that the games are being played, which it else hears of spans alone: a slow model is no silence.
 
-        hub_time: the hub's clock, which is what it compares with; this machine's may be another.
+        hub_time: a stock hub's clock, which is what it compares with; this machine's may be another.
         """
-        for game in list(self._games.values()):
-            due = game.heard_every is not None and time.monotonic() - game.last_heard > game.heard_every
-            if due and hub_time is not None and game.begun and not (game.ending or game.unwanted):
-                await self._client.update_attempt(*game.key, last_heartbeat_time=hub_time)
-                game.last_heard = time.monotonic()
+        playing = [
+            game
+            for game in self._games.values()
+            if game.heard_every is not None and game.begun and not (game.ending or game.unwanted)
+        ]
+        due = [game for game in playing if game.is_to_be_heard]
+        if not due:
+            return
+        if await self._client.keep_alive([game.key for game in playing]):  # all, so that they stay in step
+            due = playing
+        elif hub_time is not None:
+            for game in due:
+                if not (game.ending or game.unwanted):
+                    await self._client.update_attempt(*game.key, last_heartbeat_time=hub_time)
+        for game in due:
+            game.last_heard = time.monotonic()
 
     def _drop(self, closed: Mapping[AttemptKey, "_Closed"]) -> None:
         """End the games that the hub no longer wants; those that are ending anyway are left to it."""
@@ -376,3 +387,8 @@ class _Game:
     begun: bool = False
     ending: bool = False
     unwanted: bool = False
+
+    @property
+    def is_to_be_heard(self) -> bool:
+        """Whether the hub has not heard of it for as long as it may be."""
+        return self.heard_every is not None and time.monotonic() - self.last_heard > self.heard_every

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from store.otlp_size import check_otlp_size
 from store.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,9 @@ class LimitedBody:
                 changed = MutableHeaders(scope=scope)
                 del changed["content-encoding"]
                 changed["content-length"] = str(len(body))
-            if not _is_protobuf(headers):
+            if _is_protobuf(headers):
+                _check_otlp_size(body)
+            else:
                 _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
         except (_Refused, TimeoutError) as error:
             refusal = error if isinstance(error, _Refused) else _Refused(408, f"no whole body in {self._seconds:.0f} s")
@@ -121,6 +124,13 @@ def _check_json_size(body: bytes, most: int) -> None:
     """What takes memory is the number of values; every one but the first has a comma or a bracket of its own."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
         raise _Refused(413, f"a request may have {most} JSON values here; send less at a time")
+
+
+def _check_otlp_size(body: bytes) -> None:
+    try:
+        check_otlp_size(body)
+    except ValueError as error:
+        raise _Refused(400, str(error)) from error
 
 
 def _too_large(largest: int) -> _Refused:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -38,6 +38,8 @@ _TOO_MANY_REQUESTS = 429
 _NOT_THE_HUB = (408, _TOO_MANY_REQUESTS, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
 _SPANS_PER_REQUEST = 200
+_VALUES_PER_REQUEST = 200_000
+"""Of lists in spans' attributes: our hub takes a million parts of a request."""
 _NANOSECONDS = 1_000_000_000
 
 
@@ -157,6 +159,19 @@ class PatientStoreClient(LightningStoreClient):
             raise
         return answer["rollout_ids"], answer["mark"]
 
+    async def keep_alive(self, attempts: Sequence[AttemptKey]) -> bool:
+        """Tell the hub that these attempts are being made; those that it has closed meanwhile stay closed.
+
+        False, and the hub knows nothing, where it has to be told of each: a stock one.
+        """
+        try:
+            await self._request_json("post", "/queues/attempts/alive", json={"attempts": attempts})
+        except aiohttp.ClientResponseError as error:
+            if error.status in (404, 405):
+                return False
+            raise
+        return True
+
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
 
@@ -222,9 +237,9 @@ class PatientStoreClient(LightningStoreClient):
         patience, or does not take spans at all.
         """
         refused: set[AttemptKey] = set()
-        for start in range(0, len(spans), _SPANS_PER_REQUEST):
+        for batch in _batches(spans):
             by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
-            for span in spans[start : start + _SPANS_PER_REQUEST]:
+            for span in batch:
                 by_attempt[span.rollout_id, span.attempt_id].append(span)
             # One attempt that the hub cannot take makes it refuse a whole request, so find out which it was.
             if not await self._post_spans(by_attempt):
@@ -282,6 +297,20 @@ class PatientStoreClient(LightningStoreClient):
                     ) from error
                 await asyncio.sleep(delay)
         raise AssertionError("the delays are endless")
+
+
+def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    batch: list[Span] = []
+    room = _VALUES_PER_REQUEST
+    for span in spans:
+        values = sum(len(value) for value in span.attributes.values() if isinstance(value, list))
+        if batch and (len(batch) == _SPANS_PER_REQUEST or values > room):
+            yield batch
+            batch, room = [], _VALUES_PER_REQUEST
+        batch.append(span)
+        room -= values
+    if batch:
+        yield batch
 
 
 def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceRequest:

@@ -29,7 +29,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from store.otlp_size import check_number_of_spans
+from store.otlp_size import check_values
 from store.printable import printable
 from store.sqlite.lightning_store import SqliteLightningStore
 
@@ -40,6 +40,9 @@ Handler = Callable[[Any], Awaitable[Response | None]]
 
 FINISHED_PATH = f"{API_V1_AGL_PREFIX}/queues/rollouts/finished"
 """Not of the stock protocol: a stock hub answers 405."""
+
+ALIVE_PATH = f"{API_V1_AGL_PREFIX}/queues/attempts/alive"
+"""Nor is this."""
 
 _LONGEST_DETAIL = 500
 _MOST_CONDITIONS = 100
@@ -59,6 +62,12 @@ class FinishedRequest(BaseModel):
     """Which rollouts were closed since a mark; see ``SqliteLightningStore.finished_since``."""
 
     after: str | None = None
+
+
+class AliveRequest(BaseModel):
+    """Attempts that are being made, as (rollout id, attempt id); see ``SqliteLightningStore.keep_alive``."""
+
+    attempts: Annotated[list[tuple[str, str]], FailFast()]
 
 
 class HotRoutes:
@@ -82,6 +91,7 @@ class HotRoutes:
         }
         if isinstance(store, SqliteLightningStore):
             self._fixed[FINISHED_PATH] = self._finished
+            self._fixed[ALIVE_PATH] = self._keep_alive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or pass it on."""
@@ -174,18 +184,22 @@ class HotRoutes:
         rollout_ids, mark = await self._store.finished_since(wanted.after)
         return JSONResponse({"rollout_ids": rollout_ids, "mark": mark})
 
+    async def _keep_alive(self, request: Any) -> Response:
+        await self._store.keep_alive(_valid(AliveRequest, request).attempts)
+        return _json(b"{}")
+
     async def _add_span(self, request: Any) -> Response:
         _check_attributes(request)
         span = await self._store.add_span(_valid(Span, request))
         return _json(b"null" if span is None else span.model_dump_json().encode(), 201)
 
     async def _add_otlp(self, body: bytes) -> Response | None:
-        check_number_of_spans(body)
         export = ExportTraceServiceRequest()
         try:
             export.ParseFromString(body)
         except Exception:  # whatever protobuf raises; the stock server says what is wrong
             return None
+        check_values(export)
         await self._store.add_many_spans(await spans_from_proto(export, self._store.get_many_span_sequence_ids))
         return Response(b"", media_type="application/x-protobuf")
 

@@ -19,6 +19,7 @@ import uvicorn
 from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
 from agentlightning.utils.metrics import MetricsBackend
 
+from store.addresses import is_loopback
 from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES
 from store.connections import BoundedHeadProtocol
 from store.errors import OneLineError, UnknownId
@@ -178,7 +179,7 @@ async def tidy_up(settings: HubSettings) -> None:
 
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe, DatabaseUnusable or MongoUnusable."""
-    if settings.token is None and not settings.for_everybody and not _is_loopback(settings.host):
+    if settings.token is None and not settings.for_everybody and not is_loopback(settings.host):
         raise CannotServe(
             f"whoever reaches {settings.host} could read and change everything: give the hub a token with "
             f"--token-file or AGL_TOKEN, or say --for-everybody if that is meant"
@@ -239,7 +240,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _announce(settings: HubSettings, port: int) -> None:
     scheme = "http" if settings.certificate is None else "https"
     logger.info("the hub listens at %s://%s:%d", scheme, settings.host, port)
-    if settings.token is None and not _is_loopback(settings.host):
+    if settings.token is None and not is_loopback(settings.host):
         logger.warning("no token: whoever reaches %s port %d can read and change everything", settings.host, port)
 
 
@@ -247,10 +248,6 @@ def _allow_many_connections() -> None:
     """A process may open 1024 files by default on most systems, each connection of a runner being one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 @contextmanager

@@ -1,58 +1,115 @@
-"""How many spans an OTLP request has, before anything is made of them: an empty one is two bytes, then a kilobyte."""
+"""How much an OTLP request holds, before anything is made of it: an empty value is two bytes, then five kilobytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+
+from store.printable import printable
 
 _MOST_SPANS = 20_000
-_LEVELS = (1, 2, 2)
-"""Field numbers on the way down: resource_spans, scope_spans, spans."""
+_MOST_PARTS = 1_000_000
+_MOST_REPEATED_BYTES = 256 * 1024 * 1024
+_TEXTS = {"string_value", "bytes_value"}
+_NUMBERS = {"bool_value", "int_value", "double_value"}
+
+Message: TypeAlias = dict[int, "Message"]
+"""Those fields of a kind of message that are messages themselves, by number."""
+
+_ANY_VALUE: Message = {}
+_KEY_VALUE: Message = {2: _ANY_VALUE}
+_ANY_VALUE |= {5: {1: _ANY_VALUE}, 6: {1: _KEY_VALUE}}
+_SPAN: Message = {9: _KEY_VALUE, 11: {3: _KEY_VALUE}, 13: {4: _KEY_VALUE}, 15: {}}
+_RESOURCE: Message = {1: _KEY_VALUE, 3: {}}
+_REQUEST: Message = {1: {1: _RESOURCE, 2: {1: {3: _KEY_VALUE}, 2: _SPAN}}}
+"""opentelemetry-proto: ExportTraceServiceRequest and all that it is made of."""
 
 
-def check_number_of_spans(body: bytes) -> None:
-    """ValueError for a request of very many spans, or of groups of them; what is no protobuf is left to its parser."""
+def check_otlp_size(body: bytes) -> None:
+    """ValueError for a request of very many parts.
+
+    A part is whatever has a length of its own: a span, an attribute, a value of a list, a text. Also for what has no
+    place in such a request, and would keep its parts from being counted: groups, and lengths beyond the end.
+    """
     if len(body) <= 2 * _MOST_SPANS:
         return
-    found = 0
-    try:
-        for _ in _messages(memoryview(body), _LEVELS):
-            found += 1
-            if found > _MOST_SPANS:
-                raise ValueError(f"a request may have {_MOST_SPANS} spans; send less at a time")
-    except IndexError:
-        return
-
-
-def _messages(body: memoryview, levels: tuple[int, ...]) -> Iterator[None]:
-    """One for each message of the given fields, those inside of them included. IndexError at a broken end."""
-    position = 0
-    while position < len(body):
+    position, end, message = 0, len(body), _REQUEST
+    above: list[tuple[int, Message]] = []
+    parts = spans = 0
+    while True:
+        if position >= end:
+            if position > end:
+                raise ValueError("it is no OTLP request: a part of it ends after the whole")
+            if not above:
+                return
+            end, message = above.pop()
+            continue
         tag, position = _varint(body, position)
         match tag & 7:
             case 0:
                 _, position = _varint(body, position)
             case 1:
                 position += 8
-            case 2:
-                length, position = _varint(body, position)
-                if tag >> 3 == levels[0]:
-                    yield
-                    if len(levels) > 1:
-                        yield from _messages(body[position : position + length], levels[1:])
-                position += length
             case 5:
                 position += 4
+            case 2:
+                length, position = _varint(body, position)
+                parts += 1
+                if parts > _MOST_PARTS:
+                    raise ValueError(
+                        f"a request may have {_MOST_PARTS} attributes, values, events and the like; send less at a time"
+                    )
+                inner = message.get(tag >> 3)
+                if inner is None:
+                    position += length
+                    continue
+                if inner is _SPAN:
+                    spans += 1
+                    if spans > _MOST_SPANS:
+                        raise ValueError(f"a request may have {_MOST_SPANS} spans; send less at a time")
+                above.append((end, message))
+                end, message = position + length, inner
             case _:
-                raise IndexError
+                raise ValueError("it is no OTLP request: it has groups")
 
 
-def _varint(body: memoryview, position: int) -> tuple[int, int]:
+def check_values(request: ExportTraceServiceRequest) -> None:
+    """ValueError for the first value that no attribute can have, and where what many spans share is large.
+
+    Of very many such values every one would be told, in five ways each; a resource is stored with each of its spans.
+    """
+    repeated_bytes = 0
+    for group in request.resource_spans:
+        _check_attributes(group.resource.attributes)
+        spans = [span for scope in group.scope_spans for span in scope.spans]
+        repeated_bytes += group.resource.ByteSize() * len(spans)
+        for span in spans:
+            _check_attributes(span.attributes)
+            for part in (*span.events, *span.links):
+                _check_attributes(part.attributes)
+    if repeated_bytes > _MOST_REPEATED_BYTES:
+        raise ValueError("the resource is too large for that many spans, each of which is stored with it")
+
+
+def _check_attributes(attributes: Iterable[KeyValue]) -> None:
+    for attribute in attributes:
+        kind = attribute.value.WhichOneof("value")
+        kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values} or {"string_value"}
+        if kind == "array_value" and not (kinds <= _TEXTS or kinds <= _NUMBERS):
+            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is a list of neither texts nor numbers")
+        if kind is None or kind == "kvlist_value":
+            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them")
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
     """(value, position behind it)."""
     value = shift = 0
-    while True:
+    while position < len(body) and shift < 70:
         byte = body[position]
         position += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, position
         shift += 7
-        if shift > 63:
-            raise IndexError
+    raise ValueError("it is no OTLP request: a number in it has no end")

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from configs.schema import Config
 from configs.section import ConfigError
@@ -30,6 +31,10 @@ STATE_FILE = "state.json"
 RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _UNFINISHED = "unfinished-"
+_WHEN_FULL = (
+    "Free some space there, or have fewer checkpoints kept (checkpoint.keep, checkpoint.keep_best); --resume auto goes "
+    "on from the last one"
+)
 
 _FILES = "prompts"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts")
@@ -122,14 +127,15 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     for leftover in folder.parent.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(leftover)
     unfinished = folder.with_name(_UNFINISHED + folder.name)
-    engine.save(unfinished / "trainer", state.step)
-    if exported.is_dir():
-        shutil.copytree(exported, unfinished / ("adapters" if config.model.lora_rank else "huggingface"))
-    if config.model.lora_rank or not exported.is_dir():
-        engine.export(unfinished / "huggingface")
-    state = state.model_copy(update={"settings": fixed_settings(config)})
-    write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
-    _flush_to_disk(unfinished)
+    with whole_or_removed(unfinished, _WHEN_FULL):
+        engine.save(unfinished / "trainer", state.step)
+        if exported.is_dir():
+            shutil.copytree(exported, unfinished / ("adapters" if config.model.lora_rank else "huggingface"))
+        if config.model.lora_rank or not exported.is_dir():
+            engine.export(unfinished / "huggingface")
+        state = state.model_copy(update={"settings": fixed_settings(config)})
+        write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
+        _flush_to_disk(unfinished)
     if folder.exists():  # of the same step, before the run was resumed from an earlier one
         shutil.rmtree(folder)
     unfinished.rename(folder)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.loop.run_folder import OpenedRun, open_run, set_up_logging
+from algo.machine.disk import DiskFull, disk_full, says_disk_full
 from algo.rollouts.queue import NothingFinished
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
@@ -70,9 +71,16 @@ def run_to_its_end(
         logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
     except (aiohttp.ClientError, TimeoutError) as error:
         logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
-    except tuple(told) as error:
-        sentence = next(sentence for kind, sentence in told.items() if isinstance(error, kind))
-        logger.error("%s", sentence.format(error))
-    except Exception:  # a bug: say so here, where the log file gets it too
-        logger.exception("ended with an unexpected error")
+    except DiskFull as error:
+        logger.error("%s", error)
+    except Exception as error:
+        sentence = next((sentence for kind, sentence in told.items() if isinstance(error, kind)), None)
+        if says_disk_full(error):
+            file = getattr(error, "filename", None)
+            remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"
+            logger.error("%s", disk_full(error, file, remedy))
+        elif sentence is not None:
+            logger.error("%s", sentence.format(error))
+        else:  # a bug: say so here, where the log file gets it too
+            logger.exception("ended with an unexpected error")
     return 1, None

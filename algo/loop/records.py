@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algo.machine.disk import whole_or_removed
+from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
 from configs.schema import Config
 
@@ -21,15 +23,15 @@ def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRoll
 
 def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
     """Write rollouts as readable text, each into a file of its task's name."""
-    folder.mkdir(parents=True, exist_ok=True)
     for rollout in finished:
-        (folder / f"{rollout.outcome.task}.txt").write_text(rollout.outcome.transcript, encoding="utf-8")
+        write_whole(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
 
 
 def write_batch(path: Path, update: "Update") -> None:
     """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
+    with whole_or_removed(path, remedy), path.open("w", encoding="utf-8") as file:
         for trajectory, advantage, logprobs in zip(update.trained, update.advantages, update.log_probs, strict=True):
             row = vars(trajectory) | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
             file.write(json.dumps(row) + "\n")

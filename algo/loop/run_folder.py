@@ -7,6 +7,7 @@ import asyncio
 import logging
 import secrets
 import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from algo.loop.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
+from algo.machine.whole_files import make_private
 from algo.rollouts.adoption import Resumption
 from configs.loading import as_yaml
 from configs.opponents import EndpointConfig
@@ -65,7 +67,8 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         number += 1
         name = f"{first}-{number}"
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    (config.run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    make_private(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
+    (config.run_dir / "logs").mkdir(exist_ok=True)
     lock = lock_run(config.run_dir)
     checkpoint = None
     began_before = resume and (config.run_dir / RUN_FILE).exists()
@@ -86,10 +89,24 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     return OpenedRun(config, state, checkpoint, began_before, lock)
 
 
+class _LogFile(logging.FileHandler):
+    """Says once that it cannot be written, as on a full disk, instead of with a traceback at each line."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._told:
+            self._told = True
+            print(f"error: the log {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)
+
+
 def set_up_logging(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
     line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    handlers = [logging.StreamHandler(), logging.FileHandler(file, encoding="utf-8")]
+    handlers = [logging.StreamHandler(), _LogFile(file, encoding="utf-8")]
     logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
     for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -2,9 +2,10 @@
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from algo.machine.disk import whole_or_removed
 from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingError
 from algo.serving.server import VllmServer
@@ -31,9 +32,13 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
 
     folder = policy_folder(config, version)
 
+    def write(export: Callable[[Path], None]) -> None:
+        with whole_or_removed(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
+            export(folder)
+
     async def export() -> Path:
         if not folder.is_dir():
-            await trainer.run(engine.export, folder)
+            await trainer.run(write, engine.export)
         return folder
 
     async def send(servers: Sequence[VllmServer]) -> None:
@@ -48,10 +53,10 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
             ) from error
 
     if config.model.lora_rank:
-        await trainer.run(engine.export_adapters, folder)
+        await trainer.run(write, engine.export_adapters)
         seconds = await serving.push_weights(folder, version)
     elif config.serving.weight_transfer == "folder":
-        await trainer.run(engine.export, folder)
+        await trainer.run(write, engine.export)
         seconds = await serving.push_weights(folder, version)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid

@@ -12,9 +12,13 @@ def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    if durable:
-        sync(unfinished)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        if durable:
+            sync(unfinished)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     os.replace(unfinished, path)
     if durable:
         sync(path.parent)
@@ -27,6 +31,13 @@ def copy_whole(source: Path, target: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(source, unfinished)
     unfinished.rename(target)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that its owner alone may look into, and what is missing above it. One that is there stays as is."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
 
 
 def sync(path: Path) -> None:

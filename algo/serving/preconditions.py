@@ -1,10 +1,11 @@
 """What must hold before a vLLM is started, and the errors of those that are."""
 
-import json
 import socket
 from pathlib import Path
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from configs.model_folder import read_architecture
 
 _PORT_PATIENCE_SECONDS = 3.0
 
@@ -33,7 +34,9 @@ def require_servable_model(path: Path, setting: str, device: str, takes_weights:
     setting: the configuration's name for the folder. device: "cpu" or "cuda".
     """
     try:
-        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        architecture = read_architecture(path)
+    except ValueError as error:
+        raise ServingError(f"{setting}: {error}") from error
     except FileNotFoundError as error:
         raise ServingError(
             f"{setting} {path} holds no config.json: name a Hugging Face model folder, or build a tiny model "

@@ -4,9 +4,9 @@ vLLM keeps the old values of tensors that a new folder lacks, without a word, an
 does not know: weights are compared with the model they are meant for before they are pushed.
 """
 
-import json
-import struct
 from pathlib import Path
+
+from configs.model_folder import read_architecture, read_header
 
 
 def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
@@ -35,23 +35,12 @@ def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
 
 def _is_tied(directory: Path) -> bool:
     """Whether the model's head is its embedding, so that a file need not hold it."""
-    config = directory / "config.json"
-    return config.is_file() and json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)
+    return (directory / "config.json").is_file() and read_architecture(directory).get("tie_word_embeddings", False)
 
 
 def tensor_shapes(directory: Path) -> dict[str, list[int]]:
     """Tensor name -> shape, from the headers of a folder's safetensors files; no weights are read."""
     shapes: dict[str, list[int]] = {}
     for path in sorted(directory.glob("*.safetensors")):
-        with path.open("rb") as file:
-            try:
-                (size,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(size))
-            except (struct.error, ValueError) as error:
-                raise ValueError(f"{path} is not a whole safetensors file") from error
-        header.pop("__metadata__", None)
-        end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-        if path.stat().st_size != 8 + size + end:
-            raise ValueError(f"{path} is not a whole safetensors file: {path.stat().st_size} bytes of {8 + size + end}")
-        shapes |= {name: entry["shape"] for name, entry in header.items()}
+        shapes |= {name: entry["shape"] for name, entry in read_header(path).items()}
     return shapes

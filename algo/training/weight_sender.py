@@ -4,9 +4,7 @@ vLLM's trainer engines (``vllm.distributed.weight_transfer``) do the work: rank 
 others take part in gathering the weights. Needs GPUs, and has not been run on any yet; what goes over HTTP is tested.
 """
 
-import base64
 import math
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +20,7 @@ from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER
 
 from algo.machine.ports import free_port
 from algo.serving.control import control_headers
+from algo.serving.gpu_memory import as_json
 
 # A push waits for the slowest server to load the whole model.
 _TIMEOUT_SECONDS = 600.0
@@ -87,9 +86,8 @@ class ServersClient:
         """Have the workers take what this describes."""
         handles = update_info.get("ipc_handles")
         if handles is not None:
-            # CUDA's handles of memory on this machine's GPUs, in the one form that vLLM takes over HTTP.
-            update_info = {name: value for name, value in update_info.items() if name != "ipc_handles"}
-            update_info["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode("ascii")
+            # Of memory on this machine's GPUs: vLLM has its engine of algo.serving.gpu_memory, which takes no pickles.
+            update_info = {**update_info, "ipc_handles": {gpu: as_json(handle) for gpu, handle in handles.items()}}
         self._ask("POST", "/update_weights", [{"update_info": update_info}] * len(self._urls))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:

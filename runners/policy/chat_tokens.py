@@ -6,8 +6,10 @@ so a template that rewrites earlier turns (Qwen3's drops earlier thoughts) or ad
 there is none) cannot change the past.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Sequence
+from concurrent.futures import Executor
 from inspect import isawaitable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -53,11 +55,13 @@ class ChatTokens:
     """Encodes new messages of a conversation and decodes sampled replies, for one tokenizer.
 
     thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek); others ignore it.
+    executor: where the template is rendered, once this is made, if that may take long; None: in the caller's thread.
     Raises UnfitTemplate at once, not in mid-game.
     """
 
-    def __init__(self, tokenizer: Tokenizer, thinking: bool = False):
+    def __init__(self, tokenizer: Tokenizer, thinking: bool = False, executor: Executor | None = None):
         self._tokenizer = tokenizer
+        self._executor = executor
         self._thinking = thinking
         control_tokens = {
             str(token): token_id for token, token_id in tokenizer.get_added_vocab().items() if _BRACKETS.search(token)
@@ -82,7 +86,7 @@ class ChatTokens:
 
     async def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids of a new conversation, up to where the reply begins."""
-        return await self._encode(self._render(self._as_data(messages)))
+        return await self._encode(await self._rendered(self._as_data(messages)))
 
     async def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -91,7 +95,7 @@ class ChatTokens:
             repeated.
         """
         # Encoded whole and then cut, since a control token may swallow the white space beside it.
-        ids = await self._encode(_after_reply(self._render(_answered(self._as_data(messages)))))
+        ids = await self._encode(_after_reply(await self._rendered(_answered(self._as_data(messages)))))
         if last_response and last_response[-1] == self.end_of_turn:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
@@ -140,6 +144,11 @@ class ChatTokens:
     def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         """Messages whose text cannot be taken for control tokens: a player may say anything, and be only quoted."""
         return [{**message, "content": self._control_pattern.sub(_disarm, message["content"])} for message in messages]
+
+    async def _rendered(self, conversation: list[ChatMessage]) -> str:
+        if self._executor is None:
+            return self._render(conversation)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._render, conversation)
 
     def _render(self, conversation: list[ChatMessage]) -> str:
         return self._tokenizer.apply_chat_template(

@@ -2,14 +2,20 @@
 
 Text becomes token ids, and ids text, through vLLM's own ``/tokenize`` and ``/detokenize``. Chat template and added
 vocabulary come from ``/tokenizer_info``, once: the vocabulary has to be known, or a player's words could be taken for
-control tokens. vLLM offers that route only when started with ``--enable-tokenizer-info-endpoint``.
+control tokens. The template is somebody else's program, and rendered as one (``runners.policy.foreign_template``).
+vLLM offers that route only when started with ``--enable-tokenizer-info-endpoint``.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
+
 from runners.errors import RouteRefused, UnusableTokenizer
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
+from runners.policy.foreign_template import ForeignTemplate
 from runners.policy.model import PolicyServer
 
 INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/tokenizer_info", "/tokenize", "/detokenize"
@@ -34,10 +40,6 @@ class RemoteTokenizer:
     """
 
     def __init__(self, server: PolicyServer, info: dict[str, Any]):
-        # They take seconds to import, so only where they are used.
-        from tokenizers import Tokenizer, models
-        from transformers import PreTrainedTokenizerFast
-
         template, added = info.get("chat_template"), info.get("added_tokens_decoder")
         if isinstance(template, dict):
             template = template.get("default")
@@ -46,14 +48,12 @@ class RemoteTokenizer:
         self._server = server
         self._added_vocabulary = {str(token): int(token_id) for token_id, token in added.items()}
         special = {name: token for name, token in info.items() if name.endswith("_token") and isinstance(token, str)}
-        # Without a vocabulary: it only renders, exactly as transformers does for a tokenizer that is here.
-        self._renderer = PreTrainedTokenizerFast(
-            tokenizer_object=Tokenizer(models.BPE()), chat_template=template, **special
-        )
+        self.template = ForeignTemplate(template, special)
 
-    def apply_chat_template(self, conversation: list[ChatMessage], **kwargs: Any) -> str:
-        """Render messages as text; on this machine."""
-        return self._renderer.apply_chat_template(conversation, **kwargs)
+    def apply_chat_template(self, conversation: list[ChatMessage], tokenize: bool = False, **variables: Any) -> str:
+        """Render messages as text, on this machine and as transformers does; see ``ForeignTemplate.render``."""
+        assert not tokenize
+        return self.template.render(messages=conversation, tools=None, documents=None, **variables)
 
     def get_added_vocab(self) -> dict[str, int]:
         """Added tokens with their ids."""
@@ -81,24 +81,34 @@ async def remote_chat_tokens(server: PolicyServer, thinking: bool = False) -> Ch
     machine does, so that ids are the same as with the tokenizer's files, or there are none.
     """
     try:
-        tokenizer = RemoteTokenizer(server, await server.ask(INFO_ROUTE))
-        tokens = ChatTokens(tokenizer, thinking)
-        theirs = await tokenizer.tokenize(
-            {
-                "messages": _SAMPLE,
-                "add_generation_prompt": True,
-                "add_special_tokens": False,
-                "chat_template_kwargs": {"enable_thinking": thinking, "thinking": thinking},
-            }
-        )
-        ours = await tokens.first_prompt(_SAMPLE)
-        if ours != theirs or _SAMPLE[0]["content"] not in await tokens.decode(ours):
-            raise ValueError("messages become other tokens there than here, or tokens another text")
+        with contextlib.ExitStack() as unless_usable:
+            tokenizer = RemoteTokenizer(server, await server.ask(INFO_ROUTE))
+            unless_usable.callback(tokenizer.template.close)
+            loop, thread = asyncio.get_running_loop(), tokenizer.template.executor
+            tokens = await loop.run_in_executor(thread, ChatTokens, tokenizer, thinking, thread)
+            theirs = await tokenizer.tokenize(
+                {
+                    "messages": _SAMPLE,
+                    "add_generation_prompt": True,
+                    "add_special_tokens": False,
+                    "chat_template_kwargs": {"enable_thinking": thinking, "thinking": thinking},
+                }
+            )
+            ours = await tokens.first_prompt(_SAMPLE)
+            if ours != theirs or _SAMPLE[0]["content"] not in await tokens.decode(ours):
+                raise ValueError("messages become other tokens there than here, or tokens another text")
+            unless_usable.pop_all()
     except RouteRefused as error:
         raise UnusableTokenizer(
             f"the policy's tokenizer is not on this machine, and its server does not offer it ({error}): {_REMEDY}"
         ) from error
-    except (AttributeError, LookupError, TypeError, ValueError) as error:  # answers of another shape among them
+    except (
+        AttributeError,
+        LookupError,
+        TemplateError,
+        TypeError,
+        ValueError,
+    ) as error:  # answers of another shape, too
         raise UnusableTokenizer(
             f"the tokenizer that the server at {server.endpoint} describes cannot be used: {error}"
         ) from error

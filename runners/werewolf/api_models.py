@@ -21,11 +21,12 @@ from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
 from runners.errors import EndpointUnavailable
-from runners.keys import ApiKeys, is_loopback
+from runners.keys import ApiKeys
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.replies import split_thought
 from runners.werewolf.throttle import Sleep, Throttle
+from store.addresses import leads_to_loopback
 from store.schema import ChatEndpoint
 
 logger = logging.getLogger(__name__)
@@ -228,7 +229,7 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
             "base_url": url,
             "max_retries": 0,
             "timeout": endpoint.timeout_seconds,
-            "http_client": DefaultAsyncHttpxClient(trust_env=not is_loopback(url)),
+            "http_client": DefaultAsyncHttpxClient(trust_env=not leads_to_loopback(url)),
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
     )
@@ -251,7 +252,7 @@ def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
             **base_address,
         },
     )
-    caller = _DashScopeCaller(model, trust_env=not is_loopback(endpoint.endpoint))
+    caller = _DashScopeCaller(model, trust_env=not leads_to_loopback(endpoint.endpoint))
     return _Provider(caller.call, DashScopeMultiAgentFormatter(HISTORY_PROMPT), caller.close)
 
 

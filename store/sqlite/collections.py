@@ -1,6 +1,7 @@
 """agentlightning's Collection, Queue and KeyValue as SQLite tables, and all of a store's collections together."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Self, TypeVar
@@ -355,6 +356,18 @@ _ORDER_OF_COMPLETION = (
 )
 
 
+_UNDER_WAY = (
+    "FROM (SELECT playing.rollout_id, MIN("
+    "COALESCE(attempts.start_time + json_extract(playing.document, '$.config.timeout_seconds'), 9e999), "
+    "COALESCE(MAX(COALESCE(last_heartbeat_time, attempts.start_time), ?) "
+    "+ json_extract(playing.document, '$.config.unresponsive_seconds'), 9e999)) AS due "
+    "FROM rollouts AS playing JOIN attempts USING (rollout_id) "
+    "WHERE playing.status IN ('preparing', 'running') AND sequence_id = "
+    "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = playing.rollout_id))"
+)
+"""Rollouts with the time from which they are overdue; its parameter is when all of them were heard of."""
+
+
 class SqliteCollections(LightningCollections):
     """Everything a store keeps, in one file.
 
@@ -439,6 +452,21 @@ class SqliteCollections(LightningCollections):
                 [json.dumps(rollout_ids)],
             ).fetchall()
         return dict(rows)
+
+    async def overdue(self, now: float, heard_of_all: float) -> list[str]:
+        """Ids of the rollouts whose latest attempt takes too long, or was not heard of for too long.
+
+        now: seconds since the epoch. heard_of_all: when every attempt that was there counts as heard of.
+        """
+        async with self.database.transaction(write=False):
+            rows = self.database.execute(f"SELECT rollout_id {_UNDER_WAY} WHERE due < ?", [heard_of_all, now])
+            return [rollout_id for (rollout_id,) in rows.fetchall()]
+
+    async def first_overdue(self, heard_of_all: float) -> float:
+        """When the first of the rollouts under way will be overdue, if nothing is heard of it; infinity without one."""
+        async with self.database.transaction(write=False):
+            (due,) = self.database.execute(f"SELECT MIN(due) {_UNDER_WAY}", [heard_of_all]).fetchone()
+        return math.inf if due is None else due
 
     @property
     def rollout_queue(self) -> SqliteQueue:

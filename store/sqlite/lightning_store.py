@@ -37,6 +37,8 @@ LARGEST_SEQUENCE_ID = 2**53
 
 _POLL_SECONDS = 0.05
 _MOST_COMPLETIONS = 10_000
+_LONGEST_LOOK_AWAY_SECONDS = 10.0
+_OPEN_ATTEMPT = ("preparing", "running")
 
 RolloutUpdate = tuple[Rollout, Sequence[str]]
 """A rollout and the fields of it that have changed."""
@@ -75,6 +77,7 @@ class SqliteLightningStore(_Stock):
         super().__init__(
             SqliteCollections(database, tracker), tracker=tracker, scan_debounce_seconds=scan_debounce_seconds
         )
+        self._none_overdue_before = 0.0
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
@@ -109,6 +112,7 @@ class SqliteLightningStore(_Stock):
     ) -> Rollout:
         """See the contract. Conflict, and nothing is changed, for a status that a closed rollout cannot have."""
         rollout = await super().update_rollout(rollout_id, input, mode, resources_id, status, config, metadata)
+        self._none_overdue_before = 0.0  # it may have got another patience, or be under way now
         _check_taken(f"rollout {rollout_id}", rollout.status, status)
         return rollout
 
@@ -139,7 +143,9 @@ class SqliteLightningStore(_Stock):
     ) -> AttemptedRollout:
         """See the contract. UnknownId for resources that are not there."""
         await self._check_resources([resources_id])
-        return await super().start_rollout(input, mode, resources_id, config, metadata, worker_id)
+        started = await super().start_rollout(input, mode, resources_id, config, metadata, worker_id)
+        self._expect_end_of(started, started.attempt)
+        return started
 
     async def enqueue_rollout(
         self,
@@ -223,7 +229,9 @@ class SqliteLightningStore(_Stock):
         rollout = await self._rollout(rollout_id)
         if rollout.status in CLOSED_ROLLOUT:
             raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
-        return await super().start_attempt(rollout_id, worker_id)
+        started = await super().start_attempt(rollout_id, worker_id)
+        self._expect_end_of(started, started.attempt)
+        return started
 
     @_in_one_transaction
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
@@ -281,11 +289,51 @@ class SqliteLightningStore(_Stock):
         return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
 
     @_in_one_transaction
+    async def keep_alive(self, attempts: Sequence[tuple[str, str]]) -> None:
+        """Attempts are being made, as their runner says: (rollout id, attempt id) of each.
+
+        What this is not true of any more, being closed, given away or not there, stays as it is.
+        """
+        open_attempts = await self.collections.attempts.query(
+            {
+                "rollout_id": {"within": [rollout_id for rollout_id, _ in attempts]},
+                "attempt_id": {"within": [attempt_id for _, attempt_id in attempts]},
+                "status": {"within": _OPEN_ATTEMPT},
+            }
+        )
+        now = time.time()
+        for attempt in open_attempts:
+            attempt.last_heartbeat_time = now
+        await self.collections.attempts.update(list(open_attempts))
+
     async def close_overdue(self) -> None:
-        """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail."""
+        """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail.
+
+        The games under way are looked at only when one of them may be overdue, and every ten seconds.
+        """
+        if time.time() >= self._none_overdue_before:
+            await self._close_overdue()
+
+    @_in_one_transaction
+    async def _close_overdue(self) -> None:
+        now = time.time()
         rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
         await self._post_update_rollout(rollouts)
         await self._sync_workers_with_attempts(attempts)
+        first_due = await self.collections.first_overdue(self._launch_time)
+        self._none_overdue_before = min(first_due, now + _LONGEST_LOOK_AWAY_SECONDS)
+
+    def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
+        """Have the games looked at when this one may be overdue: its attempt is new, or was heard of."""
+        if attempt.status not in _OPEN_ATTEMPT:
+            return
+        heard = max(attempt.last_heartbeat_time or attempt.start_time, self._launch_time)
+        for since, patience in (
+            (attempt.start_time, rollout.config.timeout_seconds),
+            (heard, rollout.config.unresponsive_seconds),
+        ):
+            if patience is not None:
+                self._none_overdue_before = min(self._none_overdue_before, since + patience)
 
     # What follows are the steps of the stock methods that the promises above change.
 
@@ -314,6 +362,7 @@ class SqliteLightningStore(_Stock):
         attempt.last_heartbeat_time = time.time()
         attempt.status = status_after_span(rollout, attempt, latest)
         await self.collections.attempts.update([attempt])
+        self._expect_end_of(rollout, attempt)
         if attempt.status == "running" != rollout.status and follows(rollout, attempt, latest):
             return await self._unlocked_update_rollout_only(self.collections, rollout_id, status="running")
         return None
@@ -347,6 +396,7 @@ class SqliteLightningStore(_Stock):
             changes["end_time"] = time.time()
         attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
         await collections.attempts.update([attempt])
+        self._expect_end_of(rollout, attempt)
 
         rollout_update = None
         if "status" in changes and follows(rollout, attempt, latest):
@@ -402,6 +452,8 @@ class SqliteLightningStore(_Stock):
             rollout.status = "preparing"
         await self.collections.attempts.insert(attempts)
         await self.collections.rollouts.update(waiting)
+        for rollout, attempt in zip(waiting, attempts, strict=True):
+            self._expect_end_of(rollout, attempt)
         return [
             (AttemptedRollout.model_validate({**dict(rollout), "attempt": attempt}), ["status"])
             for rollout, attempt in zip(waiting, attempts, strict=True)
@@ -425,20 +477,12 @@ class SqliteLightningStore(_Stock):
         ]
 
     async def _unlocked_get_running_rollouts(self, collections: SqliteCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones, since this is asked every second.
+        """Only the overdue ones.
 
         The time before this hub started does not count as silence: runners wait for a hub that is away.
         """
-        rollouts = await collections.rollouts.select(
-            "rollout_id IN (SELECT playing.rollout_id FROM rollouts AS playing JOIN attempts USING (rollout_id) "
-            "WHERE playing.status IN ('preparing', 'running') AND sequence_id = "
-            "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = playing.rollout_id) AND ("
-            "? - attempts.start_time > json_extract(playing.document, '$.config.timeout_seconds') OR "
-            "? - MAX(COALESCE(last_heartbeat_time, attempts.start_time), ?) > "
-            "json_extract(playing.document, '$.config.unresponsive_seconds')))",
-            [time.time(), time.time(), self._launch_time],
-        )
-        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, rollouts)
+        rollout_ids = await collections.overdue(time.time(), self._launch_time)
+        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, await self._rollouts(rollout_ids))
 
     async def _rollouts(self, rollout_ids: Sequence[str]) -> list[Rollout]:
         return list(await self.collections.rollouts.query({"rollout_id": {"within": rollout_ids}}))

@@ -1,6 +1,8 @@
 """How a pydantic model becomes a table: the whole model as JSON, and its scalar fields as columns to search by."""
 
+import contextlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -9,6 +11,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 from agentlightning.store.collection.base import FilterMap, normalize_filter_options, resolve_sort_options
 from agentlightning.types import FilterOptions, SortOptions
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 Scalar: TypeAlias = type[str] | type[int] | type[float]
 
@@ -16,6 +19,8 @@ _encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=
 _PLACE_OF_NULL = {str: "''", int: "0", float: "0"}
 _LARGEST_INTEGER = 2**63 - 1
 _DEEPEST = 100
+_UNCHANGED = {str, int, bool, NoneType}
+"""Types whose values are written by pydantic as by the standard library."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,11 @@ def encode_document(item: BaseModel) -> str:
     ValueError for NaN, infinities and objects, which JSON cannot hold, and for what is nested more deeply than readers
     go (pydantic stops at about 200): stored, it would spoil every answer that it is part of.
     """
+    with contextlib.suppress(ValueError, RecursionError):  # what is wrong is told by the other, slower way
+        if _is_plain(item):
+            document = to_json(item).decode()
+            if document.count("[") + document.count("{") <= _DEEPEST:
+                return document
     try:
         fields = item.model_dump()
         document = _encode_json(fields)
@@ -188,6 +198,20 @@ def encode_document(item: BaseModel) -> str:
     if brackets > _DEEPEST and _is_deeper_than(fields, _DEEPEST):
         raise ValueError(f"a {type(item).__name__} cannot be stored: it is nested more than {_DEEPEST} levels deep")
     return document
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether pydantic writes it as JSON unchanged; NaN it would write as null, a set as a list."""
+    kind = type(value)
+    if kind in _UNCHANGED:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if kind is dict:
+        return set(map(type, value)) <= {str} and all(map(_is_plain, value.values()))
+    if kind is list:
+        return set(map(type, value)) <= _UNCHANGED or all(map(_is_plain, value))
+    return isinstance(value, BaseModel) and not value.model_extra and all(map(_is_plain, vars(value).values()))
 
 
 def _is_deeper_than(value: Any, levels: int) -> bool:

@@ -8,7 +8,7 @@ from fakes import make_result, make_turn
 from hub_process import HubProcess, StockHub
 
 from runners.worker import Worker
-from store.client import connect
+from store.client import PatientStoreClient, connect
 
 SILENCE = 2.0
 CONFIG = RolloutConfig(unresponsive_seconds=SILENCE, max_attempts=2, retry_condition=["unresponsive"])
@@ -58,3 +58,37 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
     async with asyncio.timeout(30):
         while (await client.get_rollout_by_id(rollout.rollout_id)).status != "requeuing":
             await asyncio.sleep(0.1)
+
+
+class Recording(PatientStoreClient):
+    """Remembers what it asked for."""
+
+    def __init__(self, url):
+        super().__init__(url, 20)
+        self.asked, self.asked_again = [], asyncio.Condition()
+
+    async def _request_json(self, method, path, **request):
+        answer = await super()._request_json(method, path, **request)
+        async with self.asked_again:
+            self.asked.append(path)
+            self.asked_again.notify_all()
+        return answer
+
+
+async def test_all_games_of_a_process_are_kept_alive_by_one_request(tmp_path):
+    hub = await HubProcess(tmp_path).start()
+    client, play = Recording(hub.url), SlowPlay()
+    tasks = [EnqueueRolloutRequest(input=n, config=CONFIG) for n in range(6)]
+    rollouts = await client.enqueue_many_rollouts(tasks)
+    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.05, max_games=6).run())
+    alive = "/queues/attempts/alive"
+    async with asyncio.timeout(30), client.asked_again:
+        await client.asked_again.wait_for(lambda: client.asked.count(alive) >= 2)
+    assert not [path for path in client.asked if path.startswith("/rollouts/") and "/attempts/" in path]
+    attempts = [await client.get_latest_attempt(rollout.rollout_id) for rollout in rollouts]
+    assert len({attempt.last_heartbeat_time for attempt in attempts}) == 1
+    assert {attempt.status for attempt in attempts} == {"preparing"}
+    play.gate.set()
+    assert (await running).finished == 6
+    await client.close()
+    hub.kill()

@@ -147,14 +147,54 @@ def test_of_very_many_faults_only_the_first_is_told(open_hub, path, content):
     assert memory(open_hub) - before < 150e6
 
 
-def test_of_very_many_spans_none_is_made(open_hub):
-    def field(number: int, content: bytes) -> bytes:
-        length, digits = len(content), b""
-        while length >= 128:
-            digits, length = digits + bytes([length & 127 | 128]), length >> 7
-        return bytes([number << 3 | 2]) + digits + bytes([length]) + content
+def field(number: int, content: bytes) -> bytes:
+    """A part of a protobuf message."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
-    before, body = memory(open_hub), gzip.compress(field(1, field(2, b"\x12\x00" * 10_000_000)), 1)
+
+def varint(value: int) -> bytes:
+    digits = b""
+    while value >= 128:
+        digits, value = digits + bytes([value & 127 | 128]), value >> 7
+    return digits + bytes([value])
+
+
+def attribute(name: str, value: bytes) -> bytes:
+    return field(1, name.encode()) + field(2, value)
+
+
+def span_with(parts: bytes) -> bytes:
+    ids = ("agentlightning.rollout_id", "agentlightning.attempt_id")
+    return field(2, b"".join(field(9, attribute(name, field(1, b"x"))) for name in ids) + parts)
+
+
+EMPTY = field(1, b"")
+"""A value of a list that has no value."""
+GROUP = b"\xa3\x06\xa4\x06"
+"""One of the parts that no message of ours has, and that parsers skip."""
+OTLP = {
+    "spans": field(1, field(2, b"\x12\x00" * 10_000_000)),
+    "values": field(1, field(2, span_with(field(9, attribute("x", field(5, EMPTY * 30_000_000)))))),
+    "few values": field(1, field(2, span_with(field(9, attribute("x", field(5, EMPTY * 400_000)))))),
+    "mixed values": field(
+        1,
+        field(
+            2, span_with(field(9, attribute("x", field(5, (EMPTY[:1] + b"\2\x18\1" + field(1, b"\n\0")) * 150_000))))
+        ),
+    ),
+    "attributes": field(1, field(2, span_with(b"\x4a\x00" * 400_000))),
+    "values of events": field(1, field(2, span_with(field(11, field(3, attribute("x", field(5, EMPTY * 400_000))))))),
+    "values of a resource": field(1, field(1, field(1, attribute("x", field(5, EMPTY * 400_000))))),
+    "spans behind a group": GROUP + field(1, field(2, b"\x12\x00" * 10_000_000)),
+    "a resource that is repeated": field(
+        1, field(2, span_with(b"") * 15_000) + field(1, field(1, attribute("x", field(1, b"x" * 20_000_000))))
+    ),
+}
+
+
+@pytest.mark.parametrize("body", OTLP.values(), ids=OTLP)
+def test_of_very_many_parts_of_a_request_none_is_made(open_hub, body):
+    before, body = memory(open_hub), gzip.compress(body, 1)
     head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
     assert ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body).startswith(b"HTTP/1.1 400")
     assert memory(open_hub) - before < 150e6

@@ -86,11 +86,11 @@ async def _serve(options: argparse.Namespace) -> None:
     from runners.werewolf.agent import WerewolfGames
     from runners.werewolf.web.app import make_app
     from runners.werewolf.web.folders import RunFolders
-    from runners.werewolf.web.guard import is_loopback
     from runners.werewolf.web.hub_games import HubGames
     from runners.werewolf.web.library import Library
     from runners.werewolf.web.opponents import Opponents, keys_of
     from runners.werewolf.web.tables import Tables
+    from store.addresses import is_loopback
     from store.client import connect
     from store.schema import TokenLimits
 

@@ -5,12 +5,13 @@ its own (``runners.werewolf.web.tables``), which opens that seat and nothing els
 """
 
 import hmac
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import urlsplit
 
 from aiohttp import web
+
+from store.addresses import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +29,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _OPEN = ("/static/", "/seat/", "/api/seat/")
-_LOOPBACK_NAMES = ("localhost",)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address to listen on, or a name in a Host header, is this machine alone."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() in _LOOPBACK_NAMES
 
 
 def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[web.StreamResponse]]:

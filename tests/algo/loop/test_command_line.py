@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 
 import aiohttp
 import pytest
@@ -130,3 +132,23 @@ def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
     found = run_to_its_end(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
     assert found == (status, "done" if error is None else None)
     assert said in caplog.text and (error is not None or not caplog.text)
+
+
+def test_others_on_the_machine_do_not_look_into_a_run(tmp_path):
+    from configs.loading import load_config
+
+    config = load_config(None, [f"run.dir={tmp_path / 'runs'}", "run.name=mine"])
+    run = open_run(config, resume=False)
+    assert config.run_dir.stat().st_mode & 0o777 == 0o700
+    run.lock.close()
+    config.run_dir.chmod(0o750)  # as somebody may want it
+    open_run(config, resume=True).lock.close()
+    assert config.run_dir.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_configuration_that_cannot_be_printed_is_told_in_a_line():
+    with open("/dev/full", "wb") as full:
+        program = [sys.executable, "-m", "algo.werewolf_verl", "--print-config"]
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot print the configuration: No space left on device\n"

@@ -1,6 +1,9 @@
 """How new weights reach vLLM. From GPU to GPU: what goes over HTTP, with vLLM's own engines and types, without GPUs."""
 
 import asyncio
+import base64
+import json
+import pickle
 import shutil
 from dataclasses import asdict
 
@@ -12,6 +15,7 @@ from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
 
 from algo.loop.weight_transfer import policy_folder, push_policy
+from algo.serving.gpu_memory import JsonIpcEngine, as_json, from_json
 from algo.serving.policy import Serving, ServingError
 from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
@@ -231,15 +235,62 @@ def test_the_buffer_for_ipc_holds_the_largest_tensor():
     assert buffers == [151936 * 4096 * 2, 2**30]
 
 
-async def test_handles_of_gpu_memory_arrive_as_vllm_reads_them(vllms, monkeypatch):
-    info = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2]], "tensor_sizes": [4]}
-    handles = {"GPU-1": (torch.Tensor, (2,), 0)}
+HANDLE = (
+    *(torch.Tensor, torch.Size([2**30]), (1,), 0, torch.TypedStorage, torch.uint8, 3),
+    *(b"\x00memory\xff", 2**30, 0, False, b"counter", 7, b"event", True),
+)
+"""As torch's ``reduce_tensor`` describes a buffer of bytes on a GPU."""
+CHUNK = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2]], "tensor_sizes": [4]}
+
+
+async def test_handles_of_gpu_memory_arrive_as_vllm_reads_them(vllms):
+    handles = {"GPU-1": HANDLE, "GPU-2": HANDLE}
     client = ServersClient([vllm.url for vllm in vllms])
-    await asyncio.to_thread(client.update_weights, {**info, "ipc_handles": handles, "ipc_handles_pickled": None})
-    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+    await asyncio.to_thread(client.update_weights, {**CHUNK, "ipc_handles": handles, "ipc_handles_pickled": None})
     for vllm in vllms:
-        received = IPCWeightTransferUpdateInfo(**vllm.bodies["/update_weights"]["update_info"])
+        received = JsonIpcEngine.update_info_cls(**vllm.bodies["/update_weights"]["update_info"])
         assert received.ipc_handles == handles and received.names == ["w"] and received.tensor_sizes == [4]
+
+
+class Bomb:
+    """What a pickle can do to whoever reads it."""
+
+    burst = 0
+
+    def __reduce__(self):
+        return Bomb.explode, ()
+
+    @staticmethod
+    def explode():
+        Bomb.burst += 1
+        return {}
+
+
+def test_no_pickle_is_read_even_where_vllm_may(monkeypatch):
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+    pickled = base64.b64encode(pickle.dumps(Bomb())).decode()
+    IPCWeightTransferUpdateInfo(**CHUNK, ipc_handles_pickled=pickled)
+    assert Bomb.burst == 1  # by vLLM's own
+    for handles in (None, {"GPU-1": as_json(HANDLE)}):
+        with pytest.raises(ValueError, match="a pickle is never read"):
+            JsonIpcEngine.update_info_cls(**CHUNK, ipc_handles=handles, ipc_handles_pickled=pickled)
+    assert Bomb.burst == 1
+
+
+@pytest.mark.parametrize("position", range(12))
+def test_a_handle_is_numbers_and_bytes_and_nothing_else(position):
+    fields = as_json(HANDLE)
+    assert from_json(json.loads(json.dumps(fields))) == HANDLE
+    for wrong in ({"__reduce__": "os.system"}, None, "%", [1.5], -0.5):
+        with pytest.raises((ValueError, TypeError)):
+            from_json([*fields[:position], wrong, *fields[position + 1 :]])
+    with pytest.raises(ValueError, match="12 parts"):
+        from_json([*fields, 0])
+
+
+def test_only_packed_bytes_are_handed_over():
+    with pytest.raises(ValueError, match="packed bytes"):
+        as_json((*HANDLE[:5], torch.bfloat16, *HANDLE[6:]))
 
 
 async def test_a_server_that_refuses_or_is_not_there_is_named(vllms):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from functools import partial
@@ -505,14 +506,17 @@ def test_the_commands_of_servers_on_gpus(configure, monkeypatch):
         visible(config)
 
 
-def test_the_command_of_a_server_that_shares_its_gpu(configure):
+def test_the_command_of_a_server_that_shares_its_gpu(configure, monkeypatch):
+    from algo.serving import gpu_memory
+
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
     config = configure(training={"device": "cuda"}, share_gpus=True, weight_transfer="ipc")
     command, environment = vllm_command(config), vllm_environment(config)
     assert "--enable-sleep-mode" in command
-    assert command[command.index("--weight-transfer-config") + 1] == '{"backend": "ipc"}'
-    assert environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] == "1"
-    nccl = configure(training={"device": "cuda"}, weight_transfer="nccl")
-    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in vllm_environment(nccl)
+    assert command[command.index("--weight-transfer-config") + 1] == json.dumps({"backend": gpu_memory.BACKEND})
+    extension = f"{gpu_memory.__name__}.{gpu_memory.Registration.__qualname__}"
+    assert command[command.index("--worker-extension-cls") + 1] == extension
+    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in environment
 
 
 def test_vllm_itself_knows_every_option_that_we_give_it(configure):
@@ -532,4 +536,4 @@ def test_vllm_itself_knows_every_option_that_we_give_it(configure):
         assert arguments.port == launch.port
         assert arguments.enable_sleep_mode == config.serving.share_gpus
         if config.serving.weight_transfer != "folder":
-            assert arguments.weight_transfer_config.backend == config.serving.weight_transfer
+            assert arguments.weight_transfer_config.backend.startswith(config.serving.weight_transfer)

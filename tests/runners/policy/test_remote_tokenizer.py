@@ -1,13 +1,19 @@
 """The tokenizer behind vLLM's routes gives the ids that the tokenizer's own files give, or is refused."""
 
+import asyncio
 import copy
+import gc
+import signal
 
 import pytest
 from fakes import FakeVllm
+from jinja2 import TemplateError
 from test_chat_tokens import TEMPLATES, with_template
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
+from runners.policy.foreign_template import ForeignTemplate
 from runners.policy.model import PolicyServer
 from runners.policy.remote_tokenizer import remote_chat_tokens
 from runners.policy.servers import Policies
@@ -145,3 +151,79 @@ async def test_thinking_reaches_the_template(vllm):
         prompt = await tokens.decode(await tokens.first_prompt([SYSTEM, user("一")]))
         assert prompt.endswith("assistant\n" if thinking else "</think>\n\n")
     await policies.close()
+
+
+FOR_EVER = "{%- for a in range(99999) -%}{%- for b in range(99999) -%}{%- endfor -%}{%- endfor -%}"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        FOR_EVER,
+        "{%- set x = 'x' * 9999999999 -%}",
+        "{%- set x = 7 ** (7 ** 9) -%}",
+        "{%- macro again() -%}{{ again() }}{{ again() }}{%- endmacro -%}{{ again() }}",
+    ],
+)
+async def test_a_template_that_does_not_end_stops_nobody_else(vllm, endless, monkeypatch):
+    monkeypatch.setattr("runners.policy.foreign_template._SECONDS", 1.0)
+    vllm.tokenizer = with_template(vllm.tokenizer, endless + TEMPLATES["plain"])
+    asking = asyncio.create_task(remote_chat_tokens(server_of(vllm)))
+    others = 0
+    while not asking.done():
+        await asyncio.sleep(0.01)
+        others += 1
+    with pytest.raises(UnusableTokenizer, match=r"was stopped|takes no system prompt"):
+        await asking
+    assert others > 10
+
+
+async def test_one_that_does_not_end_in_the_midst_of_a_game_costs_that_game(vllm):
+    asked = "{%- if '无尽' in messages[-1].content -%}" + FOR_EVER + "{%- endif -%}"
+    vllm.tokenizer = with_template(vllm.tokenizer, asked + TEMPLATES["plain"])
+    tokens = await remote_chat_tokens(server_of(vllm))
+    template = tokens._tokenizer.template
+    template._seconds = 1.0
+    before = template._process
+    with pytest.raises(UnusableTokenizer, match=r"was stopped: it wants more than 1 s"):
+        await tokens.first_prompt([SYSTEM, user("无尽")])
+    assert before.returncode == -signal.SIGALRM
+    template._seconds = 60.0
+    assert await tokens.first_prompt([SYSTEM, user("请发言。")])
+    template.close()
+
+
+def test_a_template_sees_nothing_of_ours(monkeypatch):
+    """The sandbox keeps Python's inside from it; the process has nothing to tell."""
+    template = ForeignTemplate("{{ messages.__class__.__mro__ }}{{ secret }}", {})
+    with pytest.raises(TemplateError, match="SecurityError"):
+        template.render(messages=[])
+    with open(f"/proc/{template._process.pid}/environ", "rb") as environment:
+        assert environment.read() == b""
+    template.close()
+
+
+def test_its_process_ends_with_its_owner():
+    template = ForeignTemplate("{{ messages[0] }}", {})
+    assert template.render(messages=["\ud83d 好"]) == "\ud83d 好"
+    process = template._process
+    del template
+    gc.collect()
+    assert process.poll() is not None
+
+
+def test_it_renders_as_transformers_does(tiny_tokenizer):
+    known = {"bos_token": "<b>"}
+    template = (
+        "{{ bos_token }}{% for m in messages %}\n  {% if loop.index == 3 %}{% break %}{% endif %}\n"
+        "{% generation %}{{ m | tojson }}{% endgeneration %}{{ m.content | trim }}{{ missing }}{{ tools is none }}\n"
+        "{% endfor %}{{ namespace(a=1).a }}{{ strftime_now('%Y') }}"
+    )
+    messages = [user(" 一 <>'\n"), user("b"), user("c")]
+    theirs, _ = render_jinja_template([messages], chat_template=template, **known)
+    ours = ForeignTemplate(template, known)
+    assert ours.render(messages=messages, tools=None, documents=None) == theirs[0]
+    with pytest.raises(TemplateError, match="only questions"):
+        ForeignTemplate("{{ raise_exception('only questions') }}", {}).render(messages=[])
+    with pytest.raises(TemplateError, match="TemplateSyntaxError"):
+        ForeignTemplate("{% if %}", {}).render(messages=[])

@@ -1,0 +1,53 @@
+"""Folders that hold no usable model are refused by name, before anything is started, and without a traceback."""
+
+import argparse
+import json
+import struct
+
+import pytest
+
+from configs.command_line import add_configuration_options, read_configuration
+from configs.model_folder import check_model_folder, check_model_folders
+from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+
+
+def safetensors(data=b"\0" * 8):
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {}}).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors())
+    return tmp_path
+
+
+DAMAGE = {
+    "no JSON": ("config.json", b"<html>", r"config\.json is damaged, it is no JSON"),
+    "binary": ("config.json", b"\xff\xfe\0", r"config\.json is damaged"),
+    "deep": ("config.json", b"[" * 200_000, r"config\.json is damaged"),
+    "another JSON": ("config.json", b"[]", r"config\.json describes no model"),
+    "cut data": ("model.safetensors", safetensors(b"\0" * 3), r"it has \d+ of \d+ bytes"),
+    "cut header": ("model.safetensors", safetensors()[:20], "its header is longer than the file"),
+    "empty": ("model.safetensors", b"", "is not a whole safetensors file"),
+    "a pointer to a large file": ("model.safetensors", b"version https://git-lfs.github.com/spec/v1", "not a whole"),
+    "other entries": ("model.safetensors", struct.pack("<Q", 8) + b'{"w": 1}', "not a whole safetensors file"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "told"), DAMAGE.values(), ids=DAMAGE)
+def test_what_is_damaged_is_named_with_the_remedy(folder, name, content, told, capsys):
+    check_model_folder(folder)
+    (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"^model\.path: .*{told}.*again"):
+        check_model_folder(folder)
+
+    parser = argparse.ArgumentParser()
+    add_configuration_options(parser, example="")
+    options = parser.parse_args(["--set", f"model.path={folder}"])
+    assert read_configuration(options, WerewolfConfig, check_model_folders) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: model.path: ") and str(folder / name) in errors and errors.count("\n") == 1

@@ -1,0 +1,131 @@
+"""When games are overdue, whatever is heard of them; the look at them costs little however many are under way."""
+
+import math
+import time
+
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
+from test_growth import steps
+
+from store.sqlite.database import Database
+from store.sqlite.lightning_store import SqliteLightningStore
+
+PATIENCE = 1000.0
+RETRY = ["timeout", "unresponsive"]
+
+
+class Clock:
+    """The time of day, moved by hand."""
+
+    def __init__(self):
+        self.now = 1e9
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"), scan_debounce_seconds=math.inf)
+    yield store
+    store.close()
+
+
+async def taken(store, number=1, **patience):
+    config = RolloutConfig(max_attempts=3, retry_condition=RETRY, **patience)
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, config=config) for n in range(number)])
+    return await store.dequeue_many_rollouts(limit=number, worker_id="w")
+
+
+def key(attempted):
+    return attempted.rollout_id, attempted.attempt.attempt_id
+
+
+async def statuses(store, attempted):
+    await store.close_overdue()
+    (attempt, *_) = await store.query_attempts(attempted.rollout_id)
+    return attempt.status, (await store.get_rollout_by_id(attempted.rollout_id)).status
+
+
+OPEN = ("preparing", "preparing")
+SILENT, LATE = ("unresponsive", "requeuing"), ("timeout", "requeuing")
+
+
+@pytest.mark.parametrize(("patience", "end"), [("unresponsive_seconds", SILENT), ("timeout_seconds", LATE)])
+async def test_a_game_taken_after_a_look_is_noticed_in_time(store, clock, patience, end):
+    await store.close_overdue()  # when there was none
+    (game,) = await taken(store, **{patience: PATIENCE})
+    clock.now += PATIENCE - 1
+    assert await statuses(store, game) == OPEN
+    clock.now += 2
+    assert await statuses(store, game) == end
+
+
+async def test_one_with_less_patience_is_not_hidden_by_one_with_more(store, clock):
+    (patient,) = await taken(store, unresponsive_seconds=PATIENCE)
+    await store.close_overdue()
+    (hasty,) = await taken(store, unresponsive_seconds=3.0)
+    clock.now += 4
+    assert await statuses(store, hasty) == SILENT and await statuses(store, patient) == OPEN
+
+
+async def test_a_runner_that_says_so_keeps_its_games_alive_at_once(store, clock):
+    games = await taken(store, 3, unresponsive_seconds=PATIENCE, timeout_seconds=10 * PATIENCE)
+    await store.update_attempt(*key(games[2]), status="succeeded")
+    for _ in range(8):
+        clock.now += PATIENCE - 1
+        await store.keep_alive([key(game) for game in games])
+        assert await statuses(store, games[0]) == await statuses(store, games[1]) == OPEN
+    assert (await store.get_latest_attempt(games[2].rollout_id)).last_heartbeat_time is None
+    clock.now += PATIENCE + 1
+    assert await statuses(store, games[0]) == SILENT
+    await store.keep_alive([key(games[0]), ("no", "such"), (games[0].rollout_id, "at-other")])
+    assert await statuses(store, games[0]) == SILENT  # the game waits for another runner
+    clock.now += PATIENCE + 1
+    assert await statuses(store, games[1]) == SILENT
+
+
+async def test_nothing_makes_an_attempt_longer_than_its_time(store, clock):
+    (game,) = await taken(store, unresponsive_seconds=PATIENCE, timeout_seconds=2 * PATIENCE)
+    for _ in range(3):
+        clock.now += PATIENCE - 1
+        await store.keep_alive([key(game)])
+    assert await statuses(store, game) == LATE
+
+
+async def test_one_that_comes_back_may_be_overdue_at_once(store, clock):
+    (game,) = await taken(store, unresponsive_seconds=3.0, timeout_seconds=8.0)
+    clock.now += 4
+    assert await statuses(store, game) == SILENT
+    span = Span.from_attributes(attributes={}, rollout_id=key(game)[0], attempt_id=key(game)[1], sequence_id=1)
+    await store.add_span(span)
+    assert await statuses(store, game) == ("running", "running")
+    clock.now += 2
+    await store.add_span(span.model_copy(update={"span_id": "2" * 16}))
+    clock.now += 2.5
+    assert await statuses(store, game) == LATE
+
+
+async def test_a_changed_patience_counts(store, clock):
+    (game,) = await taken(store, unresponsive_seconds=PATIENCE)
+    clock.now += 5
+    assert await statuses(store, game) == OPEN
+    await store.update_rollout(game.rollout_id, config=RolloutConfig(unresponsive_seconds=3.0, max_attempts=3))
+    assert (await statuses(store, game))[0] == "unresponsive"
+
+
+async def test_what_is_under_way_is_not_looked_at_every_second(store, clock):
+    await taken(store, 200, unresponsive_seconds=PATIENCE)
+    await store.close_overdue()
+    looks = []
+    for _ in range(30):
+        looks.append(await steps(store, lambda store: store.close_overdue()))
+        clock.now += 1
+    assert [second for second, look in enumerate(looks) if look] == [10, 20]
