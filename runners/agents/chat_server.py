@@ -10,7 +10,7 @@ from typing import Any
 
 from runners.agents.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy.model import Completion, PolicyServer
+from runners.policy.server import Completion, PolicyServer
 
 RENDER_ROUTE, PARSE_ROUTE = "/v1/chat/completions/render", "/v1/chat/completions/derender"
 DETOKENIZE_ROUTE = "/detokenize"

@@ -10,7 +10,7 @@ from typing import Any
 
 from runners.errors import RouteRefused, UnusableTokenizer
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
-from runners.policy.model import PolicyServer
+from runners.policy.server import PolicyServer
 
 INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/tokenizer_info", "/tokenize", "/detokenize"
 

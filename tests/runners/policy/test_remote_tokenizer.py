@@ -8,8 +8,8 @@ from test_chat_tokens import TEMPLATES, with_template
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import PolicyServer
 from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.server import PolicyServer
 from runners.policy.servers import Policies
 from store.schema import PolicyResources, Sampling
 
