@@ -159,13 +159,9 @@ def _readable(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizer(lessons: Sequence[Lesson]) -> "PreTrainedTokenizerFast":
-    text = [str(message["content"]) for lesson in lessons for message in lesson.messages]
-    text += [
-        json.dumps(message["tool_calls"])
-        for lesson in lessons
-        for message in lesson.messages
-        if "tool_calls" in message
-    ]
+    said = [message for lesson in lessons for message in lesson.messages]
+    text = [str(message["content"]) for message in said]
+    text += [json.dumps(message["tool_calls"]) for message in said if "tool_calls" in message]
     # Tools stand in every prompt, and are the longest part of it.
     tools = {json.dumps(tool["function"]) for lesson in lessons for tool in lesson.tools}
     text += sorted(tools) * max(1, len(lessons) // 10)

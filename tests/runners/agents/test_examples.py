@@ -32,9 +32,8 @@ def call(name, arguments):
 
 
 def calculators():
-    return [
-        child for child in psutil.Process().children(recursive=True) if "mcp-server-calculator" in str(child.cmdline())
-    ]
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if "mcp-server-calculator" in str(child.cmdline())]
 
 
 @pytest.fixture

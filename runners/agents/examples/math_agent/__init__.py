@@ -1,4 +1,4 @@
-"""A math agent of Microsoft's Agent Framework, with a calculator behind MCP: the one of Agent Framework Lab's README."""
+"""A math agent of Microsoft's Agent Framework with an MCP calculator, as in Agent Framework Lab's README."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``python -m runners.agents.examples.service_agent``: the service, in an environment of its own, made at first start."""
+"""``python -m runners.agents.examples.service_agent``: the service, in an environment made at its first start."""
 
 import argparse
 import os

