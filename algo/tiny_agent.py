@@ -201,7 +201,7 @@ def _imitate(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        on_step(step, float(loss))
+        on_step(step, loss.item())
 
 
 def _lessons_of(named: str) -> list[Lesson]:

@@ -49,7 +49,7 @@ def main() -> None:
     options = parser.parse_args()
     python = make_environment(options.environment.absolute())
     if not options.only_install:
-        os.execv(python, [str(python), str(HERE / "service.py"), "--port", str(options.port)])
+        os.execv(python, [str(python), "-I", str(HERE / "service.py"), "--port", str(options.port)])
 
 
 if __name__ == "__main__":
