@@ -1,8 +1,8 @@
 """Word problems, and conversations about them for a tiny model to imitate; ``python -m`` this module writes both.
 
 The problems are like gsm8k's: a story and a question, the answer after ####. One operation on two numbers solves each,
-and the story says which. The lessons know how to call the calculator and how to answer, but they mostly guess the
-operation, and sometimes the result: which words ask for which operation is what rewards have to teach.
+and the story says which. The lessons know how to call the calculator and how to answer, but they often guess the result
+instead, or take another operation than the story's: that both are of no use is what rewards have to teach.
 """
 
 import random
@@ -17,9 +17,10 @@ TRAIN, VAL = 512, 256
 LESSONS = 1500
 SEED = 20
 
-RIGHT_OPERATION = 0.42
+RIGHT_OPERATION = 0.6
 """Share of lessons with the operation that the story asks for."""
-WITH_CALCULATOR = 0.85
+WITH_CALCULATOR = 0.6
+"""Share of lessons that calculate; the others guess."""
 
 # As the service's SDK sends it.
 TOOL = {
