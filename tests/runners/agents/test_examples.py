@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fakes_agents import rollout_of
+from conftest import free_port
+from fakes_agents import resources_of, rollout_of
 
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.math_agent.grading import is_right
@@ -21,7 +22,8 @@ from runners.agents.play import Session
 
 async def rewards_of(world, player, task):
     """What a player's agent earns for a task's input."""
-    attempt = world.attempt(input=task)
+    user = {"user": {"endpoint": world.endpoint, "model": "policy"}}
+    attempt = world.attempt(input=task, resources=resources_of(world.endpoint, frozen=user))
     async with world.gateway.serving(attempt) as address:
         rollout = rollout_of(world.attempts).model_copy(update={"input": task})
         return await player(Session(attempt.task, rollout, attempt.resources, address))
@@ -112,6 +114,57 @@ async def test_a_calculator_that_cannot_be_started_is_away_and_not_the_agents_fa
     monkeypatch.setattr("runners.agents.examples.math_agent.solver.CALCULATOR", Path("no-such-calculator"))
     with pytest.raises(AgentUnavailable, match="no calculator"):
         await rewards_of(world, math_player, SUM)
+
+
+@pytest.fixture
+async def tau2_player():
+    player = LitPlayer(load_agent("runners.agents.examples.tau2_agent:agent"))
+    yield player
+    await player.close()
+
+
+def serving_customers(action, thanks="###STOP###"):
+    """A model that is both: a customer who wants task_1 completed, and an agent that does the action for them."""
+
+    def answer(prompt):
+        if "# User Simulation Guidelines" in prompt:
+            return thanks if "It is done." in prompt else "Please mark task_1 as completed."
+        return "It is done." if "<tool_response>" in prompt else call(*action)
+
+    return answer
+
+
+UPDATE = {"domain": "mock", "task_id": "update_task_1"}
+
+
+@pytest.mark.parametrize(("status", "earned"), [("completed", 1.0), ("pending", 0.0)])
+async def test_a_dialogue_of_tau2_is_rewarded_for_the_state_that_it_leaves(world, tau2_player, status, earned):
+    world.vllm.answer = serving_customers(("update_task_status", {"task_id": "task_1", "status": status}))
+    assert await rewards_of(world, tau2_player, UPDATE) == {"reward": earned}
+    agent = [span for span in world.spans if span.name == "agent"]
+    user = [span for span in world.spans if span.name == "user"]
+    assert [(span.segment, span.context_tokens > 0) for span in agent] == [(0, False), (0, True)]
+    assert [span.reply for span in user] == ["Please mark task_1 as completed.", "###STOP###"]
+    assert all(span.trainable for span in agent) and not any(span.trainable for span in user)
+
+
+async def test_a_dialogue_without_an_end_earns_nothing(world, tau2_player):
+    action = ("update_task_status", {"task_id": "task_1", "status": "completed"})
+    world.vllm.answer = serving_customers(action, thanks="And again.")
+    assert await rewards_of(world, tau2_player, UPDATE | {"max_steps": 8}) == {"reward": 0.0}
+
+
+async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, tau2_player):
+    broken = serving_customers(("update_task_status", {}))
+    world.vllm.answer = lambda prompt: broken(prompt).replace("{}", "{,}")
+    assert await rewards_of(world, tau2_player, UPDATE) == {"reward": 0.0}
+
+
+async def test_a_user_whose_api_is_away_is_not_the_agents_failure(world, tau2_player, monkeypatch):
+    world.vllm.answer = serving_customers(("get_users", {}))
+    monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
+    with pytest.raises(AgentUnavailable):
+        await rewards_of(world, tau2_player, UPDATE)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ TRAIN, VAL = 512, 256
 LESSONS = 1500
 SEED = 20
 
-RIGHT_OPERATION = 0.6
+RIGHT_OPERATION = 0.7
 """Share of lessons with the operation that the story asks for."""
-WITH_CALCULATOR = 0.6
+WITH_CALCULATOR = 0.5
 """Share of lessons that calculate; the others guess."""
 
 # As the service's SDK sends it.
