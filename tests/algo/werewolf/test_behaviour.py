@@ -136,9 +136,7 @@ async def test_a_real_game_is_counted_as_its_transcript_tells_it(tiny_model, pre
     victims = Counter(roles[int(seat)] for seat in re.findall("狼人今夜袭击([0-9]+)号", told))
     assert wolves.kills == victims if preset == "5p_tiny" else set(victims) <= set(wolves.kills)
     speeches = re.findall("\\n([0-9]+)号(?:PK)?(?:发言|遗言)：(.*)", told)
-    claims = Counter(
-        roles[int(seat)] for seat, words in speeches if re.search("我(是|是真|跳|起跳|就是|才是)预言家", words)
-    )
+    claims = Counter(roles[int(seat)] for seat, words in speeches if re.search("我(是|是真|跳|起跳|就是|才是)预言家", words))
     found = wolves.claims | good.claims
     assert {role: counts["seer"] for role, counts in found.items() if "seer" in counts} == claims
     assert sum(sum(counts.values()) for counts in found.values()) == len(speeches)

@@ -1,4 +1,4 @@
-"""The agent. Nothing in it is of this project."""
+"""The agent. Nothing in it but the reward is of this project."""
 
 import asyncio
 import sys

@@ -9,7 +9,7 @@ from agentlightning import LLM, rollout
 from loguru import logger
 from openai import APIConnectionError, APIStatusError, InternalServerError
 
-logger.remove()  # tau2 tells every message of every dialogue
+logger.disable("tau2")  # it tells every message of every dialogue
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm fetches a list of prices
 
 from tau2.evaluator.evaluator import EvaluationType  # noqa: E402

@@ -14,7 +14,7 @@ from typing import Any
 
 from loguru import logger
 
-logger.remove()  # tau2 tells every message of every dialogue
+logger.disable("tau2")  # it tells every message of every dialogue
 
 from tau2.agent.llm_agent import LLMAgent  # noqa: E402
 from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage  # noqa: E402
