@@ -6,15 +6,10 @@ import os
 from typing import Any
 
 from agentlightning import LLM, rollout
-from loguru import logger
 from openai import APIConnectionError, APIStatusError, InternalServerError
-
-logger.disable("tau2")  # it tells every message of every dialogue
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm fetches a list of prices
-
-from tau2.evaluator.evaluator import EvaluationType  # noqa: E402
-from tau2.registry import registry  # noqa: E402
-from tau2.run import run_task  # noqa: E402
+from tau2.evaluator.evaluator import EvaluationType
+from tau2.registry import registry
+from tau2.run import run_task
 
 USER_MODEL, USER_ENDPOINT, USER_KEY = "TAU2_USER_MODEL", "TAU2_USER_ENDPOINT", "TAU2_USER_KEY"
 """Environment variables that put a model behind any OpenAI-compatible API in the user's place; of the last one the

@@ -12,20 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
+from tau2.agent.llm_agent import LLMAgent
+from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from tau2.data_model.tasks import Task
+from tau2.domains.airline import environment as airline
+from tau2.domains.mock import environment as mock
+from tau2.orchestrator.orchestrator import Orchestrator
+from tau2.user.user_simulator import UserSimulator
+from tau2.utils.llm_utils import to_litellm_messages
 
-logger.disable("tau2")  # it tells every message of every dialogue
-
-from tau2.agent.llm_agent import LLMAgent  # noqa: E402
-from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage  # noqa: E402
-from tau2.data_model.tasks import Task  # noqa: E402
-from tau2.domains.airline import environment as airline  # noqa: E402
-from tau2.domains.mock import environment as mock  # noqa: E402
-from tau2.orchestrator.orchestrator import Orchestrator  # noqa: E402
-from tau2.user.user_simulator import UserSimulator  # noqa: E402
-from tau2.utils.llm_utils import to_litellm_messages  # noqa: E402
-
-from runners.agents.examples.writing import write_lines, writing_arguments  # noqa: E402
+from runners.agents.examples.writing import write_lines, writing_arguments
 
 HERE = Path(__file__).parent
 SEED = 22
