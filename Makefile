@@ -2,6 +2,7 @@
 #
 #   make demo            train a tiny model on this machine, from nothing, in minutes
 #   make learn           the same for longer, until it plays better, with a report
+#   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
 #
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
@@ -13,7 +14,7 @@ VENV ?= .venv
 EXTRA ?= $(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu)
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# Of `make learn`; see `python -m algo.learn --help`.
+# Of `make learn` and `make agents`; see `python -m algo.learn --help` and `python -m algo.learn_agents --help`.
 SIDE ?=
 SEEDS ?=
 RESUME ?=
@@ -27,7 +28,7 @@ CONSTRAINTS := --constraint requirements-$(EXTRA).lock $(if $(filter gpu,$(EXTRA
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo learn test endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo learn agents test endurance soak bench gpu lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -49,6 +50,10 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good or both; SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
+
+agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3")
+	$(BIN)/python -m runners.agents.examples.service_agent --only-install
+	$(BIN)/python -m algo.learn_agents --config configs/agent_service.yaml --seeds $(or $(SEEDS),1) $(LEARN_FLAGS)
 
 test: install ## All tests, those with real processes included
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,15 +74,21 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
     Raises FileExistsError when ``directory`` holds something this module did not write (never
     overwritten, not even with ``force``), or a model of another seed or recipe and ``force`` is not set.
     """
-    directory = Path(directory)
-    recipe = _recipe(seed)
+    return write_once(Path(directory), _recipe(seed), lambda built: _write_model(built, seed), force)
+
+
+def write_once(directory: Path, recipe: Mapping[str, Any], write: Callable[[Path], None], force: bool) -> Path:
+    """Let ``write`` fill a model folder, or keep the one that is there from the same recipe.
+
+    Returns and raises as ``build_tiny_model``.
+    """
     if _is_reusable(directory, recipe, force):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target: a rename is only atomic within one file system.
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as scratch:
         built = Path(scratch) / "built"
-        _write_model(built, seed)
+        write(built)
         (built / MARKER_FILE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         if _is_reusable(directory, recipe, force):  # another process built it meanwhile
             return directory
@@ -95,7 +102,7 @@ def _recipe(seed: int) -> dict[str, Any]:
     return {"built_by": "algo.tiny_model", "format": 6, "seed": seed}
 
 
-def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
+def _is_reusable(directory: Path, recipe: Mapping[str, Any], force: bool) -> bool:
     """Whether ``directory`` can stay as it is; FileExistsError when it must not be written."""
     if directory.is_dir() and not any(directory.iterdir()):
         return False
@@ -119,10 +126,15 @@ def _is_reusable(directory: Path, recipe: dict[str, Any], force: bool) -> bool:
 
 
 def _write_model(directory: Path, seed: int) -> None:
-    import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
     tokenizer = _build_tokenizer()
+    save_model(directory, new_model(tokenizer, seed), tokenizer)
+
+
+def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen3ForCausalLM":
+    """A tiny Qwen3 for a tokenizer, its weights (float32) from the seed alone."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -145,6 +157,13 @@ def _write_model(directory: Path, seed: int) -> None:
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
         _start_by_copying(model)
+    return model
+
+
+def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Write a model folder."""
+    from transformers import GenerationConfig
+
     # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(directory)
@@ -172,6 +191,13 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
 
 
 def _build_tokenizer() -> "PreTrainedTokenizerFast":
+    return train_tokenizer(_training_text(), VOCABULARY_SIZE, _THINKING_TAGS, _CHAT_TEMPLATE)
+
+
+def train_tokenizer(
+    text: Iterable[str], vocabulary_size: int, tags: Sequence[str], chat_template: str
+) -> "PreTrainedTokenizerFast":
+    """A byte-level BPE tokenizer whose merges come from ``text``; ``tags`` are its last tokens, and stay in texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -185,15 +211,15 @@ def _build_tokenizer() -> "PreTrainedTokenizerFast":
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(
-        _training_text(),
+        text,
         trainers.BpeTrainer(
-            vocab_size=VOCABULARY_SIZE - len(_THINKING_TAGS),
+            vocab_size=vocabulary_size - len(tags),
             special_tokens=[AddedToken(token, special=True, normalized=False) for token in _CONTROL_TOKENS],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
     )
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in _THINKING_TAGS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
@@ -201,7 +227,7 @@ def _build_tokenizer() -> "PreTrainedTokenizerFast":
         model_max_length=CONTEXT_TOKENS,
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = _CHAT_TEMPLATE
+    fast.chat_template = chat_template
     return fast
 
 

@@ -1,5 +1,6 @@
 """Attempts, requests and a gateway as tests need them, and a fake of vLLM's routes for chat."""
 
+import json
 import re
 from typing import Any
 
@@ -77,6 +78,9 @@ class FakeChatVllm(FakeVllm):
         self.renders += 1
         if self.refuse_render is not None:
             return web.json_response({"error": {"message": self.refuse_render, "code": 400}}, status=400)
+        for message in body["messages"]:
+            for call in message.get("tool_calls") or ():  # as vLLM does, for templates
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
         text = self.tokenizer.apply_chat_template(
             body["messages"],
             chat_template=TEMPLATE,

@@ -100,6 +100,24 @@ def test_no_module_imports_itself_by_way_of_others():
         walk(name, [])
 
 
+def test_agents_are_played_without_agentscope():
+    """Not even by way of others: a runner of agents does not have it installed."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for room in ("runners", "store")
+        for path in modules_in(room)
+    }
+    reached, waiting = set(), [name for name in files if name.startswith("runners.agents")]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += _named_by(files[name]) & files.keys()
+    assert {"runners.agents.__main__", "runners.worker", "runners.policy.server"} <= reached
+    wrong = [name for name in sorted(reached) if any(is_within(m, {"agentscope"}) for m in imports_of(files[name]))]
+    assert wrong == []
+
+
 def _named_by(path):
     """Modules that a file imports; what is taken out of a package is the module, where there is one of that name."""
     found = set()

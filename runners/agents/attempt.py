@@ -17,7 +17,7 @@ from runners.agents.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
-from runners.policy.model import Completion, seed_of
+from runners.policy.server import Completion, seed_of
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest

@@ -1,16 +1,19 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
+Messages are rendered here where that gives what the server would make of them (``runners.agents.rendering``).
 Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from runners.agents.rendering import LocalRenderer
 from runners.agents.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy.model import Completion, PolicyServer
+from runners.policy.server import Completion, PolicyServer
 
 RENDER_ROUTE, PARSE_ROUTE = "/v1/chat/completions/render", "/v1/chat/completions/derender"
 DETOKENIZE_ROUTE = "/detokenize"
@@ -34,6 +37,7 @@ class ChatServer:
         self.server = server
         self._thinking = {"enable_thinking": thinking, "thinking": thinking}
         self._ends: dict[str, int] = {}  # by the template's arguments: the token that ends a reply
+        self._renderer: LocalRenderer | None = None
         self._heads: dict[tuple[str, int, str], int] = {}  # ends of turns up to that of the reply before new messages
 
     def template(self, request: ModelRequest) -> dict[str, Any]:
@@ -42,6 +46,7 @@ class ChatServer:
 
     async def prepare(self) -> None:
         """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
+        self._renderer = await LocalRenderer.load(Path(await self.server.model_folder()))
         try:
             self.server.stop_token_ids = (await self._end_of_turn(self._thinking),)
         except (UnfitTemplate, RequestRefused) as error:
@@ -113,7 +118,13 @@ class ChatServer:
         body: dict[str, Any] = {"messages": list(messages), "chat_template_kwargs": template}
         if request is not None:
             body |= _tools(request)
-        return (await self._ask(RENDER_ROUTE, body))["token_ids"]
+        here = self._renderer
+        if here is not None and (ids := here.rendered(body)) is not None:
+            return ids
+        theirs = (await self._ask(RENDER_ROUTE, body))["token_ids"]
+        if here is not None:
+            here.learn(body, theirs)
+        return theirs
 
     async def _end_of_turn(self, template: Mapping[str, Any]) -> int:
         key = json.dumps(template, sort_keys=True)

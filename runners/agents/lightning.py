@@ -14,7 +14,7 @@ from agentlightning import ExecutionEvent, LightningStore, LitAgent, Runner
 from runners.agents.lit import LitPlayer
 from runners.agents.play import AgentPlay
 from runners.command_line import unique_worker_name
-from runners.policy.model import POLICY_PATIENCE_SECONDS
+from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 

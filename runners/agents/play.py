@@ -13,8 +13,8 @@ from runners.agents.gateway import Gateway
 from runners.agents.servers import ChatServers
 from runners.errors import PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
-from runners.policy.model import POLICY_PATIENCE_SECONDS
 from runners.policy.resources import PublishedResources
+from runners.policy.server import POLICY_PATIENCE_SECONDS
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind

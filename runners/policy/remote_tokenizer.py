@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from runners.errors import RouteRefused, UnusableTokenizer
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
 from runners.policy.foreign_template import ForeignTemplate
-from runners.policy.model import PolicyServer
+from runners.policy.server import PolicyServer
 
 INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/tokenizer_info", "/tokenize", "/detokenize"
 

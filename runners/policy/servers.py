@@ -9,8 +9,8 @@ from pathlib import Path
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
 from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ from agentlightning import AttemptedRollout, Rollout
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
-from runners.policy.model import POLICY_PATIENCE_SECONDS, TokenExactChatModel, seed_of
+from runners.policy.model import TokenExactChatModel
 from runners.policy.resources import PublishedResources
+from runners.policy.server import POLICY_PATIENCE_SECONDS, seed_of
 from runners.policy.servers import Policies
 from runners.werewolf.api_models import ApiModels
 from runners.werewolf.api_player import ApiPlayer

@@ -10,7 +10,8 @@ from dataclasses import replace
 from agentscope.message import Msg
 
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import Completion, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import Completion
 from runners.werewolf.game import Observation
 from runners.werewolf.players import Decided, Player, PolicyPlayer
 from runners.werewolf.replies import render_reply

@@ -1,7 +1,8 @@
 """What the gateway adds to a call of a model: the same conversations through it, and at vLLM's chat completions.
 
-A call through the gateway is three requests of vLLM (render, complete, parse) and one of the gateway; directly it is
-one, as an agent makes it that nobody trains, and again one that asks for what training needs: token ids and log-probs.
+A call through the gateway is two requests of vLLM (complete, parse) and one of the gateway; directly it is one, as an
+agent makes it that nobody trains, and again one that asks for what training needs: token ids and log-probs. The fourth
+way is agentlightning's LLMProxy, which stores spans in a hub.
 All are made with the openai package. Replies are as long, token by token: of an untrained model, cut at the limit. The
 ways take turns, no two with the same words, in another order each round; a first round is not counted.
 """
@@ -15,6 +16,7 @@ from statistics import median
 
 from agentlightning import Attempt as StoredAttempt
 from agentlightning import AttemptedRollout
+from bench.llm_proxy import Proxy, llm_proxy
 from bench.prefix_cache import START_SECONDS, wait_until_healthy
 from openai import AsyncOpenAI
 from rich.table import Table
@@ -56,10 +58,11 @@ async def _converse(client: AsyncOpenAI, chance: random.Random, **options) -> li
 
 
 class _Measured:
-    """Both ways to the same vLLM."""
+    """All ways to the same vLLM."""
 
-    def __init__(self, url: str):
+    def __init__(self, url: str, proxy: Proxy):
         self._url = url
+        self._proxy = proxy
         self._resources = PolicyResources(run_name="bench", version=0, endpoints=(f"{url}/v1",), model="policy")
         self._servers = ChatServers()
         self._gateway = Gateway()
@@ -103,10 +106,22 @@ class _Measured:
             # The same connections for all: a client of its own would first read the system's certificates, for 50 ms.
             return await _converse(self._agents.with_options(base_url=address), random.Random(seed))
 
+    async def through_proxy(self, seed: int) -> list[float]:
+        (address,) = await self._proxy.attempts(1)
+        options = {"seed": seed, "temperature": 1.0}
+        extra = {"chat_template_kwargs": {"enable_thinking": False}}
+        client = self._agents.with_options(base_url=address)
+        return await _converse(client, random.Random(seed), extra_body=extra, **options)
+
 
 async def _round(measured: _Measured, at_once: int, number: int) -> dict[str, float]:
     """Seconds of a call, the median of all, by the way that it went."""
-    ways = [("plain", measured.plain), ("tokens", measured.with_tokens), ("gateway", measured.through_gateway)]
+    ways = [
+        ("plain", measured.plain),
+        ("tokens", measured.with_tokens),
+        ("gateway", measured.through_gateway),
+        ("proxy", measured.through_proxy),
+    ]
     found = {}
     for place in range(len(ways)):
         name, way = ways[(place + number) % len(ways)]
@@ -116,9 +131,8 @@ async def _round(measured: _Measured, at_once: int, number: int) -> dict[str, fl
     return found
 
 
-async def _measure(url: str) -> dict[int, dict[str, float]]:
-    await wait_until_healthy(url, START_SECONDS)
-    async with _Measured(url) as measured:
+async def _measure(url: str, proxy: Proxy) -> dict[int, dict[str, float]]:
+    async with _Measured(url, proxy) as measured:
         found = {}
         for at_once in (1, 8):
             rounds = [await _round(measured, at_once, number) for number in range(ROUNDS + 1)][1:]
@@ -127,7 +141,7 @@ async def _measure(url: str) -> dict[int, dict[str, float]]:
 
 
 def measure(model_folder: Path) -> Table:
-    """Start vLLM, converse both ways."""
+    """Start vLLM and agentlightning's proxy, converse all ways."""
     port = free_port()
     settings = (
         f"model.path={model_folder}",
@@ -140,13 +154,16 @@ def measure(model_folder: Path) -> Table:
     with tempfile.TemporaryFile() as log:
         process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
         try:
-            found = asyncio.run(_measure(f"http://127.0.0.1:{port}"))
+            url = f"http://127.0.0.1:{port}"
+            asyncio.run(wait_until_healthy(url, START_SECONDS))
+            with llm_proxy(url) as proxy:
+                found = asyncio.run(_measure(url, proxy))
         finally:
             process.terminate()
             process.wait()
     title = f"A call of {REPLY_TOKENS} sampled tokens: vLLM's chat completions, and the agents' gateway before it"
     table = Table(title=title, title_justify="left")
-    for column in ("calls at once", "directly", "with token ids", "through the gateway", "added", "ratio"):
+    for column in ("calls at once", "directly", "with token ids", "through the gateway", "added", "ratio", "LLMProxy"):
         table.add_column(column, justify="right")
     for at_once, taken in found.items():
         plain, through = taken["plain"], taken["gateway"]
@@ -157,5 +174,6 @@ def measure(model_folder: Path) -> Table:
             f"{1000 * through:.1f} ms",
             f"{1000 * (through - plain):.1f} ms",
             f"{through / plain:.2f}",
+            f"{1000 * taken['proxy']:.1f} ms",
         )
     return table

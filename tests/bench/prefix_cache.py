@@ -15,7 +15,8 @@ from rich.table import Table
 
 from algo.serving.launch import launch_vllm
 from configs.loading import load_config
-from runners.policy.model import PolicyServer, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import PolicyServer
 from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer

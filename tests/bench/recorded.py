@@ -9,7 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import Completion, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import Completion
 from runners.werewolf.brains import Brain, ScriptedBrain
 from runners.werewolf.game import Role, Side, get_preset
 from runners.werewolf.players import Decided, PolicyPlayer

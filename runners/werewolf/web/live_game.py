@@ -10,7 +10,7 @@ import random
 from collections import defaultdict, deque
 from statistics import fmean
 
-from runners.policy.model import seed_of
+from runners.policy.server import seed_of
 from runners.werewolf.brains import BRAINS, Brain
 from runners.werewolf.demonstrations import DEFAULTED
 from runners.werewolf.game import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runners.agents.chat_server import UnfitTemplate
 from runners.agents.requests import RequestRefused
 from runners.agents.timelines import same_message
-from runners.policy.model import Completion
+from runners.policy.server import Completion
 
 END, HEAD, TOOLS = 1, 2, 3
 ROLES = {"system": 4, "user": 5, "assistant": 6, "tool": 7}

@@ -5,7 +5,8 @@ from fakes import FakeVllm
 
 from runners.errors import PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import ContextFull, PolicyServer, TokenExactChatModel
+from runners.policy.model import ContextFull, TokenExactChatModel
+from runners.policy.server import PolicyServer
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 

@@ -14,8 +14,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.foreign_template import ForeignTemplate
-from runners.policy.model import PolicyServer
 from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.server import PolicyServer
 from runners.policy.servers import Policies
 from store.schema import PolicyResources, Sampling
 

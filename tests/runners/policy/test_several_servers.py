@@ -17,7 +17,7 @@ from algo.werewolf.rewards import game_rewards
 from configs.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
 from runners.policy import model as policy_model
-from runners.policy.model import seed_of
+from runners.policy.server import seed_of
 from runners.policy.servers import Policies
 from runners.werewolf.agent import WerewolfGames
 from store.schema import FrozenPolicy, PolicyResources

@@ -10,7 +10,8 @@ from fakes_api import FakeChatApi
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import Completion, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import Completion
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from runners.errors import CannotPlay
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import Completion, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import Completion
 from runners.werewolf.game import (
     Action,
     Decision,

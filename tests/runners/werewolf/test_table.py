@@ -10,7 +10,8 @@ from fakes_api import FakeChatApi
 
 from runners.errors import CannotPlay, PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import PolicyServer, TokenExactChatModel
+from runners.policy.model import TokenExactChatModel
+from runners.policy.server import PolicyServer
 from runners.werewolf.api_models import ApiModel
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.game import PRESETS, Decision, EventKind, Side, get_preset

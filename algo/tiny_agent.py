@@ -1,0 +1,250 @@
+"""A tiny Qwen3 that calls tools: it imitates conversations, so that agents learn on a CPU without any download.
+
+``python -m algo.tiny_agent runs/my_model --lessons lessons.jsonl`` trains the tokenizer and the weights on the lessons:
+a JSON object a line with ``messages`` and ``tools``, in the form in which OpenAI's fine-tuning takes them (an
+assistant's message with ``"weight": 0`` is not imitated). ``--lessons my.module`` lets a module write them first:
+``python -m my.module --lessons FILE``. A minute on two cores.
+
+Tool calls are written in Hermes' form (``serving.tool_parser: hermes``). How well the model does is up to the lessons:
+those of the examples are often wrong on purpose, since who is always right has nothing to learn from rewards.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from algo.tiny_model import new_model, save_model, train_tokenizer, write_once
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+DEFAULT_STEPS = 300
+
+_LARGEST_VOCABULARY = 1024
+_LESSONS_A_STEP = 8
+_LEARNING_RATE = 4e-3
+_TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+
+# Prefix-stable: what was sampled is rendered again as it was, so lessons look as conversations do that the gateway
+# goes on with token by token.
+_CHAT_TEMPLATE = """
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if messages[0].role == 'system' -%}{{- messages[0].content + '\\n' -}}{%- endif -%}
+{%- for tool in tools -%}{{- (tool.function | tojson) + '\\n' -}}{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message.role == 'assistant' -%}
+{{- '<|im_start|>assistant\\n' + (message.content or '') -}}
+{%- for call in message.tool_calls or [] -%}
+{%- if message.content or not loop.first -%}{{- '\\n' -}}{%- endif -%}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' -}}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- elif message.role == 'tool' -%}
+{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' -}}
+{%- elif not (tools and loop.first and message.role == 'system') -%}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+""".strip()
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A conversation to imitate. messages, tools: as in OpenAI's chat completions."""
+
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+def read_lessons(path: Path) -> list[Lesson]:
+    """The lessons of a file. ValueError names the line that is none; OSError where there is no file."""
+    lessons = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            found = json.loads(line)
+            lesson = Lesson(tuple(map(_readable, found["messages"])), tuple(found.get("tools") or ()))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}, line {number} is no conversation: {type(error).__name__} {error}") from error
+        if not any(message["role"] == "assistant" and message.get("weight", 1) for message in lesson.messages):
+            raise ValueError(f"{path}, line {number} has no assistant's message to imitate")
+        lessons.append(lesson)
+    if not lessons:
+        raise ValueError(f"{path} has no lessons")
+    return lessons
+
+
+def build_tiny_agent(
+    directory: Path | str,
+    lessons: Sequence[Lesson],
+    seed: int = 0,
+    steps: int = DEFAULT_STEPS,
+    *,
+    force: bool = False,
+    on_step: Callable[[int, float], None] = lambda step, loss: None,
+) -> Path:
+    """Build the model folder at ``directory``, or keep the one that is there from the same lessons, seed and steps.
+
+    steps: of imitation, eight lessons each. on_step: is told each step's number, from 1, and loss in nats per token.
+    Returns and raises as ``algo.tiny_model.build_tiny_model``.
+    """
+    told = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
+    recipe = {
+        "built_by": "algo.tiny_agent",
+        "format": 1,
+        "seed": seed,
+        "steps": steps,
+        "lessons": hashlib.blake2b(told.encode(), digest_size=8).hexdigest(),
+    }
+
+    def write(built: Path) -> None:
+        tokenizer = _tokenizer(lessons)
+        model = new_model(tokenizer, seed)
+        _imitate(model, tokenizer, lessons, seed, steps, on_step)
+        save_model(built, model, tokenizer)
+
+    return write_once(Path(directory), recipe, write, force)
+
+
+def pieces(tokenizer: "PreTrainedTokenizerFast", lesson: Lesson) -> Iterator[tuple[list[int], bool]]:
+    """(token ids, whether they are imitated) of a lesson, prompts and replies in turn, as a server encodes them."""
+
+    def rendered(count: int, prompt: bool) -> str:
+        return tokenizer.apply_chat_template(
+            list(lesson.messages[:count]),
+            tools=list(lesson.tools) or None,
+            tokenize=False,
+            add_generation_prompt=prompt,
+        )
+
+    done = ""
+    for number, message in enumerate(lesson.messages):
+        if message["role"] != "assistant":
+            continue
+        before, after = rendered(number, True), rendered(number + 1, False).removesuffix("\n")
+        yield tokenizer.encode(before.removeprefix(done), add_special_tokens=False), False
+        yield tokenizer.encode(after.removeprefix(before), add_special_tokens=False), bool(message.get("weight", 1))
+        done = after
+
+
+def _readable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as templates take it: the arguments of tool calls decoded."""
+    read = {**message, "content": message.get("content") or ""}
+    if message.get("tool_calls"):
+        read["tool_calls"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": call["function"]["name"],
+                    "arguments": json.loads(call["function"]["arguments"] or "{}"),
+                },
+            }
+            for call in message["tool_calls"]
+        ]
+    elif message["role"] not in ("system", "user", "assistant", "tool"):
+        raise ValueError(f"unknown role {message['role']!r}")
+    return read
+
+
+def _tokenizer(lessons: Sequence[Lesson]) -> "PreTrainedTokenizerFast":
+    said = [message for lesson in lessons for message in lesson.messages]
+    text = [str(message["content"]) for message in said]
+    text += [json.dumps(message["tool_calls"]) for message in said if "tool_calls" in message]
+    # Tools stand in every prompt, and are the longest part of it.
+    tools = {json.dumps(tool["function"]) for lesson in lessons for tool in lesson.tools}
+    text += sorted(tools) * max(1, len(lessons) // 10)
+    text += [_CHAT_TEMPLATE, "system user assistant"] * 20
+    return train_tokenizer(text, _LARGEST_VOCABULARY, _TAGS, _CHAT_TEMPLATE)
+
+
+def _imitate(
+    model: "Qwen3ForCausalLM",
+    tokenizer: "PreTrainedTokenizerFast",
+    lessons: Sequence[Lesson],
+    seed: int,
+    steps: int,
+    on_step: Callable[[int, float], None],
+) -> None:
+    import torch
+
+    rows = [list(pieces(tokenizer, lesson)) for lesson in lessons]
+    chance = random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=max(steps, 1))
+    for step in range(1, steps + 1):
+        drawn = chance.choices(rows, k=_LESSONS_A_STEP)
+        width = max(sum(len(ids) for ids, _ in row) for row in drawn)
+        inputs = torch.full((len(drawn), width), tokenizer.pad_token_id)
+        labels = torch.full((len(drawn), width), -100)
+        for number, row in enumerate(drawn):
+            start = 0
+            for ids, imitated in row:
+                inputs[number, start : start + len(ids)] = torch.tensor(ids)
+                if imitated:
+                    labels[number, start : start + len(ids)] = torch.tensor(ids)
+                start += len(ids)
+        loss = model(input_ids=inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        on_step(step, loss.item())
+
+
+def _lessons_of(named: str) -> list[Lesson]:
+    if Path(named).exists() or not all(part.isidentifier() for part in named.split(".")):
+        return read_lessons(Path(named))
+    with tempfile.TemporaryDirectory() as folder:
+        # In a process of its own: an agent's module brings its framework along.
+        path = Path(folder) / "lessons.jsonl"
+        subprocess.run([sys.executable, "-m", named, "--lessons", path], check=True)
+        return read_lessons(path)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: ``python -m algo.tiny_agent DIR --lessons FILE``."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.tiny_agent",
+        description="Write a tiny Qwen3 that has imitated conversations with tools. An existing one is kept.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/service_agent/model")
+    parser.add_argument(
+        "--lessons",
+        required=True,
+        metavar="FILE|MODULE",
+        help="JSON lines of messages and tools, as for fine-tuning, or a module that writes them",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="steps of imitation (default: %(default)s)")
+    parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
+    options = parser.parse_args(arguments)
+
+    def told(step: int, loss: float) -> None:
+        if step % 50 == 0 or step == options.steps:
+            print(f"step {step}: {loss:.3f} nats per token", flush=True)
+
+    try:
+        lessons = _lessons_of(options.lessons)
+        directory = build_tiny_agent(
+            options.directory, lessons, options.seed, options.steps, force=options.force, on_step=told
+        )
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        parser.error(str(error))
+    print(f"tiny agent ready in {directory}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""A math agent of Microsoft's Agent Framework with an MCP calculator, as in Agent Framework Lab's README."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    # Its framework takes seconds to import, which its tasks and lessons do not need.
+    if name == "agent":
+        from runners.agents.examples.math_agent.solver import math_agent
+
+        return math_agent
+    raise AttributeError(name)

@@ -1,0 +1,109 @@
+"""Arithmetic to be done with a calculator, and lessons in it; ``python -m`` this module writes both.
+
+The lessons put brackets where the words ask for them in under half of the cases.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from runners.agents.examples.writing import tool_call, write_lines, writing_arguments
+
+HERE = Path(__file__).parent
+TRAIN, VAL = 384, 192
+LESSONS = 1500
+SEED = 21
+
+RIGHT_BRACKETS = 0.45
+"""Share of lessons with the expression that the question asks for."""
+
+INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
+# As Agent Framework sends what the MCP server offers.
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "calculate",
+        "description": "Calculates/evaluates the given expression.",
+        "parameters": {
+            "properties": {"expression": {"title": "Expression", "type": "string"}},
+            "required": ["expression"],
+            "title": "calculateArguments",
+            "type": "object",
+        },
+    },
+}
+
+# (question, expression, the expression that is not meant)
+_QUESTIONS = (
+    ("What is {a} plus {b}, times {c}?", "({a}+{b})*{c}", "{a}+{b}*{c}"),
+    ("What is {a} plus {b} times {c}?", "{a}+{b}*{c}", "({a}+{b})*{c}"),
+    ("Take {a} minus {b}, then halve it.", "({a}-{b})/2", "{a}-{b}/2"),
+    ("Take {a} minus half of {b}.", "{a}-{b}/2", "({a}-{b})/2"),
+)
+
+
+def problems(chance: random.Random) -> Iterator[tuple[str, str, str]]:
+    """(question, expression, another one), without end."""
+    while True:
+        question, right, wrong = chance.choice(_QUESTIONS)
+        numbers = {"a": chance.randint(10, 29), "b": chance.randint(2, 9), "c": chance.randint(2, 9)}
+        yield question.format(**numbers), right.format(**numbers), wrong.format(**numbers)
+
+
+def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """(to train with, held out): rows of ``question`` and ``result``, no question twice."""
+    rows = {}
+    for question, expression, _ in problems(random.Random(seed)):
+        rows[question] = {"question": question, "result": calculated(expression)}
+        if len(rows) == TRAIN + VAL:
+            break
+    rows = list(rows.values())
+    return rows[:TRAIN], rows[TRAIN:]
+
+
+def calculated(expression: str) -> str:
+    """What the calculator says of an expression of this module's own."""
+    value = Fraction(eval(expression, {"__builtins__": {}}))
+    return str(float(value)) if "/" in expression else str(int(value))
+
+
+def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
+    """Conversations as OpenAI's fine-tuning takes them; of none of the tasks."""
+    known = {row["question"] for part in tasks(seed) for row in part}
+    chance = random.Random(seed + 1)
+    count = 0
+    for question, right, wrong in problems(chance):
+        if question in known:
+            continue
+        expression = right if chance.random() < RIGHT_BRACKETS else wrong
+        call = tool_call("calculate", {"expression": expression})
+        result = calculated(expression)
+        messages = [
+            {"role": "system", "content": INSTRUCTIONS},
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"result": result})},
+            {"role": "assistant", "content": f"The answer is\n### {result}"},
+        ]
+        yield {"messages": messages, "tools": [TOOL]}
+        count += 1
+        if count == LESSONS:
+            return
+
+
+def main() -> None:
+    """Write the tasks beside this file, or the lessons elsewhere."""
+    options = writing_arguments("python -m runners.agents.examples.math_agent.tasks", HERE, SEED)
+    if options.lessons:
+        write_lines(options.lessons, lessons(options.seed))
+    else:
+        train, val = tasks(options.seed)
+        write_lines(options.directory / "train.jsonl", train)
+        write_lines(options.directory / "val.jsonl", val)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Names of tau2's tasks, and dialogues for tiny models to imitate; ``python -m`` this module writes them.
+
+Everything is tau2's own: the tasks, the prompts, the tools and what they answer. Of the mock domain, whose nine tasks
+are all there are, three are held out that differ from others in the state that they begin with; the airline's split is
+tau2's. The lessons are dialogues that tau2's orchestrator played between two scripts: a customer who says what the
+scenario wants, and an agent that mostly does something else.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tau2.agent.llm_agent import LLMAgent
+from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from tau2.data_model.tasks import Task
+from tau2.domains.airline import environment as airline
+from tau2.domains.mock import environment as mock
+from tau2.orchestrator.orchestrator import Orchestrator
+from tau2.user.user_simulator import UserSimulator
+from tau2.utils.llm_utils import to_litellm_messages
+
+from runners.agents.examples.writing import write_lines, writing_arguments
+
+HERE = Path(__file__).parent
+SEED = 22
+LESSONS = 1200
+
+HELD_OUT = {
+    "create_task_1_with_env_assertions",
+    "update_task_with_initialization_actions",
+    "update_task_with_history_and_env_assertions",
+}
+RIGHT_ACTION = 0.45
+"""Share of lessons in which the agent does what the task wants."""
+
+_CREATE = ("create_task", {"user_id": "user_1", "title": "Important Meeting"})
+_TRANSFER = ("transfer_to_human_agents", {"summary": "The user wants to delete all tasks."})
+_ACTIONS = [
+    _CREATE,
+    _TRANSFER,
+    *(
+        ("update_task_status", {"task_id": task_id, "status": status})
+        for task_id in ("task_1", "task_2")
+        for status in ("completed", "pending")
+    ),
+]
+_DONE = ("It is done. Can I help you with anything else?", "Done. Is there anything else?")
+_TRANSFERRED = "You are being transferred to a human agent. Please hold on."
+_PRAISE = "You keep your work in very good order."
+_REQUESTS = {
+    "create": (
+        "Please create a task called 'Important Meeting' for user_1.",
+        "I need a new task for user_1, 'Important Meeting'.",
+    ),
+    "update": ("Please mark {task} as completed.", "{task} is finished. Can you set it to completed?"),
+    "delete": ("I want to delete all my current tasks.", "Please delete all of my tasks."),
+}
+
+
+def tasks(domain: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """(to train with, held out): rows of ``domain`` and ``task_id``."""
+    if domain == "airline":
+        split = airline.get_tasks_split()
+        train, val = split["train"], split["test"]
+    else:
+        train = [task.id for task in mock.get_tasks() if task.id not in HELD_OUT]
+        val = sorted(HELD_OUT)
+    return tuple([{"domain": domain, "task_id": str(name)} for name in part] for part in (train, val))  # type: ignore[return-value]
+
+
+class ScriptedAgent(LLMAgent):
+    """Does one action, and is polite otherwise."""
+
+    def play(self, action: tuple[str, dict[str, Any]], chance: random.Random) -> "ScriptedAgent":
+        """What it is to do."""
+        self.action, self.chance, self.acted, self.given = action, chance, False, None
+        return self
+
+    def generate_next_message(self, message: Any, state: Any) -> tuple[AssistantMessage, Any]:
+        """tau2's: the reply, and the state with it."""
+        self.given = len(state.messages) if self.given is None else self.given
+        state.messages.append(message)
+        if isinstance(message, ToolMessage):
+            text = _TRANSFERRED if self.action is _TRANSFER else self.chance.choice(_DONE)
+            reply = AssistantMessage(role="assistant", content=text, cost=0.0)
+        elif not self.acted:
+            self.acted = True
+            name, arguments = self.action
+            call = ToolCall(id=f"call_{name}", name=name, arguments=arguments)
+            reply = AssistantMessage(role="assistant", content="", tool_calls=[call], cost=0.0)
+        else:
+            reply = AssistantMessage(role="assistant", content=_PRAISE, cost=0.0)
+        state.messages.append(reply)
+        return reply, state
+
+
+class ScriptedUser(UserSimulator):
+    """Says what the scenario wants, once."""
+
+    def play(self, request: str, wants_praise: bool) -> "ScriptedUser":
+        """What it is to say."""
+        self.given = None
+        self.script = [request, *(["Thank you. And now I would like a compliment."] if wants_praise else [])]
+        return self
+
+    def generate_next_message(self, message: Any, state: Any) -> tuple[UserMessage, Any]:
+        """tau2's: the message, and the state with it."""
+        self.given = len(state.messages) if self.given is None else self.given
+        state.messages.append(message)
+        if message.content == _TRANSFERRED:
+            text = "###TRANSFER###"
+        else:
+            text = self.script.pop(0) if self.script else "###STOP###"
+        reply = UserMessage(role="user", content=text, cost=0.0)
+        state.messages.append(reply)
+        return reply, state
+
+
+def dialogue(task: Task, right: bool, chance: random.Random) -> tuple[Any, list[dict[str, Any]]]:
+    """(the simulation, for tau2 to judge; a lesson for the agent and one for the user)."""
+    environment = mock.get_environment()
+    kind = next(kind for kind in ("create", "update", "delete") if kind in _kind_of(task))
+    task_id = "task_1" if task.id == "update_task_1" else "task_2"
+    wanted = {
+        "create": _CREATE,
+        "delete": _TRANSFER,
+        "update": ("update_task_status", {"task_id": task_id, "status": "completed"}),
+    }[kind]
+    action = wanted if right else chance.choice([other for other in _ACTIONS if other != wanted])
+    agent = ScriptedAgent(environment.get_tools(), environment.get_policy()).play(action, chance)
+    request = chance.choice(_REQUESTS[kind]).format(task=task_id)
+    user = ScriptedUser(instructions=str(task.user_scenario)).play(request, "compliment" in str(task.user_scenario))
+    orchestrator = Orchestrator("mock", agent, user, environment, task)
+    simulation = orchestrator.run()
+    state = orchestrator.agent_state
+    tools = [tool.openai_schema for tool in environment.get_tools()]
+    of_agent = _lesson(state.system_messages + state.messages, agent.given + 1, tools)
+    state = orchestrator.user_state
+    return simulation, [of_agent, _lesson(state.system_messages + state.flip_roles(), user.given + 1, [])]
+
+
+def _kind_of(task: Task) -> str:
+    return "delete" if task.id.startswith("impossible") else task.id
+
+
+def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """given: messages that were there before the dialogue began, and are not to be imitated."""
+    told = json.loads(json.dumps(to_litellm_messages(messages)))
+    told = [{name: value for name, value in message.items() if value is not None} for message in told]
+    for message in told[:given]:
+        if message["role"] == "assistant":
+            message["weight"] = 0
+    while told[-1]["role"] != "assistant":
+        told.pop()
+    return {"messages": told, "tools": tools}
+
+
+def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
+    """Conversations as OpenAI's fine-tuning takes them: agents' and users', in turn."""
+    chance = random.Random(seed)
+    all_tasks = mock.get_tasks()
+    for _ in range(LESSONS // 2):
+        _, both = dialogue(chance.choice(all_tasks), chance.random() < RIGHT_ACTION, chance)
+        yield from both
+
+
+def main() -> None:
+    """Write the tasks beside this file, or the lessons elsewhere."""
+    options = writing_arguments("python -m runners.agents.examples.tau2_agent.tasks", HERE, SEED)
+    if options.lessons:
+        write_lines(options.lessons, lessons(options.seed))
+        return
+    for domain, prefix in (("mock", ""), ("airline", "airline_")):
+        train, val = tasks(domain)
+        write_lines(options.directory / f"{prefix}train.jsonl", train)
+        write_lines(options.directory / f"{prefix}val.jsonl", val)
+
+
+if __name__ == "__main__":
+    main()
