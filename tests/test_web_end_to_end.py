@@ -60,14 +60,22 @@ async def start():
         await process.wait()
 
 
+async def said(process, text):
+    """The first line of a process that has this text."""
+    async with asyncio.timeout(400):
+        async for line in process.stdout:
+            if text in line.decode():
+                return line.decode().strip()
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
 @pytest.fixture
 async def vllm(checkpoint, start):
     """Address of a vLLM that ``python -m algo.serve`` has started, ending in /v1."""
     limits = [part for name, value in LIMITS.items() for part in ("--set", f"rollout.{name}={value}")]
     serving = await start("algo.serve", checkpoint.parent.parent.parent, *limits, stdout=subprocess.PIPE)
-    line = (await asyncio.wait_for(serving.stdout.readline(), 400)).decode()
-    assert f"version {VERSION} is served" in line
-    return line.split("--model-url ")[1].strip()
+    line = await said(serving, f"version {VERSION} is served")
+    return line.split("--model-url ")[1]
 
 
 @pytest.fixture
@@ -92,8 +100,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
         *("runners.werewolf", "web", "--store", hub.url, "--runs", tmp_path / "runs", "--port", 0, "--model-url", vllm),
         stdout=subprocess.PIPE,
     )
-    line = await asyncio.wait_for(web.stdout.readline(), 120)
-    server = SimpleNamespace(url=line.decode().split()[-1].rstrip("/"))
+    server = SimpleNamespace(url=(await said(web, "in a browser")).split()[-1].rstrip("/"))
 
     def watches(p):
         p.opens(f"{server.url}/?lang=zh")
