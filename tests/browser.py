@@ -46,7 +46,7 @@ def start_driver() -> webdriver.Chrome:
 
 
 class Person:
-    """Somebody at a browser. Waiting looks again and again until what is waited for is there, 25 seconds at most."""
+    """Somebody at a browser. Waiting looks again and again until what is waited for is there, 25 seconds as a rule."""
 
     def __init__(self, driver: webdriver.Chrome):
         self.driver = driver
@@ -62,8 +62,8 @@ class Person:
         self.driver.get(url)
         self.until(lambda: self.run("return document.body && document.body.dataset.ready"), f"{url} to be ready")
 
-    def until(self, true: Callable[[], Found], what: str) -> Found:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+    def until(self, true: Callable[[], Found], what: str, seconds: float = _PATIENCE_SECONDS) -> Found:
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 if found := true():

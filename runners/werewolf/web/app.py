@@ -110,11 +110,21 @@ async def _game_live(request: web.Request) -> web.StreamResponse:
             data = shown(game, viewer_of(view, game), events, turns)
             now = {name: data[name] for name in ("asked", "live", "result", "notice")}
             if data["events"] or data["turns"] or now != before:
-                events, turns, before = events + len(data["events"]), turns + len(data["turns"]), now
-                if view != GOD and data["asked"] and data["events"]:
-                    # Apart: that both came at once would tell that nothing secret went on in between.
-                    yield data | {"asked": []}
-                    data |= {"events": [], "turns": [], "first": events, "firstTurn": turns}
+                first, before = (events, turns), now
+                events, turns = events + len(data["events"]), turns + len(data["turns"])
+                if view != GOD:
+                    # One by one: what comes at once, and what apart, would tell what went on unseen in between.
+                    for number, event in enumerate(data["events"]):
+                        own = data["turns"] if number == 0 else []
+                        yield data | {
+                            "events": [event], "first": first[0] + number, "total": first[0] + number + 1,
+                            "turns": own, "firstTurn": first[1] if number == 0 else turns,
+                            "asked": [], "live": True, "result": None,
+                        }  # fmt: skip
+                    if data["events"]:
+                        data |= {"events": [], "turns": [], "first": events, "firstTurn": turns}
+                        if not data["asked"] and data["live"]:
+                            continue
                 yield data
 
     return await _stream(request, news())
