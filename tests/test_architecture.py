@@ -16,7 +16,7 @@ OF_A_WORKLOAD = {
     *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.agents"),
 }
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
-GENERIC_ROOMS = ("machine", "rollouts", "sequences", "advantages", "training", "serving", "loop")
+GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "training", "serving", "loop")
 
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
 FORBIDDEN = {
@@ -27,7 +27,14 @@ FORBIDDEN = {
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
-    "algo/agents": {"algo.werewolf", "algo.learning", "algo.prompt_search", "store.werewolf", "configs.werewolf"},
+    "algo/agents": {
+        "algo.werewolf",
+        "algo.evaluation",
+        "algo.learning",
+        "algo.prompt_search",
+        "store.werewolf",
+        "configs.werewolf",
+    },
     "algo/werewolf": {"algo.agents", "algo.evaluation", "algo.learning"},
     "algo/evaluation": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},

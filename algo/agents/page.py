@@ -7,10 +7,10 @@ from rich.table import Table
 
 from algo.agents.comparison import TO_GAIN, Compared
 from algo.agents.outcomes import AgentEvaluation, AgentStatistics
-from algo.evaluation.charts import Picture, chart_style, color_of, finish, legend, panels, picture, points
-from algo.evaluation.intervals import Estimate
-from algo.evaluation.page_parts import estimate_text, page_environment
 from algo.machine.whole_files import write_whole
+from algo.reports.charts import Picture, chart_style, color_of, finish, legend, panels, picture, points
+from algo.reports.intervals import Estimate
+from algo.reports.page_parts import estimate_text, page_environment
 
 EVALUATIONS_PAGE = "evaluations.html"
 """In the run's folder."""

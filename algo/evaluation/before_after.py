@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from algo.evaluation.intervals import Estimate
 from algo.evaluation.outcomes import Evaluation, read_evaluations
-from algo.evaluation.page_parts import estimate_text
+from algo.reports.intervals import Estimate
+from algo.reports.page_parts import estimate_text
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
 

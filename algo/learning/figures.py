@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from algo.evaluation.charts import (
+from algo.learning.counts import change_of, curve_of, pooled_cells, training_win_rate, window_of
+from algo.learning.run import LearningRun, step_of
+from algo.reports.charts import (
     OF_ALL,
     PALETTE,
     Picture,
@@ -18,8 +20,6 @@ from algo.evaluation.charts import (
     picture,
     points,
 )
-from algo.learning.counts import change_of, curve_of, pooled_cells, training_win_rate, window_of
-from algo.learning.run import LearningRun, step_of
 from algo.werewolf.game_statistics import score_of_side
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from algo.evaluation.charts import Picture
-from algo.evaluation.intervals import Estimate
-from algo.evaluation.page_parts import estimate_text, page_environment
 from algo.learning.counts import (
     POINTS_TO_GAIN,
     Change,
@@ -22,6 +19,9 @@ from algo.learning.figures import SIDE_TITLES, draw_figures
 from algo.learning.record import REPORT_FILE
 from algo.learning.run import LearnedSeed, LearningRun, read_learning_run
 from algo.machine.whole_files import write_whole
+from algo.reports.charts import Picture
+from algo.reports.intervals import Estimate
+from algo.reports.page_parts import estimate_text, page_environment
 from algo.werewolf.samples import SampleGame
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.evaluation.intervals import Estimate, clustered_share, wilson_interval
+from algo.reports.intervals import Estimate, clustered_share, wilson_interval
 from algo.werewolf.matches import GameRecord, SideName
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from learning_folders import make_behaviour, make_learning_run, make_seed, write_steps
 
-from algo.evaluation.intervals import wilson_interval
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
 from algo.learning import figures as learning_figures
 from algo.learning.counts import (
@@ -25,6 +24,7 @@ from algo.learning.page import behaviour_rows, headline_of, render_report, sampl
 from algo.learning.record import LearningRecord
 from algo.learning.report import main
 from algo.learning.run import read_learning_run
+from algo.reports.intervals import wilson_interval
 
 EVIL = "</div><script>alert('x')</script><img src=x onerror=alert(1)>"
 LEARNED = {"deals": 100, "wins": ((40, 40), (20, 80))}
