@@ -4,8 +4,8 @@ Builds the tiny model, starts the stock hub and a runner on free ports, lets the
 makes a few training steps with an evaluation before and after, shows what came of it, and ends all processes, whatever
 happens.
 They are those of the README's terminals; nothing here is special to the demo but the starting and stopping.
-``--real`` (``make real``) does the same with a pretrained model (``algo.real_model``), evaluated before it imitates, too.
-``algo.learn`` is the same for as long as it takes to become better.
+``--real`` (``make real``) does the same with a pretrained model (``algo.real_model``), which is evaluated before it
+imitates, too. ``algo.learn`` is the same for as long as it takes to become better.
 """
 
 import argparse

@@ -38,8 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
-    plan = make_plan(config, machine, len(DECKS[config.game.preset]), with_own_server(config, alone))
-    show_plan(plan, config, Console())
+    seats = len(DECKS[config.game.preset])
+    plan = make_plan(config, machine, seats, with_own_server(config, alone))
+    show_plan(plan, config, Console(), seats)
     try:
         plan.check(config)
     except ConfigError as error:

@@ -88,6 +88,17 @@ def test_gpus_that_are_elsewhere_refuse_nothing(qwen3_8b):
     plan.check(config)
 
 
+def test_a_warm_start_is_planned_without_a_server(qwen3_8b):
+    config, plan = planned("one_gpu", qwen3_8b, serves=False)
+    assert [phase.name for phase in plan.phases] == ["the machine", "a training GPU"]
+    assert not {name for phase in plan.phases for name in gib_of(plan, phase.name) if "vLLM" in name}
+    with pytest.raises(ConfigError, match="a training GPU would hold"):
+        plan.check(config)
+    # No cache is asked of whoever serves nothing.
+    _, plan = planned("one_gpu", qwen3_8b, "serving.gpu_memory_utilization=0.1", serves=False)
+    assert plan.sequences == math.inf
+
+
 def test_the_command_says_what_does_not_fit(tiny_model, capsys):
     def run(gib):
         return main(["--set", f"model.path={tiny_model}", "--host-gib", gib]), capsys.readouterr()
