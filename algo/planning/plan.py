@@ -129,7 +129,7 @@ def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> N
         at_once = plan.kv_tokens / (seats * FILLED * config.rollout.context_tokens) * config.serving.server_count
         console.print(
             f"KV cache of a server: {plan.kv_tokens:,.0f} tokens, {plan.sequences:.1f} sequences of "
-            f"{config.rollout.context_tokens:,}; all actors of {at_once:,.0f} rollouts at once stay in it (runners' --n)"
+            f"{config.rollout.context_tokens:,}; all actors of {at_once:,.0f} rollouts at once fit (runners' --n)"
         )
     source = "measured here" if machine.measured else "of an H100, not measured"
     console.print(
