@@ -24,16 +24,16 @@ def show_before_and_after(
     """
     table = Table(title="What came of it, with 95 % intervals", title_justify="left")
     earlier = [] if pretrained_dir is None else read_evaluations(pretrained_dir)[:1]
-    for column in ("", *["pretrained"] * len(earlier), "before", "after"):
+    for column in ("", *(("pretrained", "imitated", "trained") if earlier else ("before", "after"))):
         table.add_column(column, no_wrap=True)
     if warm_start_dir is not None:
         losses = json.loads((warm_start_dir / SUMMARY_FILE).read_text(encoding="utf-8"))["held_out_loss"]
-        title = "imitation: held-out loss, nats a token"
-        table.add_row(title, *[""] * len(earlier), f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
+        table.add_row("imitation: held-out loss, nats a token", f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
     evaluations = read_evaluations(run_dir)
     if evaluations:
+        stage = "evaluation" if earlier else "training"
         for title, *estimates in _compared([*earlier, evaluations[0], evaluations[-1]]):
-            table.add_row(f"training: {title}", *map(estimate_text, estimates))
+            table.add_row(f"{stage}: {title}", *map(estimate_text, estimates))
     if table.row_count:
         console.print(table)
     if evaluations:
