@@ -160,7 +160,7 @@ def main() -> int:
     try:
         load_config(options.config, options.overrides)
         return run_demo(options)
-    except (ConfigError, NotInstalled) as error:
+    except (ConfigError, NotInstalled, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

