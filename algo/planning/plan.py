@@ -64,13 +64,14 @@ class Plan:
 def make_plan(
     config: Config,
     machine: Machine,
-    seats: int = 1,
+    seats: float = 1,
     frozen: Sequence[FrozenPolicyConfig] = (),
     *,
     serves: bool = True,
 ) -> Plan:
-    """Plan a run. seats: actors of a rollout that the policy plays. frozen: that have a vLLM of their own here.
+    """Plan a run. seats: actors of a rollout that the policy plays, on average.
 
+    frozen: policies that have a vLLM of their own here.
     serves: False for a trainer alone (a warm start), beside which no policy is served.
     """
     training, serving = config.training, config.serving
@@ -109,7 +110,7 @@ def make_plan(
 
 
 def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> None:
-    """Print a plan as tables. seats: actors of a rollout that the policy plays."""
+    """Print a plan as tables. seats: most actors of a rollout that the policy plays."""
     shape, machine = plan.shape, plan.machine
     console.print(
         f"{config.model.path}: {shape.parameters / 1e9:.2f}B weights, {shape.layers} layers"
