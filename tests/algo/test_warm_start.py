@@ -206,7 +206,7 @@ def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message
 
 
 def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(tmp_path):
-    """Its config.json is enough to tell: nothing of the 480 GB of weights is there."""
+    """Its config.json is enough to tell: nothing of its hundreds of GB of weights is there."""
     layers = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=160, num_attention_heads=64)
     Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
     for name in ("model.safetensors", "tokenizer.json"):
