@@ -61,9 +61,10 @@ def find_weights() -> Path:
 
 def load_tokenizer() -> "PreTrainedTokenizerBase":
     """The model's tokenizer with its chat template. Raises NotInstalled."""
+    path = find_weights()
+
     from transformers import AutoTokenizer
 
-    path = find_weights()
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     # As the model's own folder has them; the quantized file names the opening token for both.
     tokenizer.eos_token, tokenizer.pad_token = _END_OF_TURN, _END_OF_TEXT
@@ -89,10 +90,12 @@ def build_real_model(directory: Path | str, *, tied: bool = False, random: bool 
 
 
 def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
+    path = find_weights()  # before anything that takes seconds
+
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
-    path, tokenizer = find_weights(), load_tokenizer()
+    tokenizer = load_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     if random:
         with torch.random.fork_rng(devices=[]):
