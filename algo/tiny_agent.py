@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.tiny_model import new_model, save_model, train_tokenizer, write_once
+from algo.machine.built_folder import build_folder
+from algo.tiny_model import MARKER_FILE, new_model, save_model, train_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -115,7 +116,7 @@ def build_tiny_agent(
         _imitate(model, tokenizer, lessons, seed, steps, on_step)
         save_model(built, model, tokenizer)
 
-    return write_once(Path(directory), recipe, write, force)
+    return build_folder(Path(directory), MARKER_FILE, recipe, write, force=force)
 
 
 def pieces(tokenizer: "PreTrainedTokenizerFast", lesson: Lesson) -> Iterator[tuple[list[int], bool]]:

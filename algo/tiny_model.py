@@ -6,14 +6,12 @@ the seed alone, so two machines that build with one seed train from the same mod
 """
 
 import argparse
-import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algo.learning.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
+from algo.machine.built_folder import build_folder
 
 # torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
 # folder that is there already.
@@ -74,55 +72,13 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
     Raises FileExistsError when ``directory`` holds something this module did not write (never
     overwritten, not even with ``force``), or a model of another seed or recipe and ``force`` is not set.
     """
-    return write_once(Path(directory), _recipe(seed), lambda built: _write_model(built, seed), force)
-
-
-def write_once(directory: Path, recipe: Mapping[str, Any], write: Callable[[Path], None], force: bool) -> Path:
-    """Let ``write`` fill a model folder, or keep the one that is there from the same recipe.
-
-    Returns and raises as ``build_tiny_model``.
-    """
-    if _is_reusable(directory, recipe, force):
-        return directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target: a rename is only atomic within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as scratch:
-        built = Path(scratch) / "built"
-        write(built)
-        (built / MARKER_FILE).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
-        if _is_reusable(directory, recipe, force):  # another process built it meanwhile
-            return directory
-        if directory.exists():
-            os.rename(directory, Path(scratch) / "replaced")
-        os.rename(built, directory)
-    return directory
+    return build_folder(
+        Path(directory), MARKER_FILE, _recipe(seed), lambda folder: _write_model(folder, seed), force=force
+    )
 
 
 def _recipe(seed: int) -> dict[str, Any]:
     return {"built_by": "algo.tiny_model", "format": 6, "seed": seed}
-
-
-def _is_reusable(directory: Path, recipe: Mapping[str, Any], force: bool) -> bool:
-    """Whether ``directory`` can stay as it is; FileExistsError when it must not be written."""
-    if directory.is_dir() and not any(directory.iterdir()):
-        return False
-    if not directory.exists():
-        return False
-    marker = directory / MARKER_FILE
-    if not marker.is_file():
-        raise FileExistsError(
-            f"{directory} exists and was not written by algo.tiny_model (it has no {MARKER_FILE}): "
-            "name another folder, or remove it yourself"
-        )
-    if force:
-        return False
-    found = json.loads(marker.read_text(encoding="utf-8"))
-    if found != recipe:
-        raise FileExistsError(
-            f"{directory} holds a tiny model built from {found}, wanted {recipe}: "
-            "build it anew with --force, or name another folder"
-        )
-    return True
 
 
 def _write_model(directory: Path, seed: int) -> None:

@@ -69,3 +69,22 @@ def tiny_tokenizer(tiny_model):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(tiny_model, local_files_only=True)
+
+
+@pytest.fixture(scope="session")
+def real_tokenizer():
+    """SmolLM2's, of 49,152 words; skips where the extra real is not installed."""
+    from algo.real_model import NotInstalled, load_tokenizer
+
+    try:
+        return load_tokenizer()
+    except NotInstalled as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def real_model(tmp_path_factory, real_tokenizer):
+    """Folder of the pretrained model, as `make real` builds it."""
+    from algo.real_model import build_real_model
+
+    return build_real_model(tmp_path_factory.mktemp("models") / "real")

@@ -73,7 +73,8 @@ class FakeVllm:
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
     model_folder: what it says it serves; context_tokens: the longest call that it takes.
     fail_next: number of coming requests to answer with a server error, which says to ask again in retry_after_ms.
-    gate: while cleared, requests wait.
+    gate: while cleared, completions wait. healthy: else it answers 503 to whoever asks for its models.
+    signs_of_life: how often it was asked for its models.
     policy_version: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
     """
@@ -88,6 +89,7 @@ class FakeVllm:
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
         self.retry_after_ms: int | None = None
+        self.healthy, self.signs_of_life = True, 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -111,6 +113,9 @@ class FakeVllm:
         await self._runner.cleanup()
 
     async def _models(self, request: web.Request) -> web.Response:
+        self.signs_of_life += 1
+        if not self.healthy:
+            raise web.HTTPServiceUnavailable
         card = {"id": "policy", "root": self.model_folder, "max_model_len": self.context_tokens}
         return web.json_response({"object": "list", "data": [card]})
 

@@ -86,9 +86,9 @@ def marked_environment(mark: Path) -> dict[str, str]:
     return {**os.environ, MARK: str(mark)}
 
 
-def processes_marked(mark: Path) -> list[str]:
-    """Command lines of the living processes whose environment carries ``mark``."""
-    found = []
+def processes_marked(mark: Path) -> dict[int, str]:
+    """The living processes whose environment carries ``mark``: their ids and command lines."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes().split(b"\0")
@@ -96,7 +96,7 @@ def processes_marked(mark: Path) -> list[str]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # it has just ended, or is not ours
         if f"{MARK}={mark}".encode() in environment and command:
-            found.append(command)
+            found[int(folder.name)] = command
     return found
 
 
@@ -307,7 +307,7 @@ def test_what_a_person_sees(run):
 
 
 def test_nothing_is_left_running(run):
-    assert [command for command in processes_marked(run.folder.parent) if "agl store" not in command] == []
+    assert [command for command in processes_marked(run.folder.parent).values() if "agl store" not in command] == []
 
 
 # --- the demo, interrupted and broken ---------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ KILLS = {
     "shortly": [(2, "updating"), (3, "giving version")],
     "everywhere": [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")],
 }
+LORA = ["model.lora_rank=8", "model.lora_alpha=16", "serving.kv_cache_gb=0.5"]
 KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.soak)]
 
 
@@ -44,6 +45,8 @@ class Machine:
         self.children: list[subprocess.Popen] = []
         self.hub = HubProcess(folder)
         self.vllm_port = free_port()
+
+        self.adapters_port = free_port()
 
     def settings(self, name: str, *more: str) -> list[str]:
         return [
@@ -62,8 +65,10 @@ class Machine:
 
     async def start(self):
         await self.hub.start()
-        config = load_config(None, [f"model.path={self.model}", f"serving.port={self.vllm_port}"])
-        self._spawn("vllm", vllm_command(config), vllm_environment(config))
+        # Both at once, since most of a start is waiting for imports.
+        for name, port, settings in (("vllm", self.vllm_port, []), ("vllm-adapters", self.adapters_port, LORA)):
+            config = load_config(None, [f"model.path={self.model}", f"serving.port={port}", *settings])
+            self._spawn(name, vllm_command(config), vllm_environment(config))
         runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
         self._spawn("runner", runner, dict(os.environ))
 
@@ -103,13 +108,14 @@ def machine(tmp_path_factory, tiny_model):
     try:
         asyncio.run(machine.start())
 
-        def healthy():
+        def healthy(port):
             try:
-                return requests.get(f"http://127.0.0.1:{machine.vllm_port}/health", timeout=5).status_code == 200
+                return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
             except requests.RequestException:
                 return False
 
-        wait_until(healthy, 300, "vLLM's start")
+        for port in (machine.vllm_port, machine.adapters_port):
+            wait_until(lambda port=port: healthy(port), 600, "vLLM's start")
         yield machine
     finally:
         machine.stop()
@@ -120,23 +126,35 @@ def finish(machine, name, *more):
     assert algorithm.wait(timeout=600) == 0, machine.log(name)[-5000:] + machine.log("runner")[-3000:]
 
 
+def at_stage(machine, name, step, doing, algorithm, before=0):
+    """Return as soon as the log says that an algorithm is at a stage."""
+    deadline = time.monotonic() + 300
+    while f"step {step}/{STEPS}: {doing}" not in machine.log(name)[before:]:
+        assert algorithm.poll() is None, machine.log(name)[-5000:]
+        assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
+        time.sleep(0.005)
+
+
+def ranks_of(machine, name):
+    """Ids of the processes that hold the model."""
+    marked = processes_marked(machine.folder / name)
+    return [pid for pid, command in marked.items() if "TrainingRank" in command]
+
+
+def kill(machine, name, algorithm):
+    """Kill an algorithm, and return when what holds the model is gone, too."""
+    os.kill(algorithm.pid, signal.SIGKILL)
+    assert algorithm.wait() == -signal.SIGKILL
+    # Ray's small agents stay for a minute.
+    wait_until(lambda: not ranks_of(machine, name), 60, "the end of the ranks")
+
+
 def kill_when(machine, name, step, doing):
     """Start the algorithm and kill it, and all its processes, once it is at a stage."""
     before = len(machine.log(name))
     algorithm = machine.algorithm(name)
-    at_stage = f"step {step}/{STEPS}: {doing}"
-    deadline = time.monotonic() + 300
-    while at_stage not in machine.log(name)[before:]:
-        assert algorithm.poll() is None, machine.log(name)[-5000:]
-        assert time.monotonic() < deadline, f"it never came to {at_stage!r}: {machine.log(name)[-3000:]}"
-        time.sleep(0.005)
-    os.kill(algorithm.pid, signal.SIGKILL)
-    assert algorithm.wait() == -signal.SIGKILL
-
-    def ranks():  # Ray's small agents stay for a minute; what holds the model goes with the algorithm
-        return [command for command in processes_marked(machine.folder / name) if "TrainingRank" in command]
-
-    wait_until(lambda: not ranks(), 60, "the end of the ranks")
+    at_stage(machine, name, step, doing, algorithm, before)
+    kill(machine, name, algorithm)
 
 
 def steps_of(machine, name):
@@ -203,3 +221,34 @@ def test_games_in_flight_are_played_by_weights_that_are_not_too_old(machine):
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
     assert all(step["games/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
+
+
+def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(machine):
+    """The rank is halted as it begins to write: the next step is played nevertheless, and what is killed then is only
+    that checkpoint."""
+    from safetensors.torch import load_file
+
+    name = "adapters"
+    settings = [*LORA, "checkpoint.every_steps=1", f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
+    algorithm = machine.algorithm(name, *settings)
+    checkpoints = machine.folder / name / "checkpoints"
+    at_stage(machine, name, 2, "writing a checkpoint", algorithm)
+    ranks = ranks_of(machine, name)
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    assert len(ranks) == 1
+    at_stage(machine, name, 3, "playing", algorithm)
+    assert (checkpoints / "unfinished-step-000002").is_dir()
+    assert [folder.name for folder in checkpoints.glob("step-*")] == ["step-000001"]
+    made = load_file(machine.folder / name / "policy" / "version-000002" / "adapter_model.safetensors")
+    kill(machine, name, algorithm)
+
+    before = len(machine.log(name))
+    finish(machine, name, *settings)
+    assert f"going on from {checkpoints / 'step-000001'}" in machine.log(name)[before:]
+    assert [line["step"] for line in steps_of(machine, name)] == [1, 2, 3]
+    again = load_file(checkpoints / "step-000002" / "adapters" / "adapter_model.safetensors")
+    assert again.keys() == made.keys() and any("lora_B" in tensor for tensor in made)
+    for tensor, values in made.items():
+        assert values.abs().max() > 0 and values.equal(again[tensor]), tensor
+    assert (checkpoints / "step-000003").is_dir() and not list(checkpoints.glob("unfinished-*"))

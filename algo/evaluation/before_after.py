@@ -1,7 +1,9 @@
 """What a short run showed, on a terminal: its first and last evaluation side by side, and one game (``algo.demo``)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,18 +15,25 @@ from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
 
 
-def show_before_and_after(run_dir: Path, warm_start_dir: Path | None, console: Console) -> None:
-    """Print what was learned, before and after, and one game. warm_start_dir: None where nothing was imitated."""
+def show_before_and_after(
+    run_dir: Path, warm_start_dir: Path | None, console: Console, pretrained_dir: Path | None = None
+) -> None:
+    """Print what was learned, before and after, and one game.
+
+    warm_start_dir: None where nothing was imitated. pretrained_dir: folder of an evaluation before the imitation.
+    """
     table = Table(title="What came of it, with 95 % intervals", title_justify="left")
-    for column in ("", "before", "after"):
+    earlier = [] if pretrained_dir is None else read_evaluations(pretrained_dir)[:1]
+    for column in ("", *(("pretrained", "imitated", "trained") if earlier else ("before", "after"))):
         table.add_column(column, no_wrap=True)
     if warm_start_dir is not None:
         losses = json.loads((warm_start_dir / SUMMARY_FILE).read_text(encoding="utf-8"))["held_out_loss"]
         table.add_row("imitation: held-out loss, nats a token", f"{losses[0]:.2f}", f"{losses[-1]:.2f}")
     evaluations = read_evaluations(run_dir)
     if evaluations:
-        for title, before, after in _compared(evaluations[0], evaluations[-1]):
-            table.add_row(f"training: {title}", estimate_text(before), estimate_text(after))
+        stage = "evaluation" if earlier else "training"
+        for title, *estimates in _compared([*earlier, evaluations[0], evaluations[-1]]):
+            table.add_row(f"{stage}: {title}", *map(estimate_text, estimates))
     if table.row_count:
         console.print(table)
     if evaluations:
@@ -41,13 +50,13 @@ def show_before_and_after(run_dir: Path, warm_start_dir: Path | None, console: C
         console.rule()
 
 
-def _compared(before: Evaluation, after: Evaluation) -> list[tuple[str, Estimate | None, Estimate | None]]:
-    first, last = before.statistics(), after.statistics()
-    rows = [("valid replies", _others(first.conduct.invalid_replies), _others(last.conduct.invalid_replies))]
-    for opponent, against in last.by_opponent.items():
-        earlier = first.by_opponent[opponent]
+def _compared(evaluations: Sequence[Evaluation]) -> list[tuple[Any, ...]]:
+    """Rows: a title, then an Estimate or None of each evaluation."""
+    found = [evaluation.statistics() for evaluation in evaluations]
+    rows: list[tuple[Any, ...]] = [("valid replies", *(_others(each.conduct.invalid_replies) for each in found))]
+    for opponent in found[-1].by_opponent:
         for side in SIDES:
-            rates = earlier.by_side[side].win_rate, against.by_side[side].win_rate
+            rates = [each.by_opponent[opponent].by_side[side].win_rate for each in found]
             rows.append((f"games won as {side} against {opponent}", *rates))
     return rows
 

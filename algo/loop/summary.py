@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -161,6 +162,15 @@ def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"mean reward, {side}", shown + which
 
 
+def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How far vLLM's log-probs of what was sampled were from the trainer's, over all steps."""
+    name = "logprobs/rollout_difference_{}".format
+    steps = [step for step in summary["step_metrics"] if name("mean") in step]
+    if steps:
+        mean, largest = fmean(step[name("mean")] for step in steps), max(step[name("max")] for step in steps)
+        yield "log-probs, vLLM's and the trainer's", f"{mean:.1e} nats apart on average, {largest:.1e} at most"
+
+
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """Print a summary (``RunSummary.as_dict``) as tables."""
     turns, tokens = summary["turns"], summary["tokens"]
@@ -180,6 +190,8 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
         overview.add_row(*row)
     sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
     overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")
+    for row in _agreement_rows(summary):
+        overview.add_row(*row)
     console.print(overview)
     stages = Table(title="Seconds by stage", title_justify="left")
     stages.add_column("stage")

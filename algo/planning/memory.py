@@ -105,10 +105,9 @@ def served(config: Config, shape: ModelShape, gpu_bytes: float) -> tuple[list[Pa
     return parts, cache / per_token
 
 
-def host(config: Config, shape: ModelShape, ranks_here: int) -> list[Part]:
+def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> list[Part]:
     """What the machine itself must hold: on CPU everything, else what is offloaded or asleep, and the loading."""
     training, size = config.training, BYTES[config.model.dtype]
-    servers = config.serving.servers if config.serving.mode == "start" else 0
     kept = states(config, shape)
     if training.device == "cpu":
         rank = Part("training ranks' processes", CPU_RANK * ranks_here)
@@ -126,6 +125,6 @@ def host(config: Config, shape: ModelShape, ranks_here: int) -> list[Part]:
     # verl loads a tied model whole on every rank, and others on the first alone.
     loading = (size if config.model.lora_rank else 4) * shape.parameters * (ranks_here if shape.tied else 1)
     parts.append(Part("loading", loading, "training.ranks"))
-    if config.serving.share_gpus:
+    if config.serving.share_gpus and servers:
         parts.append(Part("vLLM's weights asleep", size * shape.parameters * servers, "serving.servers"))
     return [*parts, Part("processes", 3 * GIB * (ranks_here + servers))]

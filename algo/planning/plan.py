@@ -1,5 +1,6 @@
 """A plan: what each GPU and the machine must hold at their fullest, against what they have."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from rich.table import Table
 from algo.planning.machine import GIB, Machine
 from algo.planning.memory import CUDA_CONTEXT, Part, host, passes, served, states, tokens_at_once
 from algo.planning.model_shape import ModelShape, shape_of
-from algo.planning.seconds import seconds_of_step
+from algo.planning.seconds import FILLED, seconds_of_step
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.serving import FrozenPolicyConfig
@@ -32,7 +33,7 @@ class Phase:
 @dataclass(frozen=True)
 class Plan:
     """phases: of the fullest GPU of each kind, and of the machine. kv_tokens: that a server's cache has room for.
-    sequences: that it holds at their longest. seconds: of a step, by stage."""
+    sequences: that it holds at their longest; infinite where no server is started. seconds: of a step, by stage."""
 
     machine: Machine
     shape: ModelShape
@@ -52,7 +53,7 @@ class Plan:
                     f"{phase.name} would hold {phase.needed / GIB:.1f} GiB and has {phase.capacity / GIB:.1f}: "
                     f"{shown}. Change {change}; `python -m algo.plan` shows all parts"
                 )
-        if config.serving.mode == "start" and self.sequences < 1:
+        if self.sequences < 1:
             raise ConfigError(
                 f"vLLM's cache would have room for {max(self.kv_tokens, 0):.0f} tokens, and one sequence may have "
                 f"{config.rollout.context_tokens}: lower rollout.context_tokens, or raise "
@@ -60,15 +61,27 @@ class Plan:
             )
 
 
-def make_plan(config: Config, machine: Machine, seats: int = 1, frozen: Sequence[FrozenPolicyConfig] = ()) -> Plan:
-    """Plan a run. seats: actors of a rollout that the policy plays. frozen: that have a vLLM of their own here."""
+def make_plan(
+    config: Config,
+    machine: Machine,
+    seats: float = 1,
+    frozen: Sequence[FrozenPolicyConfig] = (),
+    *,
+    serves: bool = True,
+) -> Plan:
+    """Plan a run. seats: actors of a rollout that the policy plays, on average.
+
+    frozen: policies that have a vLLM of their own here.
+    serves: False for a trainer alone (a warm start), beside which no policy is served.
+    """
     training, serving = config.training, config.serving
     shape = shape_of(config.model.path, config.model)
     gpu = machine.gpu_gib * GIB
-    starts = serving.mode == "start"
+    starts = serves and serving.mode == "start"
     vllm, kv_tokens = served(config, shape, gpu)
     ranks_here = training.ranks // training.nodes
-    phases = [Phase("the machine", tuple(host(config, shape, ranks_here)), machine.host_gib * GIB)]
+    here = host(config, shape, ranks_here, serving.servers if starts else 0)
+    phases = [Phase("the machine", tuple(here), machine.host_gib * GIB)]
     if training.device == "cuda":
         beside = [Part("frozen policies", policy.gpu_memory_utilization * gpu, "frozen") for policy in frozen]
         kept = states(config, shape)
@@ -76,7 +89,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, frozen: Sequence
         # Weights count though they are offloaded: a checkpoint is written beside the next step, and verl loads them.
         stays = {"weights", "critic"} | (set() if training.optimizer_offload else {"Adam's moments"})
         resting = [Part("the rank's process", CUDA_CONTEXT), *(part for part in kept if part.name in stays)]
-        if serving.share_gpus:
+        if serving.share_gpus and serves:
             playing = [*vllm, Part("vLLM's process", 0.0), *beside, *resting]
             phases.append(Phase("a GPU while playing", tuple(playing), gpu))
             phases.append(Phase("a GPU while updating", (*updating, Part("vLLM asleep", CUDA_CONTEXT), *beside), gpu))
@@ -84,6 +97,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, frozen: Sequence
             phases.append(Phase("a training GPU", tuple(updating), gpu))
             if starts:
                 phases.append(Phase("a serving GPU", (*vllm, Part("vLLM's process", CUDA_CONTEXT), *beside), gpu))
+    if not starts:
+        kv_tokens = math.inf
     return Plan(
         machine,
         shape,
@@ -94,8 +109,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, frozen: Sequence
     )
 
 
-def show_plan(plan: Plan, config: Config, console: Console) -> None:
-    """Print a plan as tables."""
+def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> None:
+    """Print a plan as tables. seats: most actors of a rollout that the policy plays."""
     shape, machine = plan.shape, plan.machine
     console.print(
         f"{config.model.path}: {shape.parameters / 1e9:.2f}B weights, {shape.layers} layers"
@@ -110,10 +125,13 @@ def show_plan(plan: Plan, config: Config, console: Console) -> None:
             if part.bytes_:
                 table.add_row(part.name, f"{part.bytes_ / GIB:.2f}", part.change)
         console.print(table)
-    console.print(
-        f"KV cache of a server: {plan.kv_tokens:,.0f} tokens, {plan.sequences:.1f} sequences of "
-        f"{config.rollout.context_tokens:,}"
-    )
+    if math.isfinite(plan.kv_tokens):
+        # What falls out of the cache is computed again at the actor's next call.
+        at_once = plan.kv_tokens / (seats * FILLED * config.rollout.context_tokens) * config.serving.server_count
+        console.print(
+            f"KV cache of a server: {plan.kv_tokens:,.0f} tokens, {plan.sequences:.1f} sequences of "
+            f"{config.rollout.context_tokens:,}; all actors of {at_once:,.0f} rollouts at once fit (runners' --n)"
+        )
     source = "measured here" if machine.measured else "of an H100, not measured"
     console.print(
         f"rates {source}: {machine.flops / 1e12:.2f} TFLOP/s, {machine.bandwidth / 1e9:.0f} GB/s; seconds of a step, "

@@ -14,12 +14,12 @@ _LINK = 25e9
 """Bytes a second between a GPU and the machine's memory."""
 
 
-def seconds_of_step(config: Config, shape: ModelShape, machine: Machine, seats: int) -> dict[str, float]:
-    """Seconds by stage. seats: actors of a rollout that the policy plays, one after another."""
+def seconds_of_step(config: Config, shape: ModelShape, machine: Machine, seats: float) -> dict[str, float]:
+    """Seconds by stage. seats: actors of a rollout that the policy plays, one after another, on average."""
     training, serving, size = config.training, config.serving, BYTES[config.model.dtype]
     rollouts = config.rollout.groups_per_step * config.rollout.rollouts_per_group
     length = int(FILLED * config.rollout.context_tokens)
-    tokens = rollouts * seats * length
+    tokens = int(rollouts * seats * length)
     forward = shape.flops(tokens, length) / (machine.flops * UTILISATION)
     gpus = max(1, serving.server_count * serving.tensor_parallel) if training.device == "cuda" else 1
     ranks = training.ranks if training.device == "cuda" else 1

@@ -32,10 +32,10 @@ _BODY_SHOWN = 1000
 _STOP_GRACE_SECONDS = 15.0
 _EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
-_ASK_TIMEOUT_SECONDS = 60.0
-# Pausing waits for the replies under way; none is longer than the context.
+# What asks for tokens waits its turn behind what is being played, whose replies may be long and the model slow.
+_ASK_TIMEOUT_SECONDS = 600.0
+# At least; pausing waits for the replies under way, none of which is longer than a whole rollout may take.
 _PUSH_TIMEOUT_SECONDS = 600.0
-_SCORE_TIMEOUT_SECONDS = 120.0
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 _LOAD_ADAPTERS = "/v1/load_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
@@ -150,7 +150,7 @@ class VllmServer:
     async def pause(self) -> None:
         """Finish the replies under way and let requests that come meanwhile wait."""
         # mode=wait drains; the default would abort the replies under way.
-        await self._call("POST", "/pause?mode=wait", timeout=_PUSH_TIMEOUT_SECONDS)
+        await self._call("POST", "/pause?mode=wait", timeout=self._longest_reply)
 
     async def reload(self, folder: Path) -> None:
         """Read new weights, or adapters, from a folder. Only while paused."""
@@ -186,7 +186,7 @@ class VllmServer:
     async def sleep(self) -> None:
         """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
         # Level 2 would drop the weights, too, and a step that trains nothing pushes none.
-        await self._call("POST", "/sleep?level=1&mode=wait", timeout=_PUSH_TIMEOUT_SECONDS)
+        await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._longest_reply)
         self.asleep = True
 
     async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
@@ -204,7 +204,7 @@ class VllmServer:
         token_ids = list(token_ids)
         if len(token_ids) < 2:
             raise ValueError(f"a sequence to score needs at least two tokens, got {len(token_ids)}")
-        choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_SCORE_TIMEOUT_SECONDS)
+        choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS)
         entries = choice["prompt_logprobs"][1:]
         logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(value) for value in logprobs):
@@ -245,6 +245,10 @@ class VllmServer:
         if isinstance(error, ServingDied):
             return error
         return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self.log_path)
+
+    @property
+    def _longest_reply(self) -> float:
+        return max(_PUSH_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
 
     async def end(self) -> None:
         """End a started vLLM and all its processes, by force if it takes too long. An attached vLLM is left running."""

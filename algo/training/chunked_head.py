@@ -82,28 +82,39 @@ class ChunkedHead(nn.Linear):
     def __init__(self, head: nn.Linear) -> None:
         super().__init__(head.in_features, head.out_features, bias=False, device="meta")
         self.weight = head.weight
-        self._expected: tuple[torch.Tensor, torch.Tensor, bool] | None = None
+        self._expected: tuple[torch.Tensor, torch.Tensor, bool, torch.Tensor | None] | None = None
 
-    def expect(self, labels: torch.Tensor, temperatures: torch.Tensor, with_entropy: bool) -> None:
+    def expect(
+        self,
+        labels: torch.Tensor,
+        temperatures: torch.Tensor,
+        with_entropy: bool,
+        wanted: torch.Tensor | None = None,
+    ) -> None:
         """labels: token that each position's logits speak of. temperatures: they are divided by. Shape (rows, tokens).
 
-        Without ``with_entropy`` entropies are zero.
+        Without ``with_entropy`` entropies are zero. wanted: bool, of the same shape; where it is False nothing is
+        computed, and both are zero: most tokens of a game are given ones, and the words of a small model with a large
+        vocabulary are a fifth of its work.
         """
-        self._expected = labels, temperatures, with_entropy
+        self._expected = labels, temperatures, with_entropy, wanted
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: shape (rows, tokens, width). Returns float32, shape (rows, tokens, 2)."""
         if self._expected is None:
             raise RuntimeError("a chunked head was not told the labels: call expect before each forward pass")
-        labels, temperatures, with_entropy = self._expected
-        self._expected = None
+        labels, temperatures, with_entropy, wanted = self._expected
+        self._expected, shape = None, (*labels.shape, 2)
+        hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()
+        if wanted is not None:
+            wanted = wanted.flatten()
+            hidden, labels, temperatures = hidden[wanted], labels[wanted], temperatures[wanted]
         # verl computes under autocast; the weight's own type is what it casts to.
         with torch.autocast(hidden.device.type, enabled=False):
             found = _LogProbsAndEntropies.apply(
-                hidden.flatten(0, 1).to(self.weight.dtype),
-                self.weight,
-                labels.flatten(),
-                temperatures.flatten().clamp(min=1e-8),
-                with_entropy,
+                hidden.to(self.weight.dtype), self.weight, labels, temperatures.clamp(min=1e-8), with_entropy
             )
-        return torch.stack(found, dim=-1).view(*labels.shape, 2)
+            both = torch.stack(found, dim=-1)
+            if wanted is not None:
+                both = both.new_zeros(len(wanted), 2).masked_scatter(wanted[:, None], both)
+        return both.view(shape)

@@ -48,15 +48,25 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         inputs, arguments = super().prepare_model_inputs(micro_batch)
         if self._head is not None:
             labels = arguments["input_ids_rmpad_rolled"]
+            learns = self._learns(micro_batch)
             if _asked(micro_batch, "use_remove_padding", True):
                 labels, temperatures = labels[None], arguments["temperature_rmpad"][None]
+                learns = None if learns is None else learns[None]
             else:
                 rows, longest = inputs["input_ids"].shape
                 is_token = _is_token(micro_batch, longest)
                 labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)
                 temperatures = arguments["temperature"][:, None].expand(rows, longest)
-            self._head.expect(labels, temperatures, _asked(micro_batch, "calculate_entropy"))
+                learns = None if learns is None else torch.zeros_like(is_token).masked_scatter_(is_token, learns)
+            self._head.expect(labels, temperatures, _asked(micro_batch, "calculate_entropy"), learns)
         return inputs, arguments
+
+    def _learns(self, micro_batch: TensorDict) -> torch.Tensor | None:
+        """Of all tokens end to end: whether the next one counts in the loss; None where all are asked for."""
+        # Ranks that share sequences hold slices of them.
+        if not torch.is_grad_enabled() or self.use_ulysses_sp or self.pad_to_length or "loss_mask" not in micro_batch:
+            return None
+        return torch.roll(micro_batch["loss_mask"].values(), -1) != 0
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any

@@ -33,6 +33,8 @@ from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.loop.summary import RunSummary
 from algo.loop.tokenizer_check import check_tokenizer
 from algo.machine.progress import game_progress, step_progress
+from algo.planning.machine import this_machine
+from algo.planning.plan import make_plan
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.serving.frozen import open_frozen
@@ -217,7 +219,8 @@ def run_id_of(config: WerewolfConfig, run: str) -> str:
 
 def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
-    check_engine(imitation_config(config, steps=1))
+    imitation = imitation_config(config, steps=1)
+    check_engine(imitation)
     check_log_backends(config)
     demonstrated = stored is None or stored.demonstrator is not None
     if demonstrated and config.rollout.thinking:
@@ -225,6 +228,8 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
+    machine = this_machine(config.training.device, config.model.dtype, rates=False)
+    make_plan(imitation, machine, serves=False).check(imitation)
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:

@@ -81,6 +81,19 @@ def test_the_end_shows_before_and_after_and_a_short_game_of_the_last_step(folder
     assert shortest_game(run_dir).name == "b.txt"
 
 
+def test_a_pretrained_model_has_a_column_of_its_own(folders, tmp_path, capsys):
+    pretrained = make_evaluation("pretrained", 0, games=(make_game("wolf", "scripted", "policy", 1, invalid=2),))
+    pretrained.write(tmp_path / "demo-1-evaluation" / "evaluations" / "0000-pretrained.json")
+    show_before_and_after(*folders, Console(width=140), tmp_path / "demo-1-evaluation")
+    rows = {cells[1].strip(): [cell.strip().split(" ")[0] for cell in cells[2:5]] for line in
+            capsys.readouterr().out.splitlines() if len(cells := line.replace("┃", "│").split("│")) == 6}  # fmt: skip
+    assert rows[""] == ["pretrained", "imitated", "trained"]
+    assert rows["imitation: held-out loss, nats a token"] == ["7.27", "0.40", ""]
+    assert rows["evaluation: valid replies"] == ["67", "88", "94"]
+    assert rows["evaluation: games won as good against scripted"] == ["0", "100", "100"]
+    assert rows["evaluation: games won as wolf against scripted"] == ["–", "0", "50"]
+
+
 def test_without_imitation_and_evaluation_there_is_still_a_game(tmp_path, folders, capsys):
     run_dir, _ = folders
     for file in (run_dir / "evaluations").iterdir():

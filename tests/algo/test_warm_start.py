@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from small_models import load_model, plain_log_probs
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen3Config
 
 from algo import werewolf_sft
 from algo.loop.run_folder import UnservedPolicy, open_run, policy_resources
@@ -204,6 +204,16 @@ def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
 def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message):
     with pytest.raises(ConfigError, match=message):
         check_warm_start(make_config(tiny_model, **{setting: value}), stored=None)
+
+
+def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(tmp_path):
+    """Its config.json is enough to tell: nothing of its hundreds of GB of weights is there."""
+    layers = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=160, num_attention_heads=64)
+    Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=r"the machine would hold \d{4}.*Adam's moments"):
+        check_warm_start(make_config(tmp_path), from_run=None)
 
 
 def test_games_of_a_run_that_thought_may_be_taken(tiny_model):

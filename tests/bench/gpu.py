@@ -1,9 +1,9 @@
 """``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes; a Markdown table and JSON.
 
 A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
-log-probs, pushes, sleep and wake, adapters, an update; and the chunked loss beside verl's. What fails is told in its
-row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through the same with a tiny
-model, which says nothing of GPUs but that this program works.
+log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed; and the
+chunked loss beside verl's. What fails is told in its row, and the others go on. On a machine without a GPU it shows the
+plan; ``--on-cpu`` goes through the same with a tiny model, which says nothing of GPUs but that this program works.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from verl.utils.torch_functional import logprobs_from_logits
 from algo.loop.agreement import measured
 from algo.planning.machine import GIB, H100_GIB, this_machine
 from algo.planning.plan import make_plan, show_plan
+from algo.real_model import NotInstalled, build_real_model
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
@@ -238,6 +239,11 @@ async def measure(bench: Bench) -> None:
     await bench.try_("loss", lambda: loss(bench))
     await bench.try_("folder", lambda: shared(bench, "folder"))
     await bench.try_("adapters", lambda: shared(bench, "adapters", model={"lora_rank": 16}))
+    try:
+        pretrained = {"path": build_real_model(bench.folder / "smollm2", tied=not bench.on_cpu)}
+        await bench.try_("SmolLM2", lambda: shared(bench, "SmolLM2", model=pretrained))
+    except NotInstalled as error:
+        bench.add("SmolLM2", "not measured", str(error))
     if bench.on_cpu:
         return
     await bench.try_("ipc", lambda: shared(bench, "ipc", serving={"weight_transfer": "ipc"}))

@@ -192,6 +192,13 @@ def test_a_summary_tells_rewards_of_trained_sides_only_and_of_very_many_steps_so
     assert many.count("->") == 7
 
 
+def test_a_summary_tells_how_far_the_log_probs_of_server_and_trainer_are_apart(tmp_path):
+    steps = [{f"logprobs/rollout_difference_{name}": value for name, value in found.items()}
+             for found in ({"mean": 1e-6, "max": 4e-5}, {"mean": 3e-6, "max": 2e-5})]  # fmt: skip
+    assert "2.0e-06 nats apart on average, 4.0e-05 at most" in shown(summary_of(tmp_path, {}, steps[0], {}, steps[1]))
+    assert "apart" not in shown(summary_of(tmp_path, {}, {}))
+
+
 def test_a_narrow_terminal_shows_whole_paths(tmp_path):
     run = tmp_path / ("name-" * 30)
     lines = shown(summary_of(run, {}, {}), width=60).splitlines()

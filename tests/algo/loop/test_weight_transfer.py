@@ -5,6 +5,7 @@ import base64
 import json
 import pickle
 import shutil
+import threading
 from dataclasses import asdict
 
 import httpx
@@ -219,6 +220,41 @@ async def test_other_ranks_gather_as_often_and_say_nothing(groups, vllms):
             await asyncio.to_thread(each.send, [(vllms[0].url, 1)])
         assert len(passes) == 3 and (len(vllms[0].calls) > before) == (rank == 0)
         passes.clear()
+
+
+async def test_each_tensor_is_gathered_after_the_one_before_was_sent_and_in_one_order_on_every_rank(vllms, monkeypatch):
+    """A gather that overlaps a broadcast on another stream deadlocks as soon as a third rank gathers late."""
+    order = []
+
+    class Group:
+        def broadcast(self, tensor, src, stream):
+            order.append(("sent", tuple(tensor.shape), threading.get_ident()))
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda init_info: Group())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: _Stream())
+    by_rank = {}
+    for rank in range(3):
+
+        def gathered(rank=rank):
+            for name, tensor in weights():
+                order.append(("gathered", tuple(tensor.shape), threading.get_ident()))
+                yield name, tensor
+
+        sender = WeightSender("nccl", rank, PolicySource(gathered, torch.bfloat16, torch.device("cpu")))
+        await asyncio.to_thread(sender.send, [(vllms[0].url, 1)])
+        by_rank[rank] = order[2:]  # the first pass over all tensors tells their shapes
+        assert len({thread for *_, thread in order}) == 1
+        order.clear()
+    names = {rank: [(what, shape) for what, shape, *_ in found] for rank, found in by_rank.items()}
+    assert names[0] == [(what, shape) for shape in ((2, 3), (1,)) for what in ("gathered", "sent")]
+    assert names[1] == names[2] == [("gathered", (2, 3)), ("gathered", (1,))]
+
+
+class _Stream:
+    """The stream on which everything else is computed."""
+
+    def synchronize(self):
+        pass
 
 
 def test_the_buffer_for_ipc_holds_the_largest_tensor():

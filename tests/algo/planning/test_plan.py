@@ -13,6 +13,7 @@ from algo.planning.machine import GIB, H100_GIB, Machine
 from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
+from algo.werewolf.tasks import policy_seats
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.serving import FrozenPolicyConfig
@@ -86,6 +87,24 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(qwen3_8b, configu
 def test_gpus_that_are_elsewhere_refuse_nothing(qwen3_8b):
     config, plan = planned("one_gpu", qwen3_8b, machine=Machine(0, math.inf, math.inf, 1.0, 1.0))
     plan.check(config)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "seats"), [("tiny_cpu", 5), ("demo", 2.5), ("learn_good", 4), ("qwen3_8b", 12)]
+)
+def test_the_seats_that_the_policy_plays_are_those_of_the_sides_that_learn(configuration, seats):
+    assert policy_seats(load_config(Path(f"configs/{configuration}.yaml")).game) == seats
+
+
+def test_a_warm_start_is_planned_without_a_server(qwen3_8b):
+    config, plan = planned("one_gpu", qwen3_8b, serves=False)
+    assert [phase.name for phase in plan.phases] == ["the machine", "a training GPU"]
+    assert not {name for phase in plan.phases for name in gib_of(plan, phase.name) if "vLLM" in name}
+    with pytest.raises(ConfigError, match="a training GPU would hold"):
+        plan.check(config)
+    # No cache is asked of whoever serves nothing.
+    _, plan = planned("one_gpu", qwen3_8b, "serving.gpu_memory_utilization=0.1", serves=False)
+    assert plan.sequences == math.inf
 
 
 def test_the_command_says_what_does_not_fit(tiny_model, capsys):

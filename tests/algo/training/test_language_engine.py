@@ -30,8 +30,11 @@ class Decoder(torch.nn.Module):
         return SimpleNamespace(logits=self.head(self.embedding(input_ids)))
 
 
-def outputs_of(engine_class, temperature, packed=False, dtype=torch.float32, **asked):
-    """What an engine makes of random sequences, and the gradients of a weighed sum of it."""
+def outputs_of(engine_class, temperature, packed=False, dtype=torch.float32, loss_mask=None, **asked):
+    """What an engine makes of random sequences, and the gradients of a weighed sum of it.
+
+    loss_mask: of all tokens end to end; weights of tokens whose successor does not count are zero.
+    """
     model, engine = Decoder(dtype), object.__new__(engine_class)
     engine.engine_config = SimpleNamespace(entropy_checkpointing=False, entropy_from_logits_with_chunking=False)
     engine.use_ulysses_sp = engine.pad_to_length = False
@@ -42,8 +45,9 @@ def outputs_of(engine_class, temperature, packed=False, dtype=torch.float32, **a
         engine._head = model.head = ChunkedHead(model.head)
     ids = torch.nested.as_nested_tensor([torch.randint(0, VOCABULARY, (n,)) for n in LENGTHS], layout=torch.jagged)
     positions = torch.nested.as_nested_tensor([torch.arange(n) for n in LENGTHS], layout=torch.jagged)
+    masks = {} if loss_mask is None else {"loss_mask": torch.nested.nested_tensor_from_jagged(loss_mask, ids.offsets())}
     micro_batch = tensordict_utils.get_tensordict(
-        {"input_ids": ids, "position_ids": positions},
+        {"input_ids": ids, "position_ids": positions, **masks},
         non_tensor_dict={
             "use_remove_padding": packed,
             "pad_mode": DatasetPadMode.NO_PADDING,
@@ -54,6 +58,8 @@ def outputs_of(engine_class, temperature, packed=False, dtype=torch.float32, **a
     inputs, arguments = engine.prepare_model_inputs(micro_batch)
     found = engine.prepare_model_outputs(model(**inputs), arguments, micro_batch, None)
     weights = torch.randn(sum(LENGTHS))
+    if loss_mask is not None:
+        weights *= torch.roll(loss_mask, -1)
     sum((value.values() * weights).sum() for value in found.values()).backward()
     return found, [parameter.grad for parameter in model.parameters()]
 
@@ -72,6 +78,25 @@ def test_outputs_and_gradients_are_those_of_verl(monkeypatch, temperature, entro
         assert torch.allclose(found[name].values(), value.values(), atol=1e-5)
     for gradient, other in zip(gradients, expected_gradients, strict=True):
         assert gradient.abs().max() > 0.1 and torch.allclose(gradient, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("learned", [(1, 3, 4, 6, 9, 13), ()])
+def test_in_training_only_tokens_that_count_pass_through_the_head_and_gradients_are_the_same(packed, learned):
+    loss_mask = torch.zeros(sum(LENGTHS))
+    loss_mask[list(learned)] = 1.0
+    settings = dict(packed=packed, loss_mask=loss_mask, calculate_entropy=True)
+    found, gradients = outputs_of(ChunkedLanguageModelEngine, 0.7, **settings)
+    expected, expected_gradients = outputs_of(FSDPEngineWithLMHead, 0.7, **settings)
+    counts = torch.roll(loss_mask, -1) > 0
+    for name, value in expected.items():
+        assert torch.allclose(found[name].values()[counts], value.values()[counts], atol=1e-5)
+        assert not found[name].values()[~counts].any()
+    for gradient, other in zip(gradients, expected_gradients, strict=True):
+        assert torch.allclose(gradient, other, atol=1e-5)
+    with torch.no_grad():
+        engine = object.__new__(ChunkedLanguageModelEngine)
+        assert engine._learns({"loss_mask": None}) is None  # whoever only asks gets the log-prob of every token
 
 
 def test_weights_in_bfloat16_gather_their_gradient_in_float32(monkeypatch):

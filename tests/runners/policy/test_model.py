@@ -1,5 +1,7 @@
 """The trained policy in tokens: segments, budget, seeds, and a server that misbehaves."""
 
+import asyncio
+
 import pytest
 from fakes import FakeVllm
 
@@ -7,6 +9,7 @@ from runners.errors import PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import ContextFull, TokenExactChatModel
 from runners.policy.server import PolicyServer
+from runners.policy.transport import NoAnswer, Transport
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 
@@ -141,3 +144,22 @@ async def test_a_server_that_is_started_again_is_waited_for(vllm):
         await impatient.complete([1, 2], 4, seed=1)
     for server in (patient, impatient):
         await server.close()
+
+
+async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm):
+    transport = Transport(patience_seconds=0, silence_seconds=0.05)
+    url, body = f"{vllm.endpoint}/completions", {"prompt": [5], "max_tokens": 4, "model": "policy"}
+    vllm.gate.clear()
+    answering = asyncio.create_task(transport.send("POST", url, body))
+    async with asyncio.timeout(60):
+        while vllm.signs_of_life < 3:  # silent for longer than three times the silence
+            await asyncio.sleep(0.01)
+    assert not answering.done()
+    vllm.gate.set()
+    assert (await answering)[0]["choices"] and len(vllm.exchanges) == 1  # and was asked once
+
+    vllm.gate.clear()
+    vllm.healthy = False
+    with pytest.raises(NoAnswer, match="503"):
+        await transport.send("POST", url, body)
+    await transport.close()

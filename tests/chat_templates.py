@@ -1,0 +1,31 @@
+"""Chat templates as other model families have them, in the control tokens that the tokenizers of tests know."""
+
+import copy
+
+_HEAD = "'<|im_start|>' + m.role + '<|im_end|>\\n\\n'"
+_MERGED = (
+    "{%- if messages[0].role == 'system' -%}{%- set system = messages[0].content + '\\n\\n' -%}"
+    "{%- set messages = messages[1:] -%}{%- else -%}{%- set system = '' -%}{%- endif -%}"
+)
+FOREIGN = {
+    # Llama 3: a header of its own, and another token that ends a turn.
+    "headers": "{%- for m in messages -%}{{- " + _HEAD + " + m.content + '<|endoftext|>' -}}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_end|>\\n\\n' -}}{%- endif -%}",
+    # Gemma: no system role, its prompt stands before the first question; the model's role has another name.
+    "system merged": _MERGED + "{%- for m in messages -%}"
+    "{{- '<|im_start|>' + ('model' if m.role == 'assistant' else m.role) + '\\n' -}}"
+    "{{- (system if loop.first else '') + m.content | trim + '<|im_end|>\\n' -}}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>model\\n' -}}{%- endif -%}",
+    # Qwen3: earlier replies lose their thoughts, and an empty thought tells the model not to think.
+    "thinking": "{%- for m in messages -%}{%- set past = m.role == 'assistant' and not loop.last -%}"
+    "{{- '<|im_start|>' + m.role + '\\n' + (m.content.split('</think>')[-1] if past else m.content) -}}"
+    "{{- '<|im_end|>\\n' -}}{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}"
+    "{%- if not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}{%- endif -%}",
+}
+
+
+def with_template(tokenizer, template):
+    """A copy of a tokenizer, with another chat template; None keeps its own."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = template or tokenizer.chat_template
+    return tokenizer

@@ -1,0 +1,69 @@
+"""A real vocabulary of 49,152 words under the templates of other families: the ids of a conversation only grow."""
+
+import pytest
+from chat_templates import FOREIGN, with_template
+
+from runners.policy.chat_tokens import ChatTokens
+
+SYSTEM = {"role": "system", "content": "你在玩狼人杀。你是3号，身份是预言家，属好人阵营。"}
+QUESTIONS = [
+    "【法官】第1夜，天黑请闭眼。\n【法官】请查验一人，可选：1号、2号、不查验。",
+    "【法官】2号是狼人。请发言。",
+    "请投票。",
+]
+REPLIES = ["决定：2号", "I checked seat 2:  狼人！ 请大家投2号。 ", "<think>2号可疑</think>决定：2号"]
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+async def conversation(tokens, tokenizer, replies):
+    """Ids of a conversation as a seat holds them, each reply sampled with its end."""
+    ids = await tokens.first_prompt([SYSTEM, user(QUESTIONS[0])])
+    for reply, question in zip(replies, [*QUESTIONS[1:], "天亮了。"], strict=True):
+        sampled = [*tokenizer.encode(reply, add_special_tokens=False), tokens.end_of_turn]
+        assert await tokens.decode_reply(sampled) == reply
+        ids += [*sampled, *await tokens.next_prompt(sampled, [user(question)])]
+    return ids
+
+
+def rendered(tokenizer):
+    """The same conversation's ids, rendered as a whole."""
+    told = [SYSTEM, user(QUESTIONS[0])]
+    for reply, question in zip(REPLIES, [*QUESTIONS[1:], "天亮了。"], strict=True):
+        told += [{"role": "assistant", "content": reply.strip()}, user(question)]
+    return tokenizer.apply_chat_template(told, add_generation_prompt=True, return_dict=False)
+
+
+@pytest.mark.parametrize("family", ["as shipped", "system merged"])
+async def test_the_ids_of_a_growing_conversation_are_the_templates_own(real_tokenizer, family):
+    tokenizer = with_template(real_tokenizer, FOREIGN.get(family))
+    ids = await conversation(ChatTokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
+    assert ids == rendered(tokenizer)
+
+
+async def test_where_rendering_anew_would_change_what_was_sampled_from_the_text_is_the_templates_own(real_tokenizer):
+    """Two line ends before a reply are one token of the prompt, and two before its first word."""
+    tokenizer = with_template(real_tokenizer, FOREIGN["headers"])
+    ids = await conversation(ChatTokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
+    anew = rendered(tokenizer)
+    assert tokenizer.decode(ids) == tokenizer.decode(anew) and len(ids) < len(anew)
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+async def test_thoughts_that_a_template_would_forget_stay(real_tokenizer, thinking):
+    tokenizer = with_template(real_tokenizer, FOREIGN["thinking"])
+    ids = await conversation(ChatTokens(tokenizer, thinking), tokenizer, REPLIES)
+    head = "" if thinking else "<think>\n\n</think>\n\n"
+    expected = f"<|im_start|>system\n{SYSTEM['content']}"
+    for before, question in zip(["", *REPLIES], [*QUESTIONS, "天亮了。"], strict=True):
+        expected += f"{before}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{head}"
+    assert tokenizer.decode(ids) == expected
+
+
+async def test_a_default_system_prompt_is_shown_to_nobody_who_has_one(real_tokenizer):
+    tokens = ChatTokens(real_tokenizer)
+    ids = await conversation(tokens, real_tokenizer, REPLIES)
+    assert "helpful AI assistant" not in real_tokenizer.decode(ids)
+    assert "helpful AI assistant" in real_tokenizer.decode(await tokens.first_prompt([user("?")]))
