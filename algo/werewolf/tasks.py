@@ -6,7 +6,7 @@ from collections.abc import Collection
 from statistics import fmean
 from typing import get_args
 
-from configs.cards import DECKS
+from configs.roles_and_decks import DECKS
 
 from configs.game import GameConfig
 from configs.rollout import RolloutSettings
