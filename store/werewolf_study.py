@@ -23,12 +23,14 @@ class Study(BaseModel):
     """What a task wants noted of its game.
 
     probes: when the living seats are asked what they believe; empty: never.
+    questions: how many of the others each is asked about, drawn by the task's seed; None: all.
     with_tokens: also note the token ids of those questions, so that one can learn from them.
     """
 
     model_config = _FROZEN
 
     probes: frozenset[ProbeMoment] = frozenset()
+    questions: int | None = Field(default=None, ge=1)
     with_tokens: bool = False
 
 

@@ -108,6 +108,21 @@ def clustered_share(counts: Sequence[float], totals: Sequence[float], seed: int)
     return Estimate(value=share, low=min(float(low), share), high=max(float(high), share))
 
 
+def clustered_mean(clusters: Sequence[Hashable], values: Sequence[float], seed: int) -> Estimate:
+    """The mean of values of any size that come in clusters (``Estimate`` without its bounds), as ``clustered_share``.
+
+    clusters: of each value, which one it belongs to. Of one cluster the interval is the mean alone, and says nothing.
+    Raises ValueError without values.
+    """
+    if not values:
+        raise ValueError("there are no values to take a mean of")
+    total, count = (np.array(sums) for sums in _sums_by(clusters, values, [1.0] * len(values)))
+    mean = float(total.sum() / count.sum())
+    weights = np.random.default_rng(seed).multinomial(len(total), np.full(len(total), 1 / len(total)), _RESAMPLES)
+    low, high = np.quantile((weights @ total) / (weights @ count), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value=mean, low=min(float(low), mean), high=max(float(high), mean))
+
+
 def score_of_side(games: Iterable[GameRecord], player: str, side: SideName) -> Score:
     """How a player fared as one side; each game is one trial of Wilson's interval."""
     of_side = [game for game in games if game.players[side] == player]

@@ -6,6 +6,7 @@ Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060.
 """
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 
 from runners.werewolf.brains.odds import role_odds
@@ -49,7 +50,11 @@ class BeliefProbes:
 
     async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> NotedBelief:
         known = tuple(event for event in state.events if event.visible_to(seat))
-        targets = tuple(sorted(state.living - {seat}))
+        others = sorted(state.living - {seat})
+        if self._wanted.questions is not None:
+            chance = random.Random(f"{state.seed}/questions/{len(state.events)}/{seat}")
+            others = sorted(chance.sample(others, min(self._wanted.questions, len(others))))
+        targets = tuple(others)
         question = BeliefQuestion(known, state.preset.deck, targets)
         believed = await self._players[seat].believe(question)
         odds = role_odds(known, seat, state.preset.deck)
