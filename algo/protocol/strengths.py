@@ -5,8 +5,8 @@ strength of the seats of the good side, less that of the wolves'. A player's str
 for the side that it plays; the evaluated policy has a term for each role, too, which its single seats tell apart from
 its side. Bradley and Terry, Rank Analysis of Incomplete Block Designs, Biometrika 39, 1952. A draw is half a win.
 
-All but the advantage have a normal prior of mean 0 (a ridge): a player that always wins has a finite strength, and one
-that never played has 0. Intervals resample deals, since games of one deal share its cards.
+All have a normal prior of mean 0 (a ridge), the advantage a wide one: a player that always wins has a finite strength,
+and one that never played has 0. Intervals resample deals, since games of one deal share its cards.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,8 @@ from store.schema import TRAINED_POLICY
 
 PRIOR_DEVIATION = 2.0
 """Of every strength and term, in log-odds."""
+ADVANTAGE_DEVIATION = 10.0
+"""Of the good side's advantage: it matters only where one side always wins."""
 _RESAMPLES = 300
 _STEPS = 50
 _SETTLED = 1e-8
@@ -102,12 +104,12 @@ def _features(game: ProtocolGame, names: Sequence[str], roles: Sequence[str]) ->
 
 
 def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> Floats:
-    """Coefficients of a logistic regression with the module's prior on all but the first, by Newton's method.
+    """Coefficients of a logistic regression with the module's prior, the wide one on the first, by Newton's method.
 
     table: shape (rows, columns). won, weights: shape (rows,). Raises ArithmeticError if it does not settle.
     """
     penalty = np.full(table.shape[1], PRIOR_DEVIATION**-2)
-    penalty[0] = 1e-6  # without any, games that only one side wins would have no answer
+    penalty[0] = ADVANTAGE_DEVIATION**-2
     found = start.copy()
     for _ in range(_STEPS):
         likely = 1.0 / (1.0 + np.exp(-np.clip(table @ found, -40, 40)))

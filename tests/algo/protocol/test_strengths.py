@@ -37,11 +37,14 @@ def test_the_fit_finds_what_games_were_drawn_from():
 
 
 def test_what_is_easy_to_win_with_is_no_strength():
-    games = [made_game("policy", "scripted", "wolf", deal) for deal in range(60)]
-    games += [made_game("scripted", "policy", "wolf", deal) for deal in range(60)]
-    games += [made_game("scripted", "scripted", "wolf", deal) for deal in range(60)]
+    pairs = [("policy", "scripted"), ("scripted", "policy"), ("scripted", "scripted")]
+    games = [
+        made_game(wolf, good, "good" if (deal + 5 * number) % 17 == 0 else "wolf", deal)
+        for deal in range(68)
+        for number, (wolf, good) in enumerate(pairs)
+    ]
     fit = fit_strengths(games, "scripted", seed=1)
-    assert fit.advantage.high < -2 and fit.players["policy"].low < 0 < fit.players["policy"].high
+    assert fit.advantage.high < -1.5 and abs(fit.players["policy"].value) < 1e-3
 
 
 def test_who_always_wins_has_a_finite_strength_and_equal_games_equal_fits():
@@ -72,7 +75,7 @@ def test_coefficients_are_those_at_which_the_gradient_is_nil():
     won, weights = generator.integers(0, 2, 50).astype(float), generator.integers(0, 3, 50).astype(float)
     found = fit_logistic(table, won, weights, np.zeros(3))
     likely = 1 / (1 + np.exp(-table @ found))
-    gradient = table.T @ (weights * (won - likely)) - np.array([1e-6, 0.25, 0.25]) * found
+    gradient = table.T @ (weights * (won - likely)) - np.array([0.01, 0.25, 0.25]) * found
     assert gradient == pytest.approx(np.zeros(3), abs=1e-6)
     halves = fit_logistic(table, np.full(50, 0.5), np.ones(50), np.zeros(3))
     assert halves == pytest.approx(np.zeros(3), abs=1e-9)
