@@ -120,5 +120,6 @@ def update(
     if train_policy:
         if targets:
             batch = batch_of(targets=targets)
+            metrics["targets/rows"] = float(len(targets))
         metrics |= engine.update(batch, target_weight)
     return done
