@@ -71,10 +71,10 @@ def moved(study: StudySpan, deal: int, seats: Mapping[int, SeatFacts]) -> Iterat
     answers = {(belief.seat, belief.at): belief for belief in study.beliefs if belief.beliefs is not None}
     for (listener, at), before in answers.items():
         speech, after = speeches.get(at), answers.get((listener, at + 1))
-        if speech is None or after is None or speech.seat == listener or seats[listener].role.side is not Side.GOOD:
+        if speech is None or after is None or seats[listener].role.side is not Side.GOOD:
             continue
         if speech.seat not in (before.beliefs or {}) or speech.seat not in (after.beliefs or {}):
-            continue  # last words: the dead are not asked about
+            continue  # its own speech; or last words: the dead are not asked about
         pairs = {
             "own": (before.beliefs or {}, after.beliefs or {}),
             "expert": (before.ceiling, after.ceiling),

@@ -140,13 +140,14 @@ def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
 
 
 def test_only_what_one_speech_moved_is_counted():
-    seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
+    deck = (Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER)
+    seats = {seat: SeatFacts(role, "p") for seat, role in enumerate(deck, start=1)}
 
     def answer(at, seat, chance, **changes):
         chances = {other: {"wolf": chance, "seer": 1 - chance} for other in seats if other != seat}
         return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, **changes)
 
-    speech = NotedSpeech(at=4, day=1, seat=2, claimed="seer", reports=((1, "wolf"), (3, "good")))
+    speech = NotedSpeech(at=4, day=1, seat=2, claimed="seer", reports=((1, "wolf"), (4, "good"), (3, "good")))
     later = NotedSpeech(at=5, day=1, seat=3)
     beliefs = (answer(4, 3, 0.2), answer(5, 3, 0.5), answer(4, 2, 0.9), answer(5, 2, 0.1), answer(4, 1, 0.1),
                answer(5, 1, 0.9), answer(7, 3, 0.9))  # fmt: skip
@@ -154,4 +155,5 @@ def test_only_what_one_speech_moved_is_counted():
     # The speaker does not listen to itself, the wolf is not asked, and of 5 to 7 more than one thing happened.
     assert (found.at, found.seat, found.listener.role) == (4, 2, Role.VILLAGER)
     assert found.suspicion == pytest.approx(0.3)
-    assert found.towards_reports == pytest.approx(0.3)  # of seat 1, towards a wolf; the listener is not asked of itself
+    # Towards the one, away from the other, and the listener is not asked of itself.
+    assert found.towards_reports == pytest.approx((0.3 - 0.3) / 2)
