@@ -1,6 +1,7 @@
 """``python -m algo.evaluate``: a policy against a panel of opponents that never learn, on deals never trained on.
 
-``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps.
+``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps. ``--protocol v1`` plays
+the evaluation protocol instead (``algo.protocol``), whose figures are comparable across runs and models.
 """
 
 import argparse
@@ -15,6 +16,9 @@ from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
 logger = logging.getLogger("algo.evaluate")
+
+PROTOCOLS = ("v1",)
+"""Versions in ``algo.protocol.panel``, which takes seconds to import."""
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -31,6 +35,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="FOLDER",
         help="what to evaluate, e.g. a checkpoint's huggingface folder (default: model.path, or with "
         "serving.mode=attach what is served there)",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=list(PROTOCOLS),
+        help="play a version of the protocol instead: its own panel of opponents, whole sides and single seats, votes, "
+        "beliefs and persuasion, every figure with and without games that have errors; evaluation.deals says on how "
+        "many deals, and evaluation.opponents adds to the panel",
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
     parser.add_argument(
@@ -82,6 +93,8 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.model_folder import evaluate_model, show_evaluation
     from algo.loop.command_line import begin_run, run_to_its_end
 
+    if options.protocol is not None:
+        return _run_protocol(config, options)
     opened = begin_run(
         config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=options.resume == "auto"
     )
@@ -122,6 +135,34 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
         show_people(scores, console)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return status
+
+
+def _run_protocol(config: WerewolfConfig, options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.protocol.page import show_report
+    from algo.protocol.play import run_protocol
+
+    opened = begin_run(
+        config, options.log_level, suffix="-protocol", log="protocol.log", resume=options.resume == "auto"
+    )
+    if isinstance(opened, int):
+        return opened
+    status, done = run_to_its_end(
+        run_protocol(opened, options.protocol, options.model, _label(opened.config, options)),
+        opened.config,
+        logger,
+        "interrupted; finished games stay in the hub, and --resume auto goes on with them",
+        {},
+    )
+    if done is None:
+        return status
+    report, path, page = done
+    console = Console()
+    show_report(report, console)
+    console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.game import GameConfig
 from configs.opponents import INITIAL_POLICY, EndpointConfig, unknown_player
+from configs.probes import ProbeConfig
 from configs.rewards import RewardConfig
 from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
@@ -49,6 +50,7 @@ class WerewolfConfig(Config):
     judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
+    probes: ProbeConfig = ProbeConfig()
     evaluation: GameEvaluationConfig = GameEvaluationConfig()
 
     def endpoints(self) -> dict[str, EndpointConfig]:

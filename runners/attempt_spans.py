@@ -6,7 +6,7 @@ from agentlightning import Span
 
 from store.client import AttemptKey
 from store.full_spans import FullTokenSpans
-from store.token_spans import CallSpan, OutcomeSpan, SpanRecord, to_span
+from store.token_spans import CallSpan, NoteSpan, OutcomeSpan, SpanRecord, to_span
 
 
 class AttemptSpans:
@@ -22,9 +22,16 @@ class AttemptSpans:
         self._started = started
         self._full = FullTokenSpans() if full else None
         self._sequence_id = 0
+        self._notes: list[NoteSpan] = []
 
     def add_turn(self, turn: SpanRecord, started: float, ended: float) -> None:
-        """Take a turn, or another record, with its start and end. Raises what ``take`` raises."""
+        """Take a turn, or another record, with its start and end; a note is kept back until the result.
+
+        Raises what ``take`` raises.
+        """
+        if isinstance(turn, NoteSpan):
+            self._notes.append(turn)
+            return
         span = self._add(turn, started, ended)
         if self._full is not None and isinstance(turn, CallSpan):
             self._take(self._full.of_turn(turn, span, self._next()))
@@ -35,7 +42,10 @@ class AttemptSpans:
         span = self._add(result, ended, ended)
         if self._full is not None:
             for actor_span in self._full.of_actors(span, self._sequence_id + 1, self._started, ended):
+                self._sequence_id = max(self._sequence_id, actor_span.sequence_id)
                 self._take(actor_span)
+        for note in self._notes:  # last, so that whatever else is stored of a rollout is the same without them
+            self._add(note, ended, ended)
 
     def _add(self, record: SpanRecord, started: float, ended: float) -> Span:
         span = to_span(

@@ -201,14 +201,27 @@ class OutcomeSpan(SpanRecord):
         return attributes
 
 
+class NoteSpan(SpanRecord):
+    """What is noted of a finished rollout beside its calls and its end; stored after both, and needed by neither."""
+
+    @property
+    def task(self) -> str:
+        """Id of the task, unique within its run."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class TaskKind:
-    """One workload as the hub knows it: its tasks' ``kind``, the two spans that it writes, the module that plays it."""
+    """One workload as the hub knows it: its tasks' ``kind``, the spans that it writes, the module that plays it.
+
+    note: of what is noted beside calls and ends; None where nothing is.
+    """
 
     name: str
     call: type[CallSpan]
     outcome: type[OutcomeSpan]
     runner: str
+    note: type[NoteSpan] | None = None
 
 
 def to_span(

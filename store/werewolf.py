@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from store.schema import TRAINED_POLICY, TokenLimits, check_kind
 from store.token_spans import CallSpan, OutcomeSpan, SpanRecord, TaskKind
+from store.werewolf_study import Study, StudySpan
 
 WEREWOLF = "werewolf"
 """Kind of the game's tasks."""
@@ -73,6 +74,7 @@ class GameTask(BaseModel):
     trainable: sides whose turns may be trained on, where the trained policy or a demonstrator plays them.
     demonstrators: players whose every decision is written down as a turn of the trained policy: with what that would
         have been sent in their seat, and with their decision as its reply. Other players leave no such turns.
+    study: what is noted of the game beside that (``store.werewolf_study``); None: nothing.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,6 +90,7 @@ class GameTask(BaseModel):
     trainable: frozenset[SideName]
     demonstrators: frozenset[str] = frozenset()
     limits: TokenLimits
+    study: Study | None = None
 
     @field_validator("seating", mode="before")
     @classmethod
@@ -129,7 +132,7 @@ class GameTask(BaseModel):
 
     def encode(self) -> dict[str, Any]:
         """The rollout input, JSON only."""
-        payload = self.model_dump(mode="json")
+        payload = self.model_dump(mode="json", exclude={"study"} if self.study is None else None)
         payload["trainable"] = sorted(self.trainable)
         payload["demonstrators"] = sorted(self.demonstrators)
         return payload
@@ -350,7 +353,7 @@ class ResultSpan(OutcomeSpan):
         return dimensions
 
 
-GAME = TaskKind(WEREWOLF, TurnSpan, ResultSpan, runner="runners.werewolf")
+GAME = TaskKind(WEREWOLF, TurnSpan, ResultSpan, runner="runners.werewolf", note=StudySpan)
 
 
 def is_turn(span: Span) -> bool:

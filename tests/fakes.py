@@ -77,6 +77,7 @@ class FakeVllm:
     signs_of_life: how often it was asked for its models.
     policy_version: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
+    likely: prompt's token ids, token id -> log-prob of that token, where log-probs of given tokens are asked for.
     """
 
     def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
@@ -85,6 +86,7 @@ class FakeVllm:
         self.model_folder = model_folder
         self.context_tokens = 32_768
         self.tokenizer_info = True
+        self.likely: Callable[[list[int], int], float] = lambda prompt, token: -5.0
         self.policy_version: int | str | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
@@ -150,6 +152,10 @@ class FakeVllm:
     async def _detokenize(self, request: web.Request) -> web.Response:
         return web.json_response({"prompt": self.tokenizer.decode((await request.json())["tokens"])})
 
+    def _told(self, body: dict[str, Any], index: int, prompt: list[int]) -> dict[str, Any]:
+        top = {f"token_id:{token}": self.likely(prompt, token) for token in body["logprob_token_ids"]}
+        return {"index": index, "logprobs": {"top_logprobs": [top]}}
+
     async def _completions(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.asked.set()
@@ -159,6 +165,8 @@ class FakeVllm:
             headers = {} if self.retry_after_ms is None else {"retry-after-ms": str(self.retry_after_ms)}
             return web.json_response({"error": {"message": "fake failure"}}, status=500, headers=headers)
         prompt = body["prompt"]
+        if "logprob_token_ids" in body:
+            return web.json_response({"choices": [self._told(body, *numbered) for numbered in enumerate(prompt)]})
         if len(prompt) + body["max_tokens"] > self.context_tokens:
             return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)
         reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)

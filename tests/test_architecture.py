@@ -11,9 +11,9 @@ HEAVY = {"torch", "verl", "vllm", "ray", "tensordict"}
 
 # What only a workload, and what stands above all workloads, may know of the game and of other agents.
 OF_A_WORKLOAD = {
-    *("algo.werewolf", "algo.agents", "algo.evaluation", "algo.learning"),
-    *("runners.werewolf", "runners.agents", "store.werewolf", "store.agents"),
-    *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.agents"),
+    *("algo.werewolf", "algo.agents", "algo.evaluation", "algo.learning", "algo.belief", "algo.protocol"),
+    *("runners.werewolf", "runners.agents", "store.werewolf", "store.werewolf_study", "store.agents"),
+    *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.probes", "configs.agents"),
 }
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
 GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "training", "serving", "loop")
@@ -31,12 +31,16 @@ FORBIDDEN = {
         "algo.werewolf",
         "algo.evaluation",
         "algo.learning",
+        "algo.belief",
+        "algo.protocol",
         "algo.prompt_search",
         "store.werewolf",
         "configs.werewolf",
     },
-    "algo/werewolf": {"algo.agents", "algo.evaluation", "algo.learning"},
-    "algo/evaluation": {"algo.agents", "algo.learning"},
+    "algo/werewolf": {"algo.agents", "algo.evaluation", "algo.learning", "algo.protocol"},
+    "algo/belief": {"algo.agents", "algo.evaluation", "algo.learning", "algo.protocol"},
+    "algo/evaluation": {"algo.agents", "algo.learning", "algo.protocol"},
+    "algo/protocol": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
 }
 

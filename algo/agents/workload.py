@@ -1,6 +1,6 @@
 """Agents as a workload: what they give to the training loop (``algo.loop.workload``)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.agents.data import read_data
@@ -11,6 +11,7 @@ from algo.agents.tasks import step_tasks
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
 from configs.agents import AgentConfig
 from store.agents import AGENTS, AgentTask
@@ -20,6 +21,7 @@ class Agents:
     """Any agent as a workload (``algo.loop.workload.Workload``). Raises ConfigError for tasks that cannot be read."""
 
     kind = AGENTS
+    target_weight = 0.0
 
     def __init__(self, config: AgentConfig):
         self.config = config
@@ -44,6 +46,10 @@ class Agents:
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each actor earns."""
         return agent_rewards(rollout, self.config.reward)
+
+    def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
+        """Nothing besides what agents were rewarded for."""
+        return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the tasks."""

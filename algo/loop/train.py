@@ -105,6 +105,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                         selected.of(assessed.values),
                         state.policy_version,
                         trains_policy,
+                        [row for rollout in played.finished for row in workload.targets_of(rollout)],
+                        workload.target_weight,
                     )
                 left_out += made.left_out
                 metrics |= made.metrics

@@ -6,6 +6,7 @@ Blocking calls of ``algo.training.engine``, to be made on the trainer's thread.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -15,6 +16,7 @@ from algo.advantages.registry import needs_values
 from algo.advantages.weighing import weigh_advantages
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.sequences.batch import PerToken, build_batch
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.schema import Config
@@ -72,12 +74,16 @@ def update(
     values: PerToken | None,
     policy_version: int,
     train_policy: bool = True,
+    targets: Sequence[TargetRow] = (),
+    target_weight: float = 0.0,
 ) -> Update:
     """Train on the selected sequences.
 
     advantages, returns, values: rows as the trajectories, each aligned with its ``token_ids``.
     policy_version: of the weights that are about to be updated.
     train_policy: False trains the critic alone (``critic.warmup_steps``).
+    targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
+        to train on nothing does.
     Raises WeightsNotServed when what vLLM played is not what the trainer computes.
     """
     temperature = config.rollout.temperature
@@ -97,7 +103,8 @@ def update(
     if not done.trained:
         return done
     weighed = weigh_advantages(done.trained, done.advantages, config.advantage.weigh)
-    batch = build_batch(
+    batch_of = partial(
+        build_batch,
         done.trained,
         weighed,
         temperature=temperature,
@@ -107,8 +114,12 @@ def update(
         values=None if values is None else kept(values),
         returns=None if returns is None else kept(returns),
     )
+    batch = batch_of()
     if returns is not None:
         metrics |= engine.update_critic(batch)
     if train_policy:
-        metrics |= engine.update(batch)
+        if targets:
+            batch = batch_of(targets=targets)
+            metrics["targets/rows"] = float(len(targets))
+        metrics |= engine.update(batch, target_weight)
     return done

@@ -1,11 +1,12 @@
 """What the loop asks of a workload: the game (``algo.werewolf.workload``) or any agent (``algo.agents.workload``)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
 from configs.schema import Config
 from store.schema import PolicyResources, Task
@@ -40,6 +41,8 @@ class Workload(Protocol):
 
     config: Config
     kind: TaskKind
+    target_weight: float
+    """What the rows of ``targets_of`` weigh beside the policy's loss."""
 
     def tasks(self, step: int) -> Sequence[Task]:
         """What is played for one step (from 1); the same at every call, also of another process."""
@@ -55,6 +58,9 @@ class Workload(Protocol):
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each actor of a finished rollout earns, by its name."""
+
+    def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
+        """What else of a finished rollout is to become likelier, beside what the rewards say; mostly nothing."""
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""

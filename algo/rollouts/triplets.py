@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agentlightning import Span, TraceAdapter, Triplet
 
-from store.token_spans import CallSpan, OutcomeSpan, TaskKind, context_digest
+from store.token_spans import CallSpan, NoteSpan, OutcomeSpan, TaskKind, context_digest
 
 BROKEN_CONTEXT = "broken_context"
 DUPLICATE_SPAN = "duplicate_span"
@@ -31,6 +31,7 @@ class FinishedRollout:
         ``metadata`` the call's other fields, with its ``task``, ``actor`` and ``question``.
     left_out: stored turn spans that gave no triplet, counted by reason.
     calls: start and end of each model call, in seconds by the runner's clock.
+    notes: what was noted beside calls and end, where the task wanted it.
     """
 
     rollout_id: str
@@ -40,6 +41,7 @@ class FinishedRollout:
     triplets: tuple[Triplet, ...]
     left_out: Counter[str]
     calls: tuple[tuple[float, float], ...] = ()
+    notes: tuple[NoteSpan, ...] = ()
 
 
 class CallTriplets(TraceAdapter[list[Triplet]]):
@@ -108,4 +110,5 @@ def read_attempt(kind: TaskKind, rollout_id: str, attempt_id: str, spans: Sequen
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)
-    return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls)
+    notes = tuple(kind.note.decode(span) for span in distinct if kind.note is not None and kind.note.is_in(span))
+    return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls, notes)

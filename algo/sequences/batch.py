@@ -28,10 +28,14 @@ from verl.utils.dataset.dataset_utils import DatasetPadMode
 
 if TYPE_CHECKING:
     # The training workers import this module, and have no use for agentlightning, which that one brings along.
+    from algo.sequences.targets import TargetRow
     from algo.sequences.trajectories import Trajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+_WHOLE_SEQUENCE = ("input_ids", "position_ids", "loss_mask", "targets")
+"""Columns over prompt and response."""
 
 _SHARES_SORTED_TOGETHER = 16
 """Mini-batches: enough for rows of much the same length in each, few enough that their order stays a drawn one."""
@@ -45,16 +49,18 @@ class MiniBatch:
         each share an equal number of micro-batches of an equal number of rows. Padding rows included.
     rows: for each row of ``data`` its row in the batch; None for a padding row.
     micro_batch_size: rows of each forward pass on each rank.
+    target_rows: how many rows are there for their targets alone (``algo.sequences.targets``).
     """
 
     data: TensorDict
     rows: tuple[int | None, ...]
     micro_batch_size: int
+    target_rows: int = 0
 
     @property
     def real_rows(self) -> int:
-        """Rows that are not padding: the divisor of a sequence-mean loss."""
-        return sum(row is not None for row in self.rows)
+        """Rows that are neither padding nor targets: the divisor of a sequence-mean loss."""
+        return sum(row is not None for row in self.rows) - self.target_rows
 
 
 class _Columns(NamedTuple):
@@ -75,8 +81,9 @@ def build_batch(
     values: PerToken | None = None,
     returns: PerToken | None = None,
     imitation_weights: PerToken | None = None,
+    targets: "Sequence[TargetRow]" = (),
 ) -> TensorDict:
-    """Turn trajectories into a verl batch, one row per trajectory, in their order.
+    """Turn trajectories into a verl batch, one row per trajectory, in their order, and behind them those of targets.
 
     All that is given by token has one row per trajectory, aligned with its ``token_ids``; entries
     at tokens that were not sampled do not matter. Without advantages the batch serves to ask the
@@ -88,11 +95,12 @@ def build_batch(
     values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
     imitation_weights: what each token weighs for ``imitate``, a given one too, and 0 at the first; by default 1 at
         sampled tokens alone. verl's ``sft_loss`` reads ``loss_mask`` as weights, whose sum it divides by.
+    targets: rows that count in ``algo.training.targets_loss`` alone; of all that is given by token they have nothing.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
     whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
     ``old_log_probs`` and, if given, ``advantages``, ``ref_log_prob``, ``rollout_is_weights``, ``values``
-    and ``returns``.
+    and ``returns``; with targets also their weights, ``targets``, over the whole sequence.
 
     Raises ValueError, naming the rollout and actor, when a row's length does not match.
     """
@@ -149,6 +157,12 @@ def build_batch(
                 )
             # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
             add(name, torch.where(mask > 0, row, 0.0)[start:])
+        if targets:
+            add("targets", torch.zeros(length))
+    by_response = [name for name in columns if name not in (*_WHOLE_SEQUENCE, "prompts", "responses")]
+    for target in targets:
+        for name, values_of_row in target.columns(by_response).items():
+            add(name, values_of_row)
     return tensordict_utils.get_tensordict(
         {name: _nested(rows) for name, rows in columns.items()},
         non_tensor_dict={"temperature": float(temperature), "pad_mode": DatasetPadMode.NO_PADDING},
@@ -187,11 +201,14 @@ def mini_batches(
     row each, and a micro-batch holds nothing but padding only when a mini-batch has fewer rows than
     there are ranks. The tokens of padding rows are not counted in max_tokens.
 
+    Rows of targets are dealt out evenly over the mini-batches that the others make, beyond ``mini_batch_size``.
+
     The same arguments give the same result.
     """
-    order = list(range(len(batch)))
+    order, targets = _rows_and_targets(batch)
     if seed is not None:
         random.Random(seed).shuffle(order)
+        random.Random(f"{seed}/targets").shuffle(targets)
     lengths = batch["input_ids"].offsets().diff().tolist()
     count = math.ceil(len(order) / mini_batch_size)
     shares = [_share(order, count, number) for number in range(count)]
@@ -199,16 +216,25 @@ def mini_batches(
         shares = _of_similar_lengths(shares, lengths, seed)
     columns = _columns(batch)
     arranged = []
-    for share in shares:
-        rows = sorted(share, key=lambda row: (-lengths[row], row))
+    for number, share in enumerate(shares):
+        beside = _share(targets, count, number)
+        rows = sorted([*share, *beside], key=lambda row: (-lengths[row], row))
         if max_tokens is None:
             filled = _fill_by_rows(rows, micro_batch_size, ranks)
         elif packed:
             filled = _fill_by_tokens(rows, lengths, max_tokens, ranks)
         else:
             filled = _fill_by_rows(rows, max(1, max_tokens // lengths[rows[0]]), ranks)
-        arranged.append(_arrange(columns, filled, ranks))
+        arranged.append(_arrange(columns, filled, ranks, len(beside)))
     return arranged
+
+
+def _rows_and_targets(batch: TensorDict) -> tuple[list[int], list[int]]:
+    """The rows in their order: those that were played, and those that are there for their targets."""
+    if "targets" not in batch:
+        return list(range(len(batch))), []
+    has_targets = [bool(row.any()) for row in batch["targets"].unbind()]
+    return [row for row, has in enumerate(has_targets) if not has], [row for row, has in enumerate(has_targets) if has]
 
 
 def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
@@ -250,12 +276,12 @@ def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: in
         slots += ranks
 
 
-def _arrange(columns: _Columns, filled: list[list[int]], ranks: int) -> MiniBatch:
+def _arrange(columns: _Columns, filled: list[list[int]], ranks: int, target_rows: int) -> MiniBatch:
     size = max(len(rows) for rows in filled)
     slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
     # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
     arranged = tuple(row for rank in range(ranks) for slot in slots[rank::ranks] for row in slot)
-    return MiniBatch(data=_select(columns, arranged), rows=arranged, micro_batch_size=size)
+    return MiniBatch(_select(columns, arranged), arranged, micro_batch_size=size, target_rows=target_rows)
 
 
 def _share(items: list[int], shares: int, number: int) -> list[int]:
@@ -280,7 +306,7 @@ def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
     tensors: dict[str, torch.Tensor] = {}
     for name, parts in columns.by_row.items():
         # A prompt of one token and a response of one token: the shortest row that verl accepts.
-        length = 2 if name in ("input_ids", "position_ids", "loss_mask") else 1
+        length = 2 if name in _WHOLE_SEQUENCE else 1
         padding = torch.arange(2) if name == "position_ids" else torch.zeros(length, dtype=parts[0].dtype)
         tensors[name] = _nested([padding if row is None else parts[row] for row in rows])
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=dict(columns.common))

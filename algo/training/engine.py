@@ -29,6 +29,7 @@ from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform as platform_cpu
 from algo.training import ray_cluster
 from algo.training.out_of_memory import is_out_of_memory, remember, with_smaller_passes
+from algo.training.targets_loss import TARGET_ROWS, TARGET_WEIGHT
 from algo.training.verl_configs import (
     actor_config,
     check_engine,
@@ -118,12 +119,14 @@ class Engine:
         self._check_critic()
         return self._ask(self._ranks.critic_values, batch, "values")["values"]
 
-    def update(self, batch: TensorDict) -> dict[str, float]:
+    def update(self, batch: TensorDict, target_weight: float = 0.0) -> dict[str, float]:
         """Train the policy on a batch with advantages: ``training.epochs`` passes in mini-batches.
+
+        target_weight: of the batch's target rows beside the policy's loss (``algo.training.targets_loss``).
 
         Returns verl's metrics, averaged over the optimizer steps (``actor/pg_loss``, ``actor/ppo_kl``,
         ``actor/pg_clipfrac``, ``actor/grad_norm`` before clipping, ``actor/lr``; ``actor/entropy_loss``
-        where there is an entropy coefficient, ``actor/kl_loss`` with a KL in the loss), plus
+        where there is an entropy coefficient, ``actor/kl_loss`` with a KL in the loss, ``actor/target_loss``), plus
         ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl leaves out a step whose gradient is not finite.
 
         Raises ValueError for a batch that lacks what the loss reads.
@@ -131,8 +134,8 @@ class Engine:
         _check_columns(batch, "advantages")
         if self._config.reference.kl == "loss":
             _check_columns(batch, "reference_log_probs")
-        with_entropy = self._training.entropy_coeff > 0
-        return self._train("policy", self._ranks.train_policy, batch, "actor", calculate_entropy=with_entropy)
+        settings = {"calculate_entropy": self._training.entropy_coeff > 0, TARGET_WEIGHT: target_weight}
+        return self._train("policy", self._ranks.train_policy, batch, "actor", **settings)
 
     def imitate(self, batch: TensorDict, after_step: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Train the policy to give the batch's replies: ``training.epochs`` passes in mini-batches.
@@ -335,7 +338,7 @@ class Engine:
                 tensordict_utils.assign_non_tensor(
                     data,
                     **settings,
-                    **{ENDS_UPDATE: is_last or schedule_by_step},
+                    **{ENDS_UPDATE: is_last or schedule_by_step, TARGET_ROWS: mini_batch.target_rows},
                     global_batch_size=mini_batch.real_rows,
                     mini_batch_size=len(data),
                     epochs=1,

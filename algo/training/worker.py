@@ -24,10 +24,11 @@ from verl.utils.device import get_device_id, get_device_name
 from verl.utils.transformers_compat import drop_tied_target_keys
 from verl.workers.config import CriticConfig, FSDPActorConfig, TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
-from verl.workers.utils.losses import ppo_loss, sft_loss, value_loss
+from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.training import cpu_platform as platform_cpu
 from algo.training.chunked_head import ChunkedHead
+from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class TrainingRank(Worker):
             register_value_engine()
         self._policy = _start(parts.policy)
         _check_adapters(self._policy.engine.module)
-        self._losses = {"reward": partial(ppo_loss, config=actor), "imitation": partial(sft_loss, config=actor)}
+        towards_reward = partial(policy_and_targets_loss, config=actor)
+        self._losses = {"reward": towards_reward, "imitation": partial(sft_loss, config=actor)}
         self._reference = None if parts.reference is None else _start(parts.reference)
         self._critic = None if parts.critic is None else _start(parts.critic)
         if self._critic is not None:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.reports.intervals import Estimate, clustered_share, wilson_interval
+from algo.reports.intervals import Estimate, clustered_mean, clustered_share, wilson_interval
 from algo.werewolf.matches import GameRecord, SideName
 
 
@@ -54,6 +54,15 @@ class Conduct(BaseModel):
     games_with_leak: Estimate | None
     days: float | None
     turns_per_game: float | None
+
+
+def mean_over_deals(deals: Sequence[Hashable], values: Sequence[float], seed: int) -> Estimate:
+    """The mean of values of any size, with an interval over deals (``clustered_mean``). deals: of each value, its own.
+
+    Raises ValueError without values.
+    """
+    sums, counts = _sums_by(deals, values, [1.0] * len(values))
+    return clustered_mean(sums, [int(count) for count in counts], seed)
 
 
 def score_of_side(games: Iterable[GameRecord], player: str, side: SideName) -> Score:

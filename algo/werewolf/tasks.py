@@ -6,13 +6,14 @@ from collections.abc import Collection
 from statistics import fmean
 from typing import get_args
 
-from configs.roles_and_decks import DECKS
-
 from configs.game import GameConfig
+from configs.probes import ProbeConfig
+from configs.roles_and_decks import DECKS
 from configs.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY, TokenLimits
 from store.werewolf import GameTask, SeatingRule, SideName
+from store.werewolf_study import Study
 
 
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
@@ -34,9 +35,17 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
                     seating=seating_rules(game_config, sides),
                     trainable=frozenset(sides),
                     limits=token_limits(rollout),
+                    study=study_of_training(config.probes),
                 )
             )
     return tasks
+
+
+def study_of_training(probes: ProbeConfig) -> Study | None:
+    """What is noted of the games that are trained on; None where nobody is to learn to listen."""
+    if not probes.listening:
+        return None
+    return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=True)
 
 
 def token_limits(rollout: RolloutSettings) -> TokenLimits:

@@ -1,11 +1,13 @@
 """The game as a workload: what it gives to the training loop (``algo.loop.workload``)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from algo.belief.listening import listening_rows
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
@@ -29,6 +31,7 @@ class Werewolf:
 
     def __init__(self, config: WerewolfConfig, evaluate: Evaluate):
         self.config = config
+        self.target_weight = config.probes.listening
         self._evaluate = evaluate
 
     def tasks(self, step: int) -> Sequence[GameTask]:
@@ -53,6 +56,10 @@ class Werewolf:
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each seat earns."""
         return game_rewards(rollout, self.config.reward)
+
+    def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
+        """The true roles, as answers to what the trained seats were asked beside the game."""
+        return listening_rows(rollout, self.config.training.max_sequence_tokens)
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the games."""

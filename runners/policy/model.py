@@ -6,6 +6,7 @@ for every call exactly what was added, what was sampled and with which log-probs
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from agentscope.model import ChatModelBase, ChatResponse
 
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
 from runners.policy.server import Sampler, seed_of
+from runners.policy.word_log_probs import word_log_probs
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 
@@ -39,6 +41,15 @@ class SampledTurn:
     started: float
     ended: float
     policy_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPrompt:
+    """A prompt that was asked about and not answered; the fields mean what they mean in ``SampledTurn``."""
+
+    segment: int
+    context_tokens: int
+    prompt_ids: tuple[int, ...]
 
 
 class TokenExactChatModel(ChatModelBase):
@@ -102,6 +113,28 @@ class TokenExactChatModel(ChatModelBase):
             content=[TextBlock(type="text", text=text)],
             metadata={"sampled": sampled},
         )
+
+    async def word_log_probs(
+        self, conversations: Sequence[list[ChatMessage]], words: Sequence[Sequence[int]]
+    ) -> tuple[list[AskedPrompt], list[list[float]]]:
+        """How likely each of ``words`` would be as the reply to each conversation; nothing of it is remembered.
+
+        words: token ids (``encode_words``). Returns what was asked, and for each the words' log-probs
+        (``runners.policy.word_log_probs``). Raises ContextFull before anything is sent, and what that raises.
+        """
+        asked = []
+        for messages in conversations:
+            context, prompt_ids = await self._prompt(messages)
+            if (excess := self._excess(context, prompt_ids, self._limits.context_tokens)) > 0:
+                raise ContextFull(f"a question beside the game passes the budget by {excess} tokens")
+            segment = self._segment if context else self._segment + 1
+            asked.append(AskedPrompt(segment, len(context), tuple(prompt_ids)))
+        prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in asked]
+        return asked, await word_log_probs(self._server, prompts, words)
+
+    async def encode_words(self, text: str) -> tuple[int, ...]:
+        """Token ids of a reply's first words, without the end of its turn."""
+        return tuple((await self._tokens.encode_reply(text))[:-1])
 
     async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> int:
         """Tokens by which a call with ``messages`` would pass ``share`` of the budget; not above 0 where it would not.

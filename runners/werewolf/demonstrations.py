@@ -13,7 +13,7 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.game import Observation
-from runners.werewolf.players import Decided, Player, PolicyPlayer
+from runners.werewolf.players import BeliefQuestion, Believed, Decided, Player, PolicyPlayer
 from runners.werewolf.replies import render_reply
 from store.schema import TokenLimits
 
@@ -56,6 +56,10 @@ class DemonstratingPlayer(PolicyPlayer):
         """Hear an announcement, and let the demonstrator hear it."""
         await super().observe(msg)
         await self._demonstrator.observe(msg)
+
+    async def believe(self, question: BeliefQuestion) -> Believed | None:
+        """What the demonstrator believes: no policy is there to be asked."""
+        return await self._demonstrator.believe(question)
 
     async def decide(self, observation: Observation) -> Decided:
         """Let the demonstrator decide, then ask as the policy is asked and answer in the demonstrator's words."""

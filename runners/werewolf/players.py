@@ -6,7 +6,10 @@ announce, so a private answer cannot leak through a broadcast.
 """
 
 import asyncio
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, NoReturn
 
 from agentscope.agent import AgentBase
@@ -17,11 +20,15 @@ from runners.errors import CannotPlay
 from runners.policy.chat_tokens import ChatMessage
 from runners.policy.model import ContextFull, SampledTurn, TokenExactChatModel
 from runners.werewolf.brains import Brain
-from runners.werewolf.game import Action, Event, Observation
-from runners.werewolf.prompts_zh.names import seat_name
+from runners.werewolf.brains.expert import ExpertBrain
+from runners.werewolf.brains.odds import role_odds
+from runners.werewolf.game import Action, Event, Observation, Role
+from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
+from runners.werewolf.prompts_zh.probe import render_probe
 from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from runners.werewolf.replies import ReplyError, parse_reply, split_thought
+from store.werewolf_study import AskedTokens
 
 _RECAP_SHARE = 0.5
 """Share of the context that a recap with players' words may take; a full one would be followed by the next at once."""
@@ -56,6 +63,27 @@ class Decided:
     turns: tuple[ModelTurn, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class BeliefQuestion:
+    """What a seat is asked beside the game (``runners.werewolf.study``): the roles of ``targets``.
+
+    events: all that it may know, from the beginning, oldest first. deck: the roles dealt.
+    """
+
+    events: tuple[Event, ...]
+    deck: tuple[Role, ...]
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """chances: seat -> role -> probability. mass, asked: as in ``store.werewolf_study.NotedBelief``."""
+
+    chances: Mapping[int, Mapping[Role, float]]
+    mass: float | None = None
+    asked: tuple[AskedTokens, ...] = ()
+
+
 class Player(AgentBase):
     """A seat's agent. ``heard`` holds the events told to it and not yet acted upon, oldest first."""
 
@@ -81,6 +109,10 @@ class Player(AgentBase):
         """Choose an action for ``observation.request``."""
         raise NotImplementedError
 
+    async def believe(self, question: BeliefQuestion) -> Believed | None:
+        """What it takes others for; None from a player that cannot tell. Changes nothing of what it hears or says."""
+        return None
+
     async def handle_interrupt(self, *args: Any, **kwargs: Any) -> NoReturn:
         """AgentScope turns a cancelled reply into a call of this; a cancelled game must stay cancelled."""
         raise asyncio.CancelledError
@@ -97,6 +129,13 @@ class BrainPlayer(Player):
         """Ask the brain; what it may know is in the observation already."""
         self.heard.clear()
         return Decided(self._brain.act(observation))
+
+    async def believe(self, question: BeliefQuestion) -> Believed | None:
+        """The odds of a brain that keeps them."""
+        if not isinstance(self._brain, ExpertBrain):
+            return None
+        odds = role_odds(question.events, self.seat, question.deck)
+        return Believed({target: odds[target] for target in question.targets})
 
 
 class PolicyPlayer(Player):
@@ -133,6 +172,46 @@ class PolicyPlayer(Player):
                 turns.append(ModelTurn(sampled, is_reask, reply, thought, None))
                 return Decided(action, reasked=is_reask, turns=tuple(turns))
         return Decided(request.default, reasked=True, defaulted=True, turns=tuple(turns))
+
+    async def believe(self, question: BeliefQuestion) -> Believed | None:
+        """The share of each role's name among those that could be answered; None where the question does not fit.
+
+        A question follows the conversation and the news, and is answered in log-probs; all of it is forgotten at once.
+        """
+        roles = sorted(set(question.deck))
+        words = [await self._model.encode_words(ROLE_NAMES[role]) for role in roles]
+        news = render_events(self.heard)
+        conversations: list[list[ChatMessage]] = [
+            [
+                *self._conversation,
+                {"role": "user", "content": "\n".join(filter(None, (news, render_probe(seat, roles))))},
+            ]
+            for seat in question.targets
+        ]
+        try:
+            asked, found = await self._model.word_log_probs(conversations, words)
+        except ContextFull:
+            return None
+        masses = [[math.exp(value) for value in values] for values in found]
+        best = [max(values) for values in found]
+        shares = [[math.exp(value - most) for value in values] for values, most in zip(found, best, strict=True)]
+        return Believed(
+            {
+                seat: {role: share / sum(of_seat) for role, share in zip(roles, of_seat, strict=True)}
+                for seat, of_seat in zip(question.targets, shares, strict=True)
+            },
+            mass=fmean(map(sum, masses)) if masses else None,
+            asked=tuple(
+                AskedTokens(
+                    target=seat,
+                    segment=prompt.segment,
+                    context_tokens=prompt.context_tokens,
+                    prompt_ids=prompt.prompt_ids,
+                    words={role.value: word for role, word in zip(roles, words, strict=True)},
+                )
+                for seat, prompt in zip(question.targets, asked, strict=True)
+            ),
+        )
 
     async def _ask(self, content: str, question: str) -> ChatResponse:
         """Continue the conversation with ``content``; if that does not fit, start afresh from a recap.

@@ -40,6 +40,8 @@ from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
+from runners.werewolf.study.beliefs import BeliefProbes
+from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import Transcript
 from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY
@@ -62,7 +64,7 @@ async def play_game(
     policy_version: version of the trained policy that the game was enqueued for; a turn is of the version that its
         server names, where it names one.
     on_turn: called for every model turn as soon as its decision is made, and with the answers of seats that leave none
-        although no rule says what they answer (``AnswerSpan``).
+        although no rule says what they answer (``AnswerSpan``), and at the end with what the task wants noted.
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
@@ -73,6 +75,7 @@ async def play_game(
     names = who_plays(task, roles)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
     speakers = _speakers(state, prompt_templates)
+    probes = None if task.study is None else BeliefProbes(task.study, players)
     with nullcontext() if judge is None else closing(judge.new_game()) as judged:
         table = _Table(task, policy_version, roles, names, players, speakers, on_turn, judged)
         announced = 0
@@ -82,7 +85,11 @@ async def play_game(
                 announced = len(state.events)
                 table.dismiss_dead_wolves(state)
                 requests = pending(state)
+                if probes is not None:
+                    await probes.look(state, requests)
                 if not requests:
+                    if probes is not None:
+                        on_turn(study_of(task.game_id, state, probes.answers), time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
                 state = apply(state, await table.ask(state, requests))
 

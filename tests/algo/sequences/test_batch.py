@@ -13,7 +13,9 @@ from verl.utils import tensordict_utils
 from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo.sequences.batch import build_batch, mini_batches
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
+from algo.training.targets_loss import TARGET_ROWS, TARGET_WEIGHT, policy_and_targets_loss
 from algo.training.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
 from configs.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
@@ -243,6 +245,34 @@ def test_the_arrangement_changes_neither_loss_nor_gradient(mode, loss):
     for found_loss, found in arrangements:
         assert found_loss == pytest.approx(expected_loss, rel=1e-5)
         assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+def test_targets_add_their_cross_entropy_whatever_the_arrangement(mode):
+    trajectories, theta, weight = uneven(5), -0.5 * torch.rand(VOCABULARY), 0.5
+    advantages = [torch.randn(len(row.token_ids)) for row in trajectories]
+    targets = [
+        TargetRow((2, 3, 4, 5), (0.0, 0.0, 1.0, 0.5)),
+        TargetRow((7,) * 9 + (4,), (0.0,) * 9 + (1.0,)),
+        TargetRow((5, 6), (0.0, 2.0)),
+    ]
+    training = TrainingConfig(loss_agg_mode=mode, max_sequence_tokens=16)
+    loss_function = partial(policy_and_targets_loss, config=actor_config(training))
+
+    def gradient(ranks, micro, targets, weight):
+        batch = build_batch(trajectories, advantages, temperature=1.0, targets=targets)
+        (whole,) = mini_batches(batch, mini_batch_size=5, micro_batch_size=micro, ranks=ranks, seed=None)
+        tensordict_utils.assign_non_tensor(whole.data, **{TARGET_WEIGHT: weight, TARGET_ROWS: whole.target_rows})
+        return verl_gradient(whole, ranks, theta, loss_function)
+
+    loss, of_policy = gradient(1, 5, (), 0.0)
+    of_targets = torch.zeros(VOCABULARY)
+    of_targets[[4, 5, 6]] = -torch.tensor([1.0 + 1.0, 0.5, 2.0]) / len(targets)
+    for ranks, micro in [(1, 8), (1, 1), (1, 3), (2, 2), (4, 1)]:
+        found_loss, found = gradient(ranks, micro, targets, weight)
+        assert found_loss == pytest.approx(loss + weight * (of_targets * theta).sum().item(), rel=1e-4)
+        assert torch.allclose(found, of_policy + weight * of_targets, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(gradient(ranks, micro, targets, 0.0)[1], of_policy, rtol=1e-4, atol=1e-6)
 
 
 def test_the_default_loss_weighs_sequences_alike_and_counts_sampled_tokens_only():

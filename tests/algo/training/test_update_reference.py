@@ -21,6 +21,7 @@ from verl.workers.config import FSDPOptimizerConfig
 from algo.advantages.estimators import token_advantages
 from algo.loop.update import update
 from algo.sequences.batch import build_batch
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.training import AdvantageConfig, RolloutCorrectionConfig
@@ -200,6 +201,34 @@ def test_loss_and_gradients_equal_plain_pytorch(started, case):
     # Each case is what it is called: both kinds of clipping bite, or neither does.
     for name in ("actor/pg_clipfrac", "actor/pg_clipfrac_lower"):
         assert (metrics[name] > 0) == CASES[case].get("older", False)
+
+
+def target_rows(count=5, seed=2):
+    """Sequences of which one or two words count, some of their tokens more than others."""
+    chance, rows = random.Random(seed), []
+    for _ in range(count):
+        weights = (
+            [0.0] * chance.randint(3, 20) + [chance.choice((1.0, 0.5)) for _ in range(chance.randint(1, 4))] + [0.0]
+        )
+        rows.append(TargetRow(tuple(chance.randrange(2, 64) for _ in weights), tuple(weights)))
+    return rows
+
+
+@both_engines
+def test_targets_are_learned_beside_the_policys_loss_in_the_same_step(started):
+    trajectories, rows = prepare(started, older=True, credit="turn")
+    targets, weight = target_rows(), 0.7
+    batch = build_batch(trajectories, temperature=TEMPERATURE, **vars(rows), targets=targets)
+    metrics, found = started.step(lambda engine: engine.update(batch, target_weight=weight))
+    _, of_policy = reference_update.gradients(started.before(), started.settings, trajectories, **vars(rows))
+    loss, of_targets = reference_update.target_gradients(started.before(), TEMPERATURE, targets)
+    gradients = {name: of_policy[name] + weight * of_targets[name] for name in of_policy}
+    assert difference(found, gradients) < AGREES
+    assert metrics["actor/target_loss"] == pytest.approx(loss, abs=AGREES)
+    # Without a weight they change nothing, and what they say is told all the same.
+    metrics, found = started.step(lambda engine: engine.update(batch))
+    assert difference(found, of_policy) < AGREES and metrics["actor/target_loss"] == pytest.approx(loss, abs=AGREES)
+    assert difference(found, gradients) > DIFFERS
 
 
 def shifted(row, by):

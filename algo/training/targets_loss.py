@@ -1,0 +1,38 @@
+"""verl's policy loss, and beside it the cross entropy of target rows (``algo.sequences.targets``), in one step.
+
+One step and not two: an optimizer that scales each step by its gradients' size would make nothing of a weight.
+"""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from verl.utils import tensordict_utils
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.config import FSDPActorConfig
+from verl.workers.utils.losses import ppo_loss
+
+TARGET_WEIGHT, TARGET_ROWS = "target_weight", "target_rows"
+"""Keys of a mini-batch: what the rows weigh beside the policy's loss, and how many there are over all ranks."""
+
+
+def policy_and_targets_loss(
+    config: FSDPActorConfig, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """``ppo_loss`` plus the weight times the cross entropy of the target tokens, in nats, a mean over target rows.
+
+    A row counts with the sum over its tokens, times their weights. A mini-batch without such rows has the plain loss.
+    """
+    loss, metrics = ppo_loss(config, model_output, data, dp_group)
+    if "targets" not in data:
+        return loss, metrics
+    log_probs = model_output["log_probs"].values()
+    # Entry i of the log-probs speaks of token i + 1; the first token of a row never counts.
+    weights = torch.roll(data["targets"].values(), shifts=-1, dims=0)
+    found = torch.where(weights > 0, weights * log_probs, 0.0).sum()
+    rows = max(1, tensordict_utils.get_non_tensor_data(data=data, key=TARGET_ROWS, default=0))
+    # The ranks' gradients are averaged, as in verl's own losses.
+    cross_entropy = -found / rows * data["dp_size"]
+    metrics["actor/target_loss"] = Metric(value=cross_entropy, aggregation=AggregationType.SUM)
+    weight = tensordict_utils.get_non_tensor_data(data=data, key=TARGET_WEIGHT, default=0.0)
+    return loss + weight * cross_entropy, metrics

@@ -1,0 +1,75 @@
+"""Asks the seats of a game, beside it, what they believe of each other, at moments that its task names.
+
+What is asked and answered never enters a seat's conversation, and nothing that it says or hears depends on it.
+Probing players' beliefs about roles beside the game follows Sarkar et al., Training Language Models for Social
+Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from runners.werewolf.brains.odds import role_odds
+from runners.werewolf.game import Decision, GameState, Request, Role
+from runners.werewolf.players import BeliefQuestion, Player
+from store.werewolf_study import Chances, NotedBelief, ProbeMoment, Study
+
+_SPEECHES = frozenset(
+    {
+        Decision.CAMPAIGN_SPEECH,
+        Decision.SHERIFF_PK_SPEECH,
+        Decision.SPEECH,
+        Decision.CLOSING_SPEECH,
+        Decision.PK_SPEECH,
+        Decision.LAST_WORDS,
+    }
+)
+
+
+def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
+    """Before what a probe would be asked now."""
+    decisions = {request.decision for request in requests}
+    if decisions & _SPEECHES:
+        return "speech"
+    return "vote" if Decision.EXILE_VOTE in decisions else None
+
+
+class BeliefProbes:
+    """What the seats of one game believe, asked whenever ``look`` finds that it is time. answers: so far."""
+
+    def __init__(self, wanted: Study, players: Mapping[int, Player]):
+        self._wanted = wanted
+        self._players = players
+        self.answers: list[NotedBelief] = []
+
+    async def look(self, state: GameState, requests: Sequence[Request]) -> None:
+        """Ask every living seat about the others, before ``requests`` are put. Raises what players raise."""
+        moment = moment_of(requests)
+        if moment in self._wanted.probes:
+            self.answers += await asyncio.gather(*(self._ask(state, moment, seat) for seat in sorted(state.living)))
+
+    async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> NotedBelief:
+        known = tuple(event for event in state.events if event.visible_to(seat))
+        others = sorted(state.living - {seat})
+        if self._wanted.questions is not None:
+            chance = random.Random(f"{state.seed}/questions/{len(state.events)}/{seat}")
+            others = sorted(chance.sample(others, min(self._wanted.questions, len(others))))
+        targets = tuple(others)
+        question = BeliefQuestion(known, state.preset.deck, targets)
+        believed = await self._players[seat].believe(question)
+        odds = role_odds(known, seat, state.preset.deck)
+        return NotedBelief(
+            at=len(state.events),
+            day=state.day,
+            moment=moment,
+            seat=seat,
+            beliefs=None if believed is None else as_chances(believed.chances),
+            mass=None if believed is None else believed.mass,
+            ceiling=as_chances({target: odds[target] for target in targets}),
+            asked=believed.asked if believed is not None and self._wanted.with_tokens else (),
+        )
+
+
+def as_chances(odds: Mapping[int, Mapping[Role, float]]) -> Chances:
+    """As they are stored."""
+    return {seat: {role.value: float(chance) for role, chance in of_role.items()} for seat, of_role in odds.items()}

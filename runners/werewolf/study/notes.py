@@ -1,0 +1,137 @@
+"""What happened in a finished game, as evaluations count it: a pure function of the referee's record."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
+
+from runners.werewolf.brains.memory import TableMemory
+from runners.werewolf.brains.odds import odds_of, wolf_odds
+from runners.werewolf.game import Event, EventKind, GameState, Role
+from runners.werewolf.talk_zh.reading import understand
+from store.werewolf_study import NotedBelief, NotedChoice, NotedSpeech, NotedVote, StudySpan
+
+SPEECHES = frozenset(
+    {
+        EventKind.CAMPAIGN_SPEECH,
+        EventKind.SHERIFF_PK_SPEECH,
+        EventKind.SPEECH,
+        EventKind.CLOSING_SPEECH,
+        EventKind.PK_SPEECH,
+        EventKind.LAST_WORDS,
+    }
+)
+
+
+def study_of(game_id: str, state: GameState, beliefs: Sequence[NotedBelief]) -> StudySpan:
+    """All that is noted of a game. beliefs: what was asked while it was played."""
+    events = state.events
+    return StudySpan(
+        game_id=game_id,
+        votes=tuple(_votes(state)),
+        speeches=tuple(
+            _speech(number, event) for number, event in enumerate(events) if event.kind in SPEECHES and event.text
+        ),
+        kills=tuple(
+            NotedChoice(day=event.day, target=event.target) for event in events if event.kind is EventKind.WOLF_TARGET
+        ),
+        checks=tuple(
+            NotedChoice(day=event.day, seat=event.seat, target=event.target)
+            for event in events
+            if event.kind is EventKind.SEER_RESULT
+        ),
+        deaths=_deaths(events),
+        beliefs=tuple(beliefs),
+    )
+
+
+def _speech(number: int, event: Event) -> NotedSpeech:
+    heard = understand(event.text)
+    return NotedSpeech(
+        at=number,
+        day=event.day,
+        seat=event.seat,
+        claimed=None if heard.claimed is None else heard.claimed.value,
+        reports=tuple((seat, side.value) for seat, side in heard.reports),
+    )
+
+
+def _deaths(events: Sequence[Event]) -> dict[int, int]:
+    died: dict[int, int] = {}
+    for event in events:
+        for seat in _dead_of(event):
+            died.setdefault(seat, event.day)
+    return died
+
+
+def _dead_of(event: Event) -> tuple[int | None, ...]:
+    if event.kind is EventKind.DEATHS_ANNOUNCED:
+        return event.seats
+    if event.kind in (EventKind.EXILED, EventKind.SHOT):
+        return (event.target,)
+    return (event.seat,) if event.kind is EventKind.EXPLODED else ()
+
+
+def _votes(state: GameState) -> list[NotedVote]:
+    found: list[NotedVote] = []
+    dead: set[int | None] = set()
+    sheriff, tied = None, frozenset[int]()
+    number = 0
+    for kind, group in groupby(state.events, key=lambda event: event.kind):
+        events = tuple(group)
+        if kind is EventKind.VOTE:
+            stand = (tied or frozenset(state.preset.seats)).difference(dead)
+            found += _ballot(state, number, events, stand, sheriff)
+        for event in events:
+            dead.update(_dead_of(event))
+            if kind in (EventKind.SHERIFF_ELECTED, EventKind.BADGE_PASSED):
+                sheriff = event.target
+            elif kind is EventKind.BADGE_TORN:
+                sheriff = None
+            elif kind is EventKind.VOTE_TIED:
+                tied = frozenset(event.seats)
+            elif kind in (EventKind.EXILED, EventKind.NOBODY_EXILED, EventKind.NIGHT_FALLS, EventKind.SPEAKING_ORDER):
+                tied = frozenset()  # that of an election, too, is over by now
+        number += len(events)
+    return found
+
+
+def _ballot(
+    state: GameState, number: int, votes: Sequence[Event], stand: frozenset[int], sheriff: int | None
+) -> list[NotedVote]:
+    """The votes of one ballot. number: of events before it. stand: who could be voted for."""
+    public = tuple(event for event in state.events[:number] if event.audience is None)
+    halves = {vote.seat: 3 if vote.seat == sheriff else 2 for vote in votes}
+    noted = []
+    for vote in votes:
+        likely = public_wolf_odds(public, vote.seat, state.preset.deck)
+        others = [likely[seat] for seat in stand if seat != vote.seat]
+        noted.append(
+            NotedVote(
+                at=number,
+                day=vote.day,
+                seat=vote.seat,
+                target=vote.target,
+                odds=None if vote.target is None else likely[vote.target],
+                best=max(others),
+                chance=fmean(others),
+                pivotal=_leaders(votes, halves) != _leaders([one for one in votes if one is not vote], halves),
+            )
+        )
+    return noted
+
+
+def _leaders(votes: Sequence[Event], halves: Mapping[int, int]) -> set[int]:
+    counts: Counter[int] = Counter()
+    for vote in votes:
+        if vote.target is not None:
+            counts[vote.target] += halves[vote.seat]
+    most = max(counts.values(), default=0)
+    return {seat for seat, count in counts.items() if count == most}
+
+
+def public_wolf_odds(public: Sequence[Event], seat: int, deck: Sequence[Role]) -> dict[int, float]:
+    """Seat -> how likely it is a wolf to a villager in ``seat`` who knows the public record alone."""
+    memory = TableMemory()
+    memory.learn(public, seat, deck)
+    return wolf_odds(odds_of(memory, seat, Role.VILLAGER, publicly=True))

@@ -1,0 +1,159 @@
+"""Scores of beliefs between ceiling and floor, what speeches move, on answers of real games and on made-up ones."""
+
+import asyncio
+import math
+import random
+from statistics import fmean
+
+import pytest
+
+from algo.belief.observed import SeatFacts, deck_chances, observed, wolf_chance
+from algo.belief.persuasion import moved, persuasion, truth_of
+from algo.belief.scores import area_under_curve, belief_report, calibration
+from configs.roles_and_decks import DECKS, Role
+from runners.werewolf.brains import BRAINS
+from runners.werewolf.game import get_preset
+from runners.werewolf.players import Believed, BrainPlayer
+from runners.werewolf.table import play_game
+from store.werewolf import GameTask
+from store.werewolf_study import NotedBelief, NotedSpeech, Study, StudySpan
+
+PRESET = "7p"
+
+
+class DeckOnly(BrainPlayer):
+    """Plays as an expert and believes what the deck says: it listens to nobody."""
+
+    def __init__(self, seat, brain, roles):
+        super().__init__(seat, brain)
+        self.roles = roles
+
+    async def believe(self, question):
+        chances = deck_chances(question.deck, self.seat, self.roles, question.targets)
+        return Believed({seat: {Role(r): c for r, c in of.items()} for seat, of in chances.items()})
+
+
+def play_one(seed, deaf):
+    """(study, seats) of a game of experts, of whom the seats ``deaf`` believe what the deck says."""
+    task = GameTask(
+        game_id=f"g{seed}", group_id="g", seed=seed, sampling_seed=1, preset=PRESET,
+        seating={"wolf": "expert", "good": "expert"}, trainable=[],
+        limits={"context_tokens": 100, "reply_tokens": 10}, study=Study(probes=frozenset({"speech", "vote"})),
+    )  # fmt: skip
+    notes, roles, preset = [], {}, get_preset(PRESET)
+
+    def seat_player(seat, role, name):
+        roles[seat] = role
+        brain = BRAINS["expert"](random.Random(f"{seed}/{seat}"))
+        return DeckOnly(seat, brain, roles) if seat in deaf else BrainPlayer(seat, brain)
+
+    asyncio.run(play_game(task, 0, seat_player, lambda note, *times: notes.append(note)))
+    (study,) = notes
+    return study, {seat: SeatFacts(roles[seat], "deaf" if seat in deaf else "expert") for seat in preset.seats}
+
+
+@pytest.fixture(scope="module")
+def played():
+    return [(seed, *play_one(seed, deaf={1, 2, 3})) for seed in range(8)]
+
+
+def answers_of(played, player):
+    return [
+        answer
+        for deal, study, seats in played
+        for answer in observed(study, deal, PRESET, seats)
+        if answer.listener.player == player and answer.listener.role.side == "good"
+    ]
+
+
+def test_who_believes_the_experts_odds_has_the_ceilings_scores(played):
+    report = belief_report(answers_of(played, "expert"), seed=1)
+    assert report.own == report.ceiling and report.listened == pytest.approx(1.0)
+    assert report.ceiling.brier.high < report.floor.brier.low and report.ceiling.auc.low > 0.5
+    assert report.ceiling.log_loss.value < report.floor.log_loss.value
+
+
+def test_who_listens_to_nobody_has_the_floors_scores(played):
+    report = belief_report(answers_of(played, "deaf"), seed=1)
+    assert report.own == report.floor and report.listened == pytest.approx(0.0)
+    assert report.floor.auc.value == 0.5  # all good seats are given the same
+
+
+def test_experts_are_moved_by_speeches_as_experts_and_the_deaf_are_not(played):
+    rows = persuasion([each for deal, study, seats in played for each in moved(study, deal, seats)], seed=1)
+    assert {row.listener for row in rows} == {"expert", "deaf"} and sum(row.pairs for row in rows) > 50
+    for row in rows:
+        if row.listener == "expert":
+            assert row.suspicion == row.expert_suspicion and row.towards_reports == row.expert_towards_reports
+        else:
+            assert row.suspicion.value == pytest.approx(0.0, abs=1e-12)
+    true_seers = [row for row in rows if (row.role, row.truth, row.listener) == ("seer", "true", "expert")]
+    assert true_seers and all(row.suspicion.value < 0 for row in true_seers)
+    reports = [row.towards_reports.value for row in true_seers if row.towards_reports is not None]
+    assert reports and all(value > 0 for value in reports)
+
+
+def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
+    roles = dict(enumerate(DECKS["7p"], start=1))
+    seer = next(seat for seat, role in roles.items() if role is Role.SEER)
+    wolves = [seat for seat, role in roles.items() if role is Role.WOLF]
+    others = [seat for seat in roles if seat != seer]
+    for chances in deck_chances(DECKS["7p"], seer, roles, others).values():
+        assert chances == {"wolf": 2 / 6, "villager": 3 / 6, "witch": 1 / 6, "seer": 0.0}
+    of_wolf = deck_chances(DECKS["7p"], wolves[0], roles, [wolves[1], seer])
+    assert wolf_chance(of_wolf[wolves[1]]) == 1.0
+    assert of_wolf[seer] == {"wolf": 0.0, "villager": 3 / 5, "witch": 1 / 5, "seer": 1 / 5}
+
+
+def test_brier_score_log_loss_and_calibration_by_hand():
+    seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
+    chances = {1: {"wolf": 0.8, "seer": 0.2}, 2: {"wolf": 0.3, "seer": 0.7}}
+    belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances)
+    study = StudySpan(game_id="g", beliefs=(belief,))
+    report = belief_report(list(observed(study, 7, "5p_tiny", seats)), seed=1)
+    assert report.own.brier.value == pytest.approx((0.2**2 + 0.3**2) / 2) and report.mass == 0.5
+    assert report.own.log_loss.value == pytest.approx(-fmean([math.log(0.8), math.log(0.7)]))
+    assert report.own.auc.value == 1.0 and report.own.calibration_error == pytest.approx((0.2 + 0.3) / 2)
+    assert belief_report([], seed=1) is None
+
+
+def test_the_area_under_the_curve_counts_pairs():
+    assert area_under_curve([(0.9, True), (0.1, False), (0.9, False)]) == 0.75
+    assert area_under_curve([(0.9, True)]) is None
+    (low, high) = calibration([(0.05, False), (0.0, True), (1.0, True)])
+    assert (low.seats, low.said, low.true) == (2, 0.025, 0.5) and (high.seats, high.said, high.true) == (1, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "truth"),
+    [
+        (dict(), "none"),
+        (dict(claimed="seer", reports=((1, "wolf"),)), "true"),
+        (dict(claimed="seer", reports=((1, "wolf"), (3, "wolf"))), "false"),
+        (dict(claimed="villager"), "false"),
+        (dict(claimed="seer", reports=((9, "good"),)), "false"),
+    ],
+)
+def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
+    seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
+    assert truth_of(NotedSpeech(at=0, day=1, seat=2, **said), seats) == truth
+
+
+def test_only_what_one_speech_moved_is_counted():
+    deck = (Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER)
+    seats = {seat: SeatFacts(role, "p") for seat, role in enumerate(deck, start=1)}
+
+    def answer(at, seat, chance, **changes):
+        chances = {other: {"wolf": chance, "seer": 1 - chance} for other in seats if other != seat}
+        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, **changes)
+
+    speech = NotedSpeech(at=4, day=1, seat=2, claimed="seer", reports=((1, "wolf"), (4, "good"), (3, "good")))
+    later = NotedSpeech(at=5, day=1, seat=3)
+    beliefs = (answer(4, 3, 0.2), answer(5, 3, 0.5), answer(4, 2, 0.9), answer(5, 2, 0.1), answer(4, 1, 0.1),
+               answer(5, 1, 0.9), answer(7, 3, 0.9))  # fmt: skip
+    (found,) = moved(StudySpan(game_id="g", speeches=(speech, later), beliefs=beliefs), 1, seats)
+    # The speaker does not listen to itself, the wolf is not asked, and of 5 to 7 more than one thing happened.
+    assert (found.at, found.seat, found.listener.role) == (4, 2, Role.VILLAGER)
+    assert found.suspicion == pytest.approx(0.3)
+    # Towards the one, away from the other, and the listener is not asked of itself.
+    assert found.towards_reports == pytest.approx((0.3 - 0.3) / 2)

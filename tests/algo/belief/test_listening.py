@@ -1,0 +1,96 @@
+"""Rows of the listening loss are the questions that were asked, in their very tokens, answered with the truth."""
+
+import random
+
+import pytest
+from fakes import FakeVllm
+from small_models import make_trajectories
+from test_table import legal_answer, make_task, policy_seats
+
+from algo.belief.listening import listening_rows
+from algo.rollouts.triplets import read_attempt
+from algo.sequences.batch import build_batch, mini_batches
+from algo.sequences.targets import TargetRow
+from algo.werewolf.tasks import step_tasks
+from configs.werewolf import WerewolfConfig
+from runners.attempt_spans import AttemptSpans
+from runners.werewolf.table import play_game
+from store.werewolf import GAME
+from store.werewolf_study import Study
+
+NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer):
+    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)))
+    fake.endpoint = await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def played(vllm, **study):
+    task, spans = make_task(study=Study(probes=frozenset({"vote"}), with_tokens=True, **study)), []
+    attempt = AttemptSpans(spans.append, ("r", "a"), 1.0)
+    result = await play_game(task, 0, policy_seats(vllm, task), lambda turn, *t: attempt.add_turn(turn, 2.0, 3.0))
+    attempt.add_result(result, 4.0)
+    return read_attempt(GAME, "r", "a", spans)
+
+
+async def test_a_row_is_a_question_that_was_asked_and_the_true_role(vllm, tiny_tokenizer):
+    asked = set()
+    vllm.likely = lambda prompt, token: asked.add(tuple(prompt)) or -1.0
+    rollout = await played(vllm)
+    roles = {seat.seat: seat.role for seat in rollout.outcome.seats}
+    trained = {seat.seat for seat in rollout.outcome.seats if seat.trainable}
+    (note,) = rollout.notes
+    answers = [(belief, one) for belief in note.beliefs if belief.seat in trained for one in belief.asked]
+    rows = list(listening_rows(rollout, 100_000))
+    assert len(rows) == len(answers) > 0
+    for row, (belief, one) in zip(rows, answers, strict=True):
+        word = tuple(tiny_tokenizer.encode(NAMES[roles[one.target]], add_special_tokens=False))
+        assert row.token_ids[-len(word) :] == word and row.token_ids[: -len(word)] in asked
+        assert row.weights == (0.0,) * (len(row.token_ids) - len(word)) + (1.0,) * len(word)
+        question = tiny_tokenizer.decode(row.token_ids).rpartition("<|im_start|>user")[2]
+        assert f"你认为{one.target}号的身份" in question and belief.seat in trained
+    longest = max(len(row.token_ids) for row in rows)
+    assert len(list(listening_rows(rollout, longest - 1))) < len(rows)
+
+
+async def test_of_so_many_seats_is_asked_as_the_task_says_and_others_on_other_occasions(vllm):
+    rollout = await played(vllm, questions=1)
+    targets = [tuple(one.target for one in belief.asked) for belief in rollout.notes[0].beliefs]
+    assert {len(each) for each in targets} == {1} and len(set(targets)) > 1
+    vllm.answer = legal_answer(random.Random(1))  # the same game once more
+    (again,) = (await played(vllm, questions=1)).notes
+    assert [tuple(one.target for one in belief.asked) for belief in again.beliefs] == targets
+
+
+def test_games_in_training_are_studied_only_where_listening_is_learned():
+    assert {task.study for task in step_tasks(WerewolfConfig(), 1)} == {None}
+    config = WerewolfConfig(probes={"listening": 0.3, "moments": ["speech"], "questions": 2})
+    (study,) = {task.study for task in step_tasks(config, 1)}
+    assert study == Study(probes=frozenset({"speech"}), questions=2, with_tokens=True)
+
+
+def test_target_rows_are_dealt_out_over_the_mini_batches_that_the_others_make():
+    targets = [TargetRow((5,) * length, (0.0,) * (length - 1) + (1.0,)) for length in (3, 9, 4, 5, 8)]
+    batch = build_batch(make_trajectories(6), [[0.0] * len(t.token_ids) for t in make_trajectories(6)],
+                        temperature=1.0, targets=targets)  # fmt: skip
+    arranged = mini_batches(batch, mini_batch_size=3, micro_batch_size=2, ranks=2, seed=1)
+    assert [(one.real_rows, one.target_rows) for one in arranged] == [(3, 2), (3, 3)]
+    assert sorted(row for one in arranged for row in one.rows if row is not None) == list(range(11))
+    for one in arranged:
+        for row, weights, mask in zip(
+            one.rows, one.data["targets"].unbind(), one.data["response_mask"].unbind(), strict=True
+        ):
+            assert weights.any().item() == (row is not None and row >= 6) and (not weights.any() or not mask.any())
+    plain = build_batch(make_trajectories(6), temperature=1.0)
+    assert "targets" not in plain and {one.target_rows for one in mini_batches(
+        plain, mini_batch_size=3, micro_batch_size=2, ranks=1, seed=1)} == {0}  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 0.0), (0.0,), (0.0, -1.0)])
+def test_rows_without_a_target_are_refused(weights):
+    with pytest.raises(ValueError, match=r"must count|weights for"):
+        TargetRow((1, 2), weights)
