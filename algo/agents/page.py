@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from algo.agents.comparison import TO_GAIN, Compared
@@ -31,22 +32,26 @@ def write_page(path: Path, title: str, runs: Sequence[Compared], settings: str =
 
 
 def before_and_after(runs: Sequence[Compared]) -> Table:
-    """The same for a terminal: a row for each run."""
-    table = Table(title="Held-out tasks before training and after, with 95 % intervals", title_justify="left")
-    for column in ("", "reward before", "after", "gain", "invalid calls before", "after", "learned"):
-        table.add_column(column, no_wrap=column != "learned")
+    """The same for a terminal of 80 columns: three rows for each run."""
+    table = Table(
+        title="Held-out tasks before training and after, with 95 % intervals", title_justify="left", box=SIMPLE
+    )
+    for column in ("run", "", "before", "after"):
+        table.add_column(column, overflow="fold")
     for run in runs:
         before, after = _statistics(run.before), _statistics(run.after)
         unmet = run.unmet()
+        table.add_row(run.name, "mean reward", value_text(before and before.reward), value_text(after and after.reward))
         table.add_row(
-            run.name,
-            value_text(before and before.reward),
-            value_text(after and after.reward),
-            value_text(run.gain, sign=True),
+            "",
+            "invalid calls",
             estimate_text(before and before.invalid_calls, digits=1),
             estimate_text(after and after.invalid_calls, digits=1),
-            "no: " + "; ".join(unmet) if unmet else "yes",
         )
+        table.add_row(
+            "", "gain by task", value_text(run.gain, sign=True), "no: " + "; ".join(unmet) if unmet else "learned"
+        )
+        table.add_section()
     return table
 
 

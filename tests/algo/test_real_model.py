@@ -17,7 +17,7 @@ from algo import demo
 from algo.real_model import LICENCE, MARKER_FILE, build_real_model, main
 from algo.serving.policy import Serving
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.model import PolicyServer
+from runners.policy.server import PolicyServer
 
 ROOT = Path(__file__).parents[2]
 
