@@ -88,10 +88,10 @@ def test_what_is_written_is_read_again_and_shown(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "0.800 (" in page and "+0.400 (" in page and "&lt;b&gt;policy" in page and "data:image/png" in page
     assert "no: there is no evaluation" in page
-    console = Console(width=300)
+    console = Console(width=80)
     with console.capture() as shown:
         console.print(before_and_after([run]))
-    assert "yes" in shown.get()
+    assert "learned" in shown.get() and "…" not in shown.get()
     (tmp_path / "evaluations" / "step-000000.json").write_text("{}")
     with pytest.raises(ValueError, match=r"step-000000\.json is no evaluation of an agent"):
         read_evaluations(tmp_path)
