@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.otlp_size import check_number_of_spans
 from store.printable import printable
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class _EnqueueRequest(BaseModel):
 
 
 class FinishedRequest(BaseModel):
-    """Which rollouts were closed since a mark; see ``SqliteLightningStore.finished_since``."""
+    """Which rollouts were closed since a mark; see ``SqlLightningStore.finished_since``."""
 
     after: str | None = None
 
@@ -80,7 +80,7 @@ class HotRoutes:
             f"{API_V1_AGL_PREFIX}/queues/rollouts/dequeue": self._dequeue,
             f"{API_V1_AGL_PREFIX}/waits/rollouts": self._wait,
         }
-        if isinstance(store, SqliteLightningStore):
+        if isinstance(store, SqlLightningStore):
             self._fixed[FINISHED_PATH] = self._finished
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

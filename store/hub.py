@@ -27,7 +27,7 @@ from store.mongo import open_mongo_store, passing_errors
 from store.origins import own_names
 from store.retention import RetentionRule, archive, default_folder
 from store.sqlite.database import Database, as_its_only_hub
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
 from store.web import protect, refusal
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ async def watch(store: LightningStore) -> None:
     passing = (sqlite3.OperationalError, *passing_errors())  # such as a full disk: requests fail for it, too, and tell
     while True:
         try:
-            if isinstance(store, SqliteLightningStore):
+            if isinstance(store, SqlLightningStore):
                 await store.close_overdue()
             else:
                 await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock stores look at every call
@@ -202,7 +202,7 @@ async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
     match settings.backend:
         case "sqlite":
             with as_its_only_hub(settings.database):
-                store = SqliteLightningStore(
+                store = SqlLightningStore(
                     Database(settings.database, fsync=settings.fsync), tracker=settings.tracker
                 )
                 try:

@@ -13,9 +13,9 @@ from agentlightning import Attempt, ResourcesUpdate, Rollout, Span
 from store.errors import OneLineError
 from store.printable import printable
 from store.retention import FORMAT
-from store.sqlite.collections import SqliteCollections
+from store.sql.collections import SqlCollections
 from store.sqlite.database import Database
-from store.sqlite.lightning_store import check_sequence_ids
+from store.sql.lightning_store import check_sequence_ids
 from store.transitions import CLOSED_ROLLOUT
 
 _LONGEST_REASON = 300
@@ -36,7 +36,7 @@ async def restore(database: Path, files: Iterable[Path]) -> tuple[int, int]:
     """
     opened = Database(database)
     try:
-        collections = SqliteCollections(opened)
+        collections = SqlCollections(opened)
         restored = total = 0
         for file in files:
             for where, line in _lines(file):
@@ -65,7 +65,7 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
         raise UnreadableArchive(f"{file}, after line {number}: {error}") from error
 
 
-async def _restore_game(collections: SqliteCollections, game: Mapping[str, Any]) -> bool:
+async def _restore_game(collections: SqlCollections, game: Mapping[str, Any]) -> bool:
     """Put one game back, whole or not at all; False if it was there. Raises ValueError, KeyError or TypeError."""
     if game["format"] != FORMAT:
         raise ValueError(f"format {game['format']!r} is not known to this version")

@@ -20,7 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from store.sqlite.database import DatabaseUnusable, holding, open_connection
+from store.sql.database import DatabaseUnusable
+from store.sql.sqlite import holding, open_connection
 
 logger = logging.getLogger(__name__)
 
