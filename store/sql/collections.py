@@ -116,8 +116,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
     async def _count_statuses(self, statuses: Sequence[str]) -> int:
         dialect = self._database.dialect
         return await self._database.value(
-            "SELECT CAST(COALESCE(SUM(number), 0) AS BIGINT) FROM counts WHERE name = ? AND "
-            + dialect.among("status"),
+            "SELECT CAST(COALESCE(SUM(number), 0) AS BIGINT) FROM counts WHERE name = ? AND " + dialect.among("status"),
             [self.table.name, dialect.listed(statuses)],
         )
 
@@ -185,7 +184,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
             raise TypeError(f"{self.table.name} holds {self._item_type.__name__}, not {type(item).__name__}")
 
 
-_READ_BY_QUERIES: Mapping[str, tuple[Scalar, Sequence[str]]] = {
+READ_BY_QUERIES: Mapping[str, tuple[Scalar, Sequence[str]]] = {
     "timeout_seconds": (float, ("config", "timeout_seconds")),
     "unresponsive_seconds": (float, ("config", "unresponsive_seconds")),
     "run": (str, ("metadata", "run")),
@@ -195,22 +194,25 @@ _READ_BY_QUERIES: Mapping[str, tuple[Scalar, Sequence[str]]] = {
 class SqlCollections(LightningCollections):
     """Everything a store keeps, in one database.
 
-    ``atomic`` is a transaction, undone by an error; mode "r" is a snapshot and refuses writes. The labels do not matter.
+    ``atomic`` is a transaction, undone by an error; mode "r" is a snapshot and refuses writes. Labels do not matter.
     """
 
     def __init__(self, database: Database, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
         self.database = database
         self._rollouts = SqlCollection(
-            database, "rollouts", Rollout, ["rollout_id"], [["status"], ["status", "end_time"], ["start_time"]], tracker,
-            extracted=_READ_BY_QUERIES,
+            database,
+            "rollouts",
+            Rollout,
+            ["rollout_id"],
+            [["status"], ["status", "end_time"], ["start_time"]],
+            tracker,
+            extracted=READ_BY_QUERIES,
         )
         self._attempts = SqlCollection(
             database, "attempts", Attempt, ["rollout_id", "attempt_id"], [["rollout_id", "sequence_id"]], tracker
         )
-        self._spans = SqlCollection(
-            database, "spans", Span, ["rollout_id", "attempt_id", "span_id"], tracker=tracker
-        )
+        self._spans = SqlCollection(database, "spans", Span, ["rollout_id", "attempt_id", "span_id"], tracker=tracker)
         self._resources = SqlCollection(
             database, "resources", ResourcesUpdate, ["resources_id"], [["update_time"]], tracker
         )
@@ -279,7 +281,8 @@ class SqlCollections(LightningCollections):
         """How many attempts those rollouts have had that have any."""
         dialect = self.database.dialect
         rows = await self.database.rows(
-            f"SELECT rollout_id, MAX(sequence_id) FROM attempts WHERE {dialect.among('rollout_id')} GROUP BY rollout_id",
+            f"SELECT rollout_id, MAX(sequence_id) FROM attempts WHERE {dialect.among('rollout_id')} "
+            "GROUP BY rollout_id",
             [dialect.listed(rollout_ids)],
         )
         return {rollout_id: number for rollout_id, number in rows}

@@ -43,7 +43,7 @@ class Database(ABC):
     def create(self, *statements: str) -> None:
         """Statements that make what is not there, run now or when the database is connected to."""
 
-    async def connect(self) -> None:
+    async def connect(self) -> None:  # noqa: B027  nothing where there is nothing to connect to
         """Make what is not there, where that was not done before. Raises DatabaseUnusable."""
 
     @abstractmethod
@@ -78,14 +78,14 @@ class Database(ABC):
     def in_transaction(self) -> bool:
         """Whether the running task is inside of a transaction."""
 
-    async def lock(self, name: str) -> None:
+    async def lock(self, name: str) -> None:  # noqa: B027
         """Until the transaction ends, wait for others that hold this name; where one may write at a time, nothing."""
 
     async def try_lock(self, name: str) -> bool:
         """As ``lock``, but False at once if another holds the name."""
         return True
 
-    async def tidy(self) -> None:
+    async def tidy(self) -> None:  # noqa: B027
         """What the engine wants to have done now and then."""
 
     @abstractmethod

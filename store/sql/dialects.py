@@ -3,6 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 CLOSED = "('succeeded', 'failed', 'cancelled')"
@@ -60,7 +61,7 @@ class SqliteDialect(Dialect):
     """SQLite. Columns have no declared type, so that it compares what was put in, and never converts it."""
 
     name = "sqlite"
-    types = {str: "", int: "", float: ""}
+    types: Mapping[type, str] = MappingProxyType({str: "", int: "", float: ""})
     position = "position INTEGER PRIMARY KEY"
     queue_position = "position INTEGER PRIMARY KEY AUTOINCREMENT"
     key_value_options = " WITHOUT ROWID"
@@ -132,7 +133,7 @@ class PostgresDialect(Dialect):
     """
 
     name = "postgres"
-    types = {str: 'TEXT COLLATE "C"', int: "BIGINT", float: "DOUBLE PRECISION"}
+    types: Mapping[type, str] = MappingProxyType({str: 'TEXT COLLATE "C"', int: "BIGINT", float: "DOUBLE PRECISION"})
     position = "position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     queue_position = position
     infinity = "'infinity'::float8"
@@ -231,4 +232,3 @@ NUMBER_COMPLETIONS = (
     "WHERE highest IS NOT NULL"
 )
 """PostgreSQL: number the completions that have become visible, one after the other; under a lock."""
-

@@ -112,6 +112,10 @@ class SqlLightningStore(_Stock):
         """The stock counts, which are kept and not counted anew, and the file's size."""
         return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
 
+    def begin_silence_anew(self) -> None:
+        """What runners could not say until now, since the database was away, does not count as their silence."""
+        self._launch_time = time.time()
+
     async def close(self) -> None:
         """Let go of the database."""
         await self.collections.database.close()

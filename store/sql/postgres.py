@@ -38,7 +38,7 @@ _RETRY_SECONDS = 0.2
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 120.0
 _STATEMENTS_PREPARED = 500
-_LOCKS = 0x57455257
+LOCKS = 0x57455257
 _ARRAYS = {str: "text[]", int: "bigint[]", float: "float8[]"}
 _BEGIN = {
     (False, False): "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -105,11 +105,11 @@ class PostgresDatabase(Database):
             raise
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
             await self.close()
-            raise DatabaseUnusable(self._refusal(error)) from None  # what it came from may show the password
+            raise DatabaseUnusable(refusal(self.url, error)) from None  # what it came from may show the password
 
     async def _migrate(self, connection: Any) -> None:
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", _LOCKS, _number("format"))
+            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", LOCKS, lock_number("format"))
             if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
                 await connection.execute(f"CREATE SCHEMA {SCHEMA}")
             version = 0
@@ -124,27 +124,6 @@ class PostgresDatabase(Database):
                     await connection.execute(statement)
                 await connection.execute("CREATE TABLE hub_format (version INTEGER NOT NULL)")
                 await connection.execute("INSERT INTO hub_format VALUES ($1)", FORMAT_VERSION)
-
-    def _refusal(self, error: Exception) -> str:
-        """Why the database cannot be used, and what to do about it, in a line without the password."""
-        match error:
-            case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-                who = f"user {self.url.user}" if self.url.user else "us"
-                reason = (
-                    f"it does not let {who} in: set PGPASSWORD, or name a password file with PGPASSFILE; is pg_hba.conf "
-                    "as it should be?"
-                )
-            case asyncpg.InvalidCatalogNameError():
-                reason = "there is no such database: make it with createdb, or name another with --db"
-            case asyncpg.InsufficientPrivilegeError():
-                reason = f"{_text(error)}: GRANT CREATE ON DATABASE to the user, or let its owner start the hub once"
-            case asyncpg.PostgresError():
-                reason = _text(error)
-            case ValueError() | asyncpg.InterfaceError():
-                reason = "the driver does not understand the address or its options"
-            case _:
-                reason = f"no PostgreSQL answers there ({_text(error)}): start it, or name another with --db"
-        return f"cannot use the database {self.url}: {reason}"
 
     async def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
         """See the base class. Outside of a transaction it is asked again when the connection breaks."""
@@ -223,19 +202,20 @@ class PostgresDatabase(Database):
 
     async def lock(self, name: str) -> None:
         """See the base class."""
-        await self._run("execute", "SELECT pg_advisory_xact_lock(?, ?)", [_LOCKS, _number(name)], write=True)
+        await self._run("execute", "SELECT pg_advisory_xact_lock(?, ?)", [LOCKS, lock_number(name)], write=True)
 
     async def try_lock(self, name: str) -> bool:
         """See the base class."""
         sql = "SELECT pg_try_advisory_xact_lock(?, ?)"
-        return (await self._run("fetch", sql, [_LOCKS, _number(name)], write=True))[0][0]
+        return (await self._run("fetch", sql, [LOCKS, lock_number(name)], write=True))[0][0]
 
     async def tidy(self) -> None:
         """Add up what connections that are gone have counted, so that it stays little to add up for every answer."""
         await self.change(
             "WITH gone AS (DELETE FROM counts WHERE shard <> 0 AND shard NOT IN (SELECT pid FROM pg_stat_activity) "
             "RETURNING name, status, number) INSERT INTO counts SELECT name, status, 0, sum(number) FROM gone "
-            "GROUP BY name, status ON CONFLICT (name, status, shard) DO UPDATE SET number = counts.number + EXCLUDED.number"
+            "GROUP BY name, status "
+            "ON CONFLICT (name, status, shard) DO UPDATE SET number = counts.number + EXCLUDED.number"
         )
 
     async def size_bytes(self) -> int:
@@ -271,21 +251,7 @@ class PostgresDatabase(Database):
                 await self._release(connection)
 
     async def _tell(self, method: Any, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """Have the connection run a statement. ValueError for what it cannot hold, DatabaseAway for what passes."""
-        try:
-            return await method(numbered(sql), *parameters)
-        except asyncpg.DataError as error:
-            if "int64" in str(error):
-                raise ValueError("a whole number has more than 63 bits") from error
-            raise ValueError(f"the database cannot hold it: {_text(error)}") from error
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            state = getattr(error, "sqlstate", None)
-            if isinstance(state, str) and not state.startswith(_PASSING):
-                raise  # a bug
-            raise self._away(error, conflict=isinstance(state, str) and state.startswith("40")) from error
-
-    def _away(self, error: Exception, conflict: bool = False) -> DatabaseAway:
-        return DatabaseAway(f"the database {self.url} cannot be used for the moment: {_text(error)}", conflict=conflict)
+        return await tell(self.url, method, sql, parameters)
 
     async def _acquire(self) -> Any:
         """A connection, new ones being tried for as long as a call waits. DatabaseAway after that."""
@@ -301,7 +267,7 @@ class PostgresDatabase(Database):
                 if not isinstance(error, TimeoutError):
                     self.answers = False
                 if time.monotonic() > deadline:
-                    raise self._away(error) from error
+                    raise _away(self.url, error) from error
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _release(self, connection: Any) -> None:
@@ -319,11 +285,52 @@ class PostgresDatabase(Database):
                 await self._pool.release(connection)
 
 
+def refusal(url: PostgresUrl, error: Exception) -> str:
+    """Why the database cannot be used, and what to do about it, in a line without the password."""
+    match error:
+        case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+            who = f"user {url.user}" if url.user else "us"
+            reason = (
+                f"it does not let {who} in: set PGPASSWORD, or name a password file with PGPASSFILE; is pg_hba.conf "
+                "as it should be?"
+            )
+        case asyncpg.InvalidCatalogNameError():
+            reason = "there is no such database: make it with createdb, or name another with --db"
+        case asyncpg.InsufficientPrivilegeError():
+            reason = f"{_text(error)}: GRANT CREATE ON DATABASE to the user, or let its owner start the hub once"
+        case asyncpg.PostgresError():
+            reason = _text(error)
+        case ValueError() | asyncpg.InterfaceError():
+            reason = "the driver does not understand the address or its options"
+        case _:
+            reason = f"no PostgreSQL answers there ({_text(error)}): start it, or name another with --db"
+    return f"cannot use the database {url}: {reason}"
+
+
+async def tell(url: PostgresUrl, method: Any, sql: str, parameters: Sequence[Any] = ()) -> Any:
+    """Have a connection run a statement. ValueError for what it cannot hold, DatabaseAway for what passes."""
+    try:
+        return await method(numbered(sql), *parameters)
+    except asyncpg.DataError as error:
+        if "int64" in str(error):
+            raise ValueError("a whole number has more than 63 bits") from error
+        raise ValueError(f"the database cannot hold it: {_text(error)}") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        state = getattr(error, "sqlstate", None)
+        if isinstance(state, str) and not state.startswith(_PASSING):
+            raise  # a bug
+        raise _away(url, error, conflict=isinstance(state, str) and state.startswith("40")) from error
+
+
+def _away(url: PostgresUrl, error: Exception, conflict: bool = False) -> DatabaseAway:
+    return DatabaseAway(f"the database {url} cannot be used for the moment: {_text(error)}", conflict=conflict)
+
+
 async def _leave(_connection: Any) -> None:
     """What is done to a connection that goes back to the pool."""
 
 
-def _number(name: str) -> int:
+def lock_number(name: str) -> int:
     """A name of a lock as a number of 31 bits."""
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 

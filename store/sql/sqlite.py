@@ -163,7 +163,7 @@ class SqliteDatabase(Database):
 
     @asynccontextmanager
     async def transaction(self, *, write: bool, snapshot: bool = False) -> AsyncIterator[Self]:
-        """See the base class; every transaction is a snapshot, and one writes at a time. One within another is undone on its own."""
+        """See the base class; each is a snapshot, and one writes at a time. One within another is undone on its own."""
         if self.in_transaction():
             async with self._nested(write):
                 yield self

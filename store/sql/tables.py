@@ -79,9 +79,7 @@ class Table:
 
     def extract(self, field: str, row: str) -> str:
         """A field deep in the document of a row, as SQL."""
-        if self.dialect.keeps_extracted:
-            return f"{row}.{field}"
-        return f"json_extract({row}.document, '$.{'.'.join(self.extracted[field][1])}')"
+        return extracted(field, self.extracted, row, self.dialect)
 
     def only_statuses(self, options: FilterOptions | None) -> list[str] | None:
         """The states that a filter asks for, each once, if it asks for nothing else."""
@@ -167,6 +165,13 @@ class Table:
             raise ValueError(
                 f"cannot {purpose} {self.name} by {field!r}; the fields for that are {', '.join(self.columns)}"
             )
+
+
+def extracted(field: str, paths: Mapping[str, tuple[Scalar, Sequence[str]]], row: str, dialect: Dialect) -> str:
+    """A field deep in the document of a row, as SQL."""
+    if dialect.keeps_extracted:
+        return f"{row}.{field}"
+    return f"json_extract({row}.document, '$.{'.'.join(paths[field][1])}')"
 
 
 def encode_document(item: BaseModel) -> str:

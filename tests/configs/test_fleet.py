@@ -143,11 +143,11 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
 
 def hub_app(folder):
     from store.hub import Hub, HubSettings
-    from store.sqlite.database import Database
-    from store.sqlite.lightning_store import SqliteLightningStore
+    from store.sql.lightning_store import SqlLightningStore
+    from store.sql.sqlite import SqliteDatabase
 
     settings = HubSettings("127.0.0.1", 1, "sqlite", folder / "hub.sqlite3", token="long-and-secret")
-    return Hub(SqliteLightningStore(Database(settings.database)), settings, 1).app
+    return Hub(SqlLightningStore(SqliteDatabase(settings.database)), settings, 1).app
 
 
 def load_runner_health():

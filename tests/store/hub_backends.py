@@ -15,6 +15,7 @@ from store.sql.collections import SqlCollections
 from store.sql.lightning_store import SqlLightningStore
 from store.sql.opening import opened_collections, opened_store
 from store.sql.postgres_url import PostgresUrl
+from store.sql.sqlite import SqliteDatabase
 
 pytest_plugins = ("postgres_server",)
 
@@ -56,6 +57,14 @@ async def ours(address) -> SqlCollections:
 
 
 @pytest.fixture
+async def database(tmp_path):
+    """A file."""
+    database = SqliteDatabase(tmp_path / "hub.sqlite3")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
 async def sqlite(tmp_path) -> SqlCollections:
     async with opened_collections(tmp_path / "hub.sqlite3") as collections:
         yield collections
@@ -70,8 +79,8 @@ async def postgres(postgres_url) -> SqlCollections:
 @pytest.fixture
 async def our_store(address) -> SqlLightningStore:
     """Our store on each engine, looking for overdue attempts at every call."""
-    async with opened_store(address, scan_debounce_seconds=0) as store:
-        yield store
+    async with opened_store(address, scan_debounce_seconds=0) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -89,5 +98,5 @@ async def lightning_store(backend, request, tmp_path):
     if backend == "memory":
         yield InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
         return
-    async with address_for(backend, request, tmp_path) as where, opened_store(where, scan_debounce_seconds=0) as store:
-        yield store
+    async with address_for(backend, request, tmp_path) as where, opened_store(where, scan_debounce_seconds=0) as opened:
+        yield opened

@@ -12,8 +12,8 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from hub_process import fork
 
 from store.schema import IDEMPOTENCY_KEY
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
+from store.sql.sqlite import SqliteDatabase
 
 CONFIG = RolloutConfig(max_attempts=3, retry_condition=["failed", "timeout", "unresponsive"])
 STEPS = 40
@@ -30,7 +30,7 @@ def workload(database_path, log_path, seed, deadly_statement):
         if statements == deadly_statement:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store = SqliteLightningStore(Database(database_path), scan_debounce_seconds=1000)
+    store = SqlLightningStore(SqliteDatabase(database_path), scan_debounce_seconds=1000)
     store.collections.database._connection.set_trace_callback(count)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -80,7 +80,7 @@ def span(rollout_id, attempt_id, number):
 
 async def check(database_path, acknowledged):
     """Everything acknowledged is there, and all that is there fits together."""
-    store = SqliteLightningStore(Database(database_path), scan_debounce_seconds=1000)
+    store = SqlLightningStore(SqliteDatabase(database_path), scan_debounce_seconds=1000)
     rollouts = {rollout.rollout_id: rollout for rollout in await store.collections.rollouts.query()}
     attempts = list(await store.collections.attempts.query())
     spans = {(s.rollout_id, s.attempt_id, s.span_id) for s in await store.collections.spans.query()}
@@ -127,7 +127,7 @@ async def check(database_path, acknowledged):
         await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
     states = {rollout.status for rollout in await store.collections.rollouts.query()}
     assert states <= {"succeeded", "failed"}
-    store.close()
+    await store.close()
 
 
 def read(log):

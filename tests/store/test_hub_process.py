@@ -20,7 +20,7 @@ from fakes import make_result, make_turn
 from hub_process import HubProcess, run_command
 
 from store.client import connect
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY
+from store.sql.lightning_store import IDEMPOTENCY_KEY
 from store.token_spans import to_span
 
 NOW = 1_700_000_000.0
