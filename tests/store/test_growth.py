@@ -22,7 +22,7 @@ def hubs(tmp_path_factory):
         insert_finished(database, number)
     yield stores
     for store in stores.values():
-        await store.close()
+        store.collections.database._connection.close()
 
 
 def insert_finished(database, number):

@@ -19,12 +19,16 @@ from hub_process import HubProcess, fork
 from store.__main__ import main
 from store.client import connect
 from store.restoring import UnreadableArchive, restore
-from store.retention import RetentionRule, archive, export, shrink
+from store.retention import AlreadyArchiving, RetentionRule, archive, export, shrink
 from store.sql.database import DatabaseUnusable
 from store.sql.lightning_store import IDEMPOTENCY_KEY, SqlLightningStore
+from store.sql.opening import opened_store
+from store.sql.postgres_url import PostgresUrl
 from store.sql.sqlite import SqliteDatabase
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
+
+pytest_plugins = ("hub_backends",)
 
 DAY = 86_400.0
 AT_ONCE = {"youngest_seconds": 0}
@@ -42,7 +46,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def store(path):
+async def store(path):
     store = SqlLightningStore(SqliteDatabase(path))
     yield store
     await store.close()
@@ -279,6 +283,40 @@ async def test_two_archivers_do_not_meet(store, path, folder):
 
 
 # Back again
+
+
+async def test_archives_and_exports_are_the_same_from_each_engine(address, folder, tmp_path):
+    async with opened_store(address) as store:
+        await play(store, 1, 3)
+        await play(store, 4, 4, status=None)
+        before = await everything(store)
+        assert await asyncio.to_thread(export, address, tmp_path / "run.jsonl", "run-1") == 2
+        rule = RetentionRule(keep_games=0, **AT_ONCE)
+        report = await asyncio.to_thread(archive, address, folder, rule)
+        assert (report.games, archived(folder), await kept(store)) == (3, [1, 2, 3], [4])
+        assert await store.collections.span_sequence_ids.size() == 1
+        assert await restore(address, sorted(folder.glob("*.jsonl.gz"))) == (3, 0)
+        assert await everything(store) == before
+    await asyncio.to_thread(shrink, address)
+    exported = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert sorted(line["rollout"]["input"] for line in exported) == [1, 3]
+    assert [len(line["spans"]) for line in exported] == [3, 3] and exported[0]["idempotency_keys"] == ["game-1"]
+
+
+async def test_of_two_machines_that_archive_a_database_one_does(postgres_url, folder, tmp_path):
+    address, rule = PostgresUrl(postgres_url), RetentionRule(keep_games=0, **AT_ONCE)
+    async with opened_store(address) as store:
+        await play(store, 1, 1)
+        refused = []
+
+        def archive_elsewhere():
+            with pytest.raises(AlreadyArchiving, match="already"):
+                archive(address, tmp_path / "elsewhere", rule)
+            refused.append(True)
+            return False
+
+        await asyncio.to_thread(archive, address, folder, rule, should_stop=archive_elsewhere)
+        assert refused and await kept(store) == []
 
 
 async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_path):
