@@ -271,11 +271,14 @@ class SqlCollections(LightningCollections):
         """
         if not self.database.dialect.locks_rows:
             return await self.database.value("SELECT seq FROM sqlite_sequence WHERE name = 'completions'") or 0
-        if await self.database.value("SELECT EXISTS (SELECT 1 FROM completions WHERE number IS NULL)"):
+        look = "SELECT number, EXISTS (SELECT 1 FROM completions WHERE number IS NULL) FROM last_completion"
+        ((number, is_incomplete),) = await self.database.rows(look)
+        if is_incomplete:
             async with self.database.transaction(write=True):
                 await self.database.lock("completions")
                 await self.database.change(NUMBER_COMPLETIONS)
-        return await self.database.value("SELECT number FROM last_completion")
+                number = await self.database.value("SELECT number FROM last_completion")
+        return number
 
     async def numbers_of_attempts(self, rollout_ids: Sequence[str]) -> dict[str, int]:
         """How many attempts those rollouts have had that have any."""
