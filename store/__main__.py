@@ -72,9 +72,8 @@ def _drop_output() -> None:
 
 def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
-    if any(word in arguments for word in ("mongo", "--backend=mongo")) or any(
-        argument.startswith("--mongo") for argument in arguments
-    ):
+    words = " ".join(arguments).replace("=", " ")
+    if "--backend mongo" in words or "--mongo-" in words:
         parser.error(f"MongoDB is no backend any more: --db {EXAMPLE} serves several hub processes")
     options = parser.parse_args(arguments)
     on_postgres = isinstance(options.db, PostgresUrl)

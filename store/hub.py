@@ -187,11 +187,7 @@ async def tidy_up(settings: HubSettings) -> None:
                     )
                 except AlreadyArchiving:
                     pass  # another of the hubs does it
-                except (
-                    OSError,
-                    sqlite3.OperationalError,
-                    DatabaseAway,
-                ) as error:  # nothing is lost
+                except (OSError, sqlite3.OperationalError, DatabaseAway) as error:  # a full disk; nothing is lost
                     logger.error("games could not be archived: %s; trying again", error)
                 else:
                     if report.games:

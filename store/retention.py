@@ -83,9 +83,7 @@ def archive(
     """
     report = ArchiveReport()
     now = time.time() if now is None else now
-    with closing(session_of(database)) as connection, _only_archiver(folder):
-        if not connection.be_the_only("archive"):
-            raise AlreadyArchiving(f"games of {database} are being archived already")
+    with closing(session_of(database)) as connection, _only_archiver(connection, database, folder):
         games = iter(_games_to_archive(connection, rule, now))
         while not should_stop() and (batch := list(islice(games, _GAMES_PER_FILE))):
             archived = _write_file(connection, folder, batch)
@@ -167,7 +165,9 @@ def _private_file(path: Path, mode: str) -> IO[bytes]:
 
 
 @contextmanager
-def _only_archiver(folder: Path) -> Iterator[None]:
+def _only_archiver(connection: Session, database: DatabaseAddress, folder: Path) -> Iterator[None]:
+    if not connection.be_the_only("archive"):
+        raise AlreadyArchiving(f"games of {database} are being archived already")
     with holding(folder / ".lock", f"games are being archived to {folder} already"):
         for part in folder.glob("*.part"):  # left by one that was killed; its games are still in the database
             part.unlink()

@@ -18,7 +18,7 @@ class DatabaseUnusable(OneLineError, OSError):
     """The database cannot be opened, is not a hub's, or another hub has it; the message names it and the remedy."""
 
 
-class DatabaseAway(Exception):
+class DatabaseAway(OneLineError):
     """The database does not answer, or others are in the way: what was asked may be tried again.
 
     conflict: it has refused, because of others. undone: nothing of the transaction is kept, for certain.
