@@ -79,7 +79,7 @@ def archive(
 
     A file is complete on disk before any of its games is removed, so that a crash at any moment loses nothing; at
     worst a game is in two files, which ``restore`` does not mind. Raises DatabaseUnusable (AlreadyArchiving if another
-    does), sqlite3.Error, DatabaseAway or OSError. Not from within a running event loop, if the database is PostgreSQL's.
+    does), sqlite3.Error, DatabaseAway or OSError. Not from within a running event loop if it is a PostgreSQL database.
     """
     report = ArchiveReport()
     now = time.time() if now is None else now
