@@ -33,6 +33,10 @@ class Dialect(ABC):
         """A condition: the column is one of a list, which is one parameter however long."""
 
     @abstractmethod
+    def selected(self, column: str, query: str) -> str:
+        """A condition: the column is one of what a query finds, which is asked once."""
+
+    @abstractmethod
     def listed(self, values: Iterable[Any]) -> Any:
         """The parameter for ``among``."""
 
@@ -72,6 +76,10 @@ class SqliteDialect(Dialect):
     def among(self, column: str) -> str:
         """One parameter however many values: SQLite limits their number."""
         return f"{column} IN (SELECT value FROM json_each(?))"
+
+    def selected(self, column: str, query: str) -> str:
+        """See the base class."""
+        return f"{column} IN ({query})"
 
     def listed(self, values: Iterable[Any]) -> Any:
         """A JSON list."""
@@ -144,6 +152,10 @@ class PostgresDialect(Dialect):
     def among(self, column: str) -> str:
         """See the base class."""
         return f"{column} = ANY(?)"
+
+    def selected(self, column: str, query: str) -> str:
+        """See the base class. With IN it may be asked again for each row, and lock others each time."""
+        return f"{column} = ANY(ARRAY({query}))"
 
     def listed(self, values: Iterable[Any]) -> Any:
         """A list."""

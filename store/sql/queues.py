@@ -57,10 +57,10 @@ class SqlQueue(Queue[str]):
         """Take up to ``limit`` texts from the front."""
         if limit <= 0:
             return []
+        front = f"SELECT position FROM {self._name} ORDER BY position LIMIT ?{self._taking}"
+        taken = self._database.dialect.selected("position", front)
         rows = await self._database.returned(
-            f"DELETE FROM {self._name} WHERE position IN "
-            f"(SELECT position FROM {self._name} ORDER BY position LIMIT ?{self._taking}) RETURNING position, item",
-            [limit],
+            f"DELETE FROM {self._name} WHERE {taken} RETURNING position, item", [limit]
         )
         return [item for _, item in sorted(map(tuple, rows))]
 
@@ -75,9 +75,9 @@ class SqlQueue(Queue[str]):
         """Remove texts, wherever they wait."""
         among, listed = self._database.dialect.among("item"), list(items)
         if listed:
+            waiting = f"SELECT position FROM {self._name} WHERE {among}{self._taking}"
             await self._database.change(
-                f"DELETE FROM {self._name} WHERE position IN "
-                f"(SELECT position FROM {self._name} WHERE {among}{self._taking})",
+                f"DELETE FROM {self._name} WHERE {self._database.dialect.selected('position', waiting)}",
                 [self._database.dialect.listed(listed)],
             )
 
