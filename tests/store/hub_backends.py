@@ -9,7 +9,6 @@ import store  # noqa: F401  before agentlightning: sets what its import reads
 # isort: split
 from agentlightning import InMemoryLightningStore
 from agentlightning.store.collection import InMemoryLightningCollections
-from postgres_server import a_database
 
 from store.sql.collections import SqlCollections
 from store.sql.lightning_store import SqlLightningStore
@@ -35,6 +34,8 @@ def engine(request):
 @asynccontextmanager
 async def address_for(engine, request, tmp_path):
     """Where an engine keeps its data in this test."""
+    from postgres_server import a_database  # not before pytest has it as a plugin
+
     if engine == "postgres":
         async with a_database(request.getfixturevalue("postgres_server")) as url:
             yield PostgresUrl(url)
