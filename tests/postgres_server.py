@@ -3,13 +3,13 @@
 import glob
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
+import psutil
 import pytest
 from conftest import free_port
 
@@ -65,11 +65,12 @@ class PostgresServer:
 
     def kill(self):
         """``kill -9`` of the server and, with it, of all that serve connections."""
-        pid = int((self.data / "postmaster.pid").read_text().split()[0])
-        children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        for process in (pid, *children):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        server = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
+        processes = [server, *server.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, 60)  # as long as one has the memory they share, no other server starts
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
         """The address of a database in it."""
@@ -105,10 +106,10 @@ def new_server(*options: str) -> PostgresServer:
 
 def discard(server: PostgresServer):
     """Stop a server and remove its folder."""
-    try:
-        server.stop("immediate")
-    finally:
-        shutil.rmtree(server.folder, ignore_errors=True)
+    if (server.data / "postmaster.pid").exists():
+        with suppress(psutil.NoSuchProcess):
+            server.kill()
+    shutil.rmtree(server.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
