@@ -248,8 +248,8 @@ def test_the_images_are_made_of_what_is_there():
     assert all((ROOT / source).exists() for source in sources)
     targets = {line.split()[-1] for line in lines if re.fullmatch(r"FROM \S+ AS \w+", line)}
     assert targets == {"base", "light", "training"}
-    extras = re.findall(r'"\.\[(\w+)\]"', "\n".join(lines))
-    assert extras == ["runner", "gpu"]
+    extras = ",".join(re.findall(r'"\.\[([\w,]+)\]"', "\n".join(lines))).split(",")
+    assert extras == ["runner", "postgres", "gpu"]
     project = (ROOT / "pyproject.toml").read_text()
     assert all(f"\n{extra} = [" in project for extra in extras)
     workdir = next(line.split()[1] for line in lines if line.startswith("WORKDIR"))
