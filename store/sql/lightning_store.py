@@ -104,9 +104,12 @@ class SqlLightningStore(_Stock):
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """Safe to use from tasks; with SQLite from threads, too."""
-        alone = not self.collections.database.dialect.locks_rows
-        return LightningStoreCapabilities(thread_safe=alone, async_safe=True, zero_copy=False, otlp_traces=False)
+        """Safe to use from tasks; with SQLite from threads, too.
+
+        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over every
+        wait for the database, and stop that loop for ever.
+        """
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
         """The stock counts, which are kept and not counted anew, and the file's size."""
