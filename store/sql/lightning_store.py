@@ -106,8 +106,8 @@ class SqlLightningStore(_Stock):
     def capabilities(self) -> LightningStoreCapabilities:
         """Safe to use from tasks; with SQLite from threads, too.
 
-        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over every
-        wait for the database, and stop that loop for ever.
+        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over
+        every wait for the database, and stop that loop for ever.
         """
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 

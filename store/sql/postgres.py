@@ -84,7 +84,7 @@ class PostgresDatabase(Database):
             # What is done to a connection that is given back is a round trip: every transaction here ends by itself.
             self._pool = await asyncpg.create_pool(
                 self.url.dsn,
-                min_size=1,
+                min_size=0,  # the pool would look after them with a task that tells every failure in thirty lines
                 max_size=self._connections,
                 reset=_leave,
                 timeout=_CONNECT_SECONDS,

@@ -30,7 +30,11 @@ class PostgresUrl:
         except ValueError:
             raise _unreadable() from None
         astray = "@" in rest[len(parts.netloc) :] or parts.fragment
-        if not self.dsn.startswith(SCHEMES) or astray or not all(port.isdecimal() for port in ports):
+        if (
+            not self.dsn.startswith(SCHEMES)
+            or astray
+            or not all(port.isdecimal() and int(port) < 2**16 for port in ports)
+        ):
             raise _unreadable()
 
     @property

@@ -268,7 +268,7 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
         (lambda url: url.replace(ESCAPED, "wrong"), "does not let user postgres in: set PGPASSWORD"),
         (lambda url: url.replace("/games", "/nogames"), "there is no such database: make it with createdb"),
         (lambda url: f"{url}?nonsense=1", "nonsense"),
-        (lambda url: url.replace("127.0.0.1:", "127.0.0.1:1"), "cannot use the database|not the address"),
+        (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgres_url, change, reason):
