@@ -8,7 +8,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -276,9 +276,11 @@ class PostgresDatabase(Database):
             if not connection.is_closed() and connection.is_in_transaction():
                 await connection.execute("ROLLBACK")
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            connection.terminate()
+            with suppress(asyncpg.InterfaceError):  # one that broke has gone back to the pool by itself
+                connection.terminate()
         except BaseException:
-            connection.terminate()
+            with suppress(asyncpg.InterfaceError):
+                connection.terminate()
             raise
         finally:
             if self._pool is not None:

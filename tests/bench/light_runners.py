@@ -49,10 +49,9 @@ class LightRunners:
         """Play until ``stop``."""
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=60)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            async with asyncio.TaskGroup() as group:
-                for number in range(self._runners):
-                    group.create_task(self._run_one(session, f"runner-{number}"))
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session, asyncio.TaskGroup() as group:
+            for number in range(self._runners):
+                group.create_task(self._run_one(session, f"runner-{number}"))
 
     async def _run_one(self, session: aiohttp.ClientSession, worker: str) -> None:
         while not self._stopping:

@@ -180,7 +180,7 @@ _FILL = (
     '|| \',"end_time":\' || n + 1 || \',"status":"succeeded","config":{}}\' '
     "FROM generate_series(?::bigint, ?::bigint) AS n",
     "INSERT INTO attempts (rollout_id, attempt_id, sequence_id, start_time, end_time, status, document) "
-    "SELECT 'old-' || n, 'at-1', 1, n, n + 1, 'succeeded', '{\"rollout_id\":\"old-' || n || '\",\"attempt_id\":\"at-1\","
+    "SELECT 'old-' || n, 'at-1', 1, n, n + 1, 'succeeded', '{\"rollout_id\":\"old-' || n || '\",\"attempt_id\":\"at-1\","  # noqa: E501
     '"sequence_id":1,"start_time":\' || n || \',"end_time":\' || n + 1 || \',"status":"succeeded"}\' '
     "FROM generate_series(?::bigint, ?::bigint) AS n",
     "INSERT INTO spans (rollout_id, attempt_id, sequence_id, trace_id, span_id, name, document) "
