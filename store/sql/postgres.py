@@ -49,6 +49,9 @@ _BEGIN = {
 _PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
 """SQLSTATEs of what passes: connections, conflicts, exhausted resources, a server that stops or is a replica."""
 
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""What the driver raises; InternalClientError where a server died in the middle of an answer."""
+
 
 @dataclass
 class _Open:
@@ -103,7 +106,7 @@ class PostgresDatabase(Database):
         except DatabaseUnusable:
             await self.close()
             raise
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        except (*_FAILURES, ValueError) as error:
             await self.close()
             raise DatabaseUnusable(refusal(self.url, error)) from None  # what it came from may show the password
 
@@ -263,7 +266,7 @@ class PostgresDatabase(Database):
                 connection = await self._pool.acquire(timeout=max(deadline - time.monotonic(), _RETRY_SECONDS))
                 self.answers = True
                 return connection
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except _FAILURES as error:
                 if not isinstance(error, TimeoutError):
                     self.answers = False
                 if time.monotonic() > deadline:
@@ -275,7 +278,7 @@ class PostgresDatabase(Database):
         try:
             if not connection.is_closed() and connection.is_in_transaction():
                 await connection.execute("ROLLBACK")
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        except _FAILURES:
             with suppress(asyncpg.InterfaceError):  # one that broke has gone back to the pool by itself
                 connection.terminate()
         except BaseException:
@@ -317,7 +320,10 @@ async def tell(url: PostgresUrl, method: Any, sql: str, parameters: Sequence[Any
         if "int64" in str(error):
             raise ValueError("a whole number has more than 63 bits") from error
         raise ValueError(f"the database cannot hold it: {_text(error)}") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except _FAILURES as error:
+        if isinstance(error, asyncpg.InternalClientError):
+            with suppress(asyncpg.InterfaceError):
+                method.__self__.terminate()  # nobody knows what it would answer next
         state = getattr(error, "sqlstate", None)
         if isinstance(state, str) and not state.startswith(_PASSING):
             raise  # a bug
