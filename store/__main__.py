@@ -11,12 +11,13 @@ from pathlib import Path
 
 from store.errors import OneLineError
 from store.printable import printable
+from store.sql.postgres_url import EXAMPLE, NoPostgresUrl, PostgresUrl
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 
 _DESCRIPTION = """\
 The hub between the algorithm and the runners: `agl store`, made to last. Same protocol, same options; what it has
-acknowledged is in one SQLite file and survives a crash, a restart and `kill -9`.
+acknowledged is in one SQLite file, or in a PostgreSQL database, and survives a crash, a restart and `kill -9`.
 """
 
 _EPILOG = """\
@@ -34,6 +35,8 @@ examples:
   the same, encrypted    add --certificate hub.pem --key hub.key; the others use https:// addresses and, unless a
                          public authority signed the certificate, SSL_CERT_FILE=hub.pem
   for months             python -m store --keep-days 14
+  for thousands          export PGPASSWORD=...   (or a password file: PGPASSFILE, ~/.pgpass)
+  of runners             python -m store --db postgresql://hub@db.example/games --workers 4
 """
 
 
@@ -69,26 +72,36 @@ def _drop_output() -> None:
 
 def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
+    words = " ".join(arguments).replace("=", " ")
+    if "--backend mongo" in words or "--mongo-" in words:
+        parser.error(f"MongoDB is no backend any more: --db {EXAMPLE} serves several hub processes")
     options = parser.parse_args(arguments)
-    if options.n_workers > 1 and options.backend != "mongo":
-        parser.error("--n-workers works with --backend mongo only: the others have one process")
+    on_postgres = isinstance(options.db, PostgresUrl)
+    backend = options.backend or ("postgres" if on_postgres else "sqlite")
+    if on_postgres and backend != "postgres":
+        parser.error(f"--backend {backend} does not go with a --db of PostgreSQL")
+    if options.workers > 1 and not on_postgres:
+        parser.error(f"--workers needs a database that many can use, such as --db {EXAMPLE}")
+    if options.workers < 1:
+        parser.error("--workers is a number from 1")
+    if options.fsync and on_postgres:
+        parser.error("--fsync is for SQLite: PostgreSQL survives a power cut as its synchronous_commit says")
     if (options.certificate is None) != (options.key is None):
         parser.error("--certificate and --key go together")
-    if options.n_workers > 1 and options.certificate is not None:
-        parser.error("--certificate works with one process only: put a proxy with TLS before --n-workers")
-    if _retention(options) is not None and options.backend != "sqlite":
-        parser.error("--keep-games and --keep-days work with --backend sqlite only")
+    if _retention(options) is not None and backend == "memory":
+        parser.error("--keep-games and --keep-days do not go with --backend memory")
 
     from agentlightning import setup_logging
 
     from store.auth import read_token
     from store.hub import HubSettings, run
+    from store.workers import run_workers
 
     setup_logging(options.log_level, color=sys.stdout.isatty(), apply_to=["store", "uvicorn"])
     settings = HubSettings(
         host=options.host,
         port=options.port,
-        backend=options.backend,
+        backend=backend,
         database=options.db,
         fsync=options.fsync,
         token=read_token(options.token_file),
@@ -98,14 +111,15 @@ def _serve(arguments: Sequence[str]) -> None:
         cors_origins=options.cors_origins,
         certificate=options.certificate,
         key=options.key,
-        mongo_uri=options.mongo_uri,
-        mongo_partition=options.mongo_partition,
-        n_workers=options.n_workers,
-        tracker=_tracker(options.tracker, options.n_workers),
+        n_workers=options.workers,
+        tracker=_tracker(options.tracker, options.workers),
         retention=_retention(options),
         archive_folder=options.archive_folder,
     )
-    asyncio.run(run(settings))
+    if options.workers > 1:
+        run_workers(settings)
+    else:
+        asyncio.run(run(settings))
 
 
 def _status(arguments: Sequence[str]) -> None:
@@ -254,30 +268,37 @@ def _serve_parser() -> argparse.ArgumentParser:
     )
     stock.add_argument("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
     stock.add_argument(
-        "--backend", choices=["sqlite", "memory", "mongo"], default="sqlite", help="where games are kept (%(default)s)"
+        "--backend", choices=["sqlite", "memory"], help="where games are kept, unless --db says it (sqlite)"
     )
     stock.add_argument(
-        "--mongo-uri",
-        default=os.environ.get("AGL_MONGO_URI", "mongodb://localhost:27017/?replicaSet=rs0"),
-        help="for --backend mongo; also read from AGL_MONGO_URI, which keeps passwords out of process lists",
-    )
-    stock.add_argument(
-        "--mongo-partition", default="hub", help="what keeps this hub's games apart in a shared database (%(default)s)"
-    )
-    stock.add_argument(
+        "--workers",
         "--n-workers",
-        type=int,
+        type=_count,
         default=1,
-        help="processes, for --backend mongo (%(default)s). With more than one, an overdue game is noticed only when "
-        "somebody asks the hub for something, as with `agl store`",
+        metavar="N",
+        help="processes behind the port, for a PostgreSQL database (%(default)s)",
     )
     return parser
 
 
 def _add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--db", type=Path, default=DEFAULT_DATABASE, metavar="FILE", help="database, made if not there (%(default)s)"
+        "--db",
+        type=_database,
+        default=DEFAULT_DATABASE,
+        metavar="DATABASE",
+        help="file, made if not there (%(default)s), or a PostgreSQL database's address, whose password is better left "
+        "to PGPASSWORD or a password file",
     )
+
+
+def _database(text: str) -> Path | PostgresUrl:
+    if "://" not in text:
+        return Path(text)
+    try:
+        return PostgresUrl(text)
+    except NoPostgresUrl as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:

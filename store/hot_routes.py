@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.otlp_size import check_values
 from store.printable import printable
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +59,13 @@ class _EnqueueRequest(BaseModel):
 
 
 class FinishedRequest(BaseModel):
-    """Which rollouts were closed since a mark; see ``SqliteLightningStore.finished_since``."""
+    """Which rollouts were closed since a mark; see ``SqlLightningStore.finished_since``."""
 
     after: str | None = None
 
 
 class AliveRequest(BaseModel):
-    """Attempts that are being made, as (rollout id, attempt id); see ``SqliteLightningStore.keep_alive``."""
+    """Attempts that are being made, as (rollout id, attempt id); see ``SqlLightningStore.keep_alive``."""
 
     attempts: Annotated[list[tuple[str, str]], FailFast()]
 
@@ -89,7 +89,7 @@ class HotRoutes:
             f"{API_V1_AGL_PREFIX}/queues/rollouts/dequeue": self._dequeue,
             f"{API_V1_AGL_PREFIX}/waits/rollouts": self._wait,
         }
-        if isinstance(store, SqliteLightningStore):
+        if isinstance(store, SqlLightningStore):
             self._fixed[FINISHED_PATH] = self._finished
             self._fixed[ALIVE_PATH] = self._keep_alive
 

@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
+import os
 import resource
 import signal
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -24,16 +27,17 @@ from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES
 from store.connections import BoundedHeadProtocol
 from store.errors import OneLineError, UnknownId
 from store.hot_routes import HotRoutes
-from store.mongo import open_mongo_store, passing_errors
 from store.origins import own_names
-from store.retention import RetentionRule, archive, default_folder
-from store.sqlite.database import Database, as_its_only_hub
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.retention import AlreadyArchiving, RetentionRule, archive, default_folder
+from store.sql.database import DatabaseAway
+from store.sql.lightning_store import SqlLightningStore
+from store.sql.opening import DatabaseAddress, opened_store
+from store.sql.sqlite import as_its_only_hub
 from store.web import protect, refusal
 
 logger = logging.getLogger(__name__)
 
-Backend = Literal["sqlite", "memory", "mongo"]
+Backend = Literal["sqlite", "postgres", "memory"]
 
 _WATCHDOG_SECONDS = 1.0
 _TIDYING_SECONDS = 60.0
@@ -49,18 +53,17 @@ class CannotServe(OneLineError):
 class HubSettings:
     """How to run a hub.
 
-    port: 0 takes any free one. database: for backend "sqlite"; fsync: see ``open_connection``.
+    port: 0 takes any free one. database: for all backends but "memory"; fsync: see ``open_connection``.
     token: None lets everybody in; for_everybody: also where others than this machine can reach it.
     public_names: what else it is called, see ``store.origins``. certificate, key: PEM files; None serves plain HTTP.
-    mongo_partition: what keeps this hub's data apart from others' in the same database.
-    n_workers: processes; more than one only for backend "mongo".
+    n_workers: processes; more than one only for backend "postgres".
     retention: which finished games stay in the database; the others are archived in ``archive_folder``.
     """
 
     host: str
     port: int
     backend: Backend
-    database: Path
+    database: DatabaseAddress
     fsync: bool = False
     token: str | None = None
     for_everybody: bool = False
@@ -69,8 +72,6 @@ class HubSettings:
     cors_origins: Sequence[str] = ()
     certificate: Path | None = None
     key: Path | None = None
-    mongo_uri: str = ""
-    mongo_partition: str = ""
     n_workers: int = 1
     tracker: MetricsBackend | None = None
     retention: RetentionRule | None = None
@@ -84,14 +85,12 @@ class Hub(LightningStoreServer):
     """
 
     def __init__(self, store: LightningStore, settings: HubSettings, port: int):
-        several = {"launch_mode": "mp", "n_workers": settings.n_workers} if settings.n_workers > 1 else {}
-        super().__init__(store, settings.host, port, tracker=settings.tracker, **several)
+        super().__init__(store, settings.host, port, tracker=settings.tracker)
         self._settings = settings
         if settings.tracker is None:
             # Two layers for log lines and tracebacks in answers, which ``protect`` takes care of; a tracker is a third.
             self.app.user_middleware.clear()
-        if settings.n_workers == 1:
-            self.app.add_middleware(HotRoutes, store=store, refuse=refusal)
+        self.app.add_middleware(HotRoutes, store=store, refuse=refusal)
         protect(
             self.app,
             token=settings.token,
@@ -99,6 +98,7 @@ class Hub(LightningStoreServer):
             names=own_names(settings.host) if settings.token is None or settings.public_names else None,
             public_names=settings.public_names,
             cors_origins=settings.cors_origins,
+            healthy=lambda: not isinstance(store, SqlLightningStore) or store.collections.database.answers,
         )
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout:
@@ -108,8 +108,11 @@ class Hub(LightningStoreServer):
             raise UnknownId(f"there is no rollout {rollout_id!r}")
         return rollout
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Answer requests until SIGINT or SIGTERM, and then those that are under way. Raises CannotServe."""
+    async def serve(self, listener: socket.socket, parent: int | None = None) -> None:
+        """Answer requests until SIGINT or SIGTERM, and then those that are under way. Raises CannotServe.
+
+        parent: the id of the process whose child this is, and whose end ends this one, too.
+        """
         config = uvicorn.Config(
             self.app,
             http=BoundedHeadProtocol,
@@ -132,6 +135,8 @@ class Hub(LightningStoreServer):
         with _signals_end_quietly():
             serving = asyncio.create_task(server.serve([listener]))
             helping = [asyncio.create_task(watch(self.store)), asyncio.create_task(tidy_up(self._settings))]
+            if parent is not None:
+                helping.append(asyncio.create_task(_until_orphaned(parent)))
             await asyncio.wait([serving, *helping], return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = True
             for task in helping:  # one that has ended by itself has failed, and says why below
@@ -144,16 +149,30 @@ class Hub(LightningStoreServer):
 
 async def watch(store: LightningStore) -> None:
     """Have overdue attempts noticed every second, without anybody's call. Never returns."""
-    passing = (sqlite3.OperationalError, *passing_errors())  # such as a full disk: requests fail for it, too, and tell
+    passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too, and tell
+    was_away, tidy_at = False, 0.0
     while True:
         try:
-            if isinstance(store, SqliteLightningStore):
+            if isinstance(store, SqlLightningStore):
+                if was_away:
+                    store.begin_silence_anew()
                 await store.close_overdue()
+                was_away = False
+                if time.monotonic() > tidy_at:
+                    await store.collections.database.tidy()
+                    tidy_at = time.monotonic() + _TIDYING_SECONDS
             else:
-                await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock stores look at every call
+                await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store looks at every call
         except passing as error:
+            was_away = True
             logger.error("the watchdog cannot write the database: %s; trying again", error)
         await asyncio.sleep(_WATCHDOG_SECONDS)
+
+
+async def _until_orphaned(parent: int) -> None:
+    while os.getppid() == parent:
+        await asyncio.sleep(_WATCHDOG_SECONDS)
+    logger.error("the hub's first process has died; this one ends, too")
 
 
 async def tidy_up(settings: HubSettings) -> None:
@@ -167,7 +186,9 @@ async def tidy_up(settings: HubSettings) -> None:
                     report = await asyncio.to_thread(
                         archive, settings.database, folder, settings.retention, should_stop=ending.is_set
                     )
-                except (OSError, sqlite3.OperationalError) as error:  # such as a full disk; nothing is lost
+                except AlreadyArchiving:
+                    pass  # another of the hubs does it
+                except (OSError, sqlite3.OperationalError, DatabaseAway) as error:  # a full disk; nothing is lost
                     logger.error("games could not be archived: %s; trying again", error)
                 else:
                     if report.games:
@@ -177,58 +198,64 @@ async def tidy_up(settings: HubSettings) -> None:
         ending.set()
 
 
-async def run(settings: HubSettings) -> None:
-    """Run a hub until SIGINT or SIGTERM. Raises CannotServe, DatabaseUnusable or MongoUnusable."""
+def check_admission(settings: HubSettings) -> None:
+    """Raises CannotServe for a hub that everybody could use without that being said."""
     if settings.token is None and not settings.for_everybody and not is_loopback(settings.host):
         raise CannotServe(
             f"whoever reaches {settings.host} could read and change everything: give the hub a token with "
             f"--token-file or AGL_TOKEN, or say --for-everybody if that is meant"
         )
-    _allow_many_connections()
-    if settings.n_workers > 1:  # such a hub binds its port in each of its processes
-        async with _open_store(settings) as store:
-            await Hub(store, settings, settings.port).run_forever()
-        return
+
+
+async def run(settings: HubSettings) -> None:
+    """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
+    check_admission(settings)
+    allow_many_connections()
     with listen(settings.host, settings.port) as listener:
-        port = listener.getsockname()[1]
-        async with _open_store(settings) as store:
-            hub = Hub(store, settings, port)
-            _announce(settings, port)
-            await hub.serve(listener)
+        await serve(settings, listener)
     logger.info("the hub has stopped")
 
 
+async def serve(settings: HubSettings, listener: socket.socket, parent: int | None = None) -> None:
+    """Serve at a socket until SIGINT or SIGTERM; see ``Hub.serve``. Raises CannotServe or DatabaseUnusable."""
+    port = listener.getsockname()[1]
+    async with open_store(settings) as store:
+        hub = Hub(store, settings, port)
+        _announce(settings, port)
+        await hub.serve(listener, parent)
+
+
 @asynccontextmanager
-async def _open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
-    match settings.backend:
-        case "sqlite":
-            with as_its_only_hub(settings.database):
-                store = SqliteLightningStore(
-                    Database(settings.database, fsync=settings.fsync), tracker=settings.tracker
-                )
-                try:
-                    waiting = await store.collections.rollout_queue.size()
-                    logger.info("database %s: %d games wait for a runner", settings.database.resolve(), waiting)
-                    yield store
-                finally:
-                    store.close()
-        case "memory":
-            logger.warning("backend memory: everything is forgotten when the hub stops")
-            yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
-        case "mongo":
-            async with open_mongo_store(settings.mongo_uri, settings.mongo_partition, settings.tracker) as store:
-                yield store
+async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
+    """The store of a hub; closed in the end. Raises DatabaseUnusable."""
+    if settings.backend == "memory":
+        logger.warning("backend memory: everything is forgotten when the hub stops")
+        yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
+        return
+    alone = isinstance(settings.database, Path)
+    with as_its_only_hub(settings.database) if alone else contextlib.nullcontext():
+        # Calls of many hubs need not look for overdue attempts by the way: each hub's watchdog does, every second.
+        between_scans = 1.0 if alone else math.inf
+        async with opened_store(
+            settings.database, fsync=settings.fsync, tracker=settings.tracker, scan_debounce_seconds=between_scans
+        ) as store:
+            waiting = await store.collections.rollout_queue.size()
+            place = settings.database.resolve() if alone else settings.database
+            logger.info("database %s: %d games wait for a runner", place, waiting)
+            yield store
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A listening socket. Raises CannotServe when the port is taken or the address is not this machine's.
 
     asyncio switches Nagle's algorithm off only for sockets that were made with the protocol number of TCP, which those
     of ``create_server`` are not; with it, every small answer waits some 40 ms for an acknowledgement of its first half.
+
+    shared: with other processes of the same user, among which the kernel divides the connections.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING)
+        listener = socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING, reuse_port=shared)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         return listener
     except (OSError, OverflowError) as error:
@@ -244,7 +271,7 @@ def _announce(settings: HubSettings, port: int) -> None:
         logger.warning("no token: whoever reaches %s port %d can read and change everything", settings.host, port)
 
 
-def _allow_many_connections() -> None:
+def allow_many_connections() -> None:
     """A process may open 1024 files by default on most systems, each connection of a runner being one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

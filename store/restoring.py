@@ -13,9 +13,9 @@ from agentlightning import Attempt, ResourcesUpdate, Rollout, Span
 from store.errors import OneLineError
 from store.printable import printable
 from store.retention import FORMAT
-from store.sqlite.collections import SqliteCollections
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import check_sequence_ids
+from store.sql.collections import SqlCollections
+from store.sql.lightning_store import check_sequence_ids
+from store.sql.opening import DatabaseAddress, opened_collections
 from store.transitions import CLOSED_ROLLOUT
 
 _LONGEST_REASON = 300
@@ -28,15 +28,13 @@ class UnreadableArchive(OneLineError, ValueError):
     """A line of an archive is damaged or from a newer version; the message names file and line."""
 
 
-async def restore(database: Path, files: Iterable[Path]) -> tuple[int, int]:
+async def restore(database: DatabaseAddress, files: Iterable[Path]) -> tuple[int, int]:
     """Put archived games back; returns (games restored, games that were there already).
 
-    The database is made if it is not there, and may be in use by a hub. Raises UnreadableArchive; the games before a
+    A file is made if it is not there. The database may be in use by a hub. Raises UnreadableArchive; the games before a
     damaged line are restored then, and doing it again is harmless.
     """
-    opened = Database(database)
-    try:
-        collections = SqliteCollections(opened)
+    async with opened_collections(database) as collections:
         restored = total = 0
         for file in files:
             for where, line in _lines(file):
@@ -46,8 +44,6 @@ async def restore(database: Path, files: Iterable[Path]) -> tuple[int, int]:
                     reason = printable(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
                     raise UnreadableArchive(f"{where}: {reason}") from error
                 total += 1
-    finally:
-        opened.close()
     return restored, total - restored
 
 
@@ -65,7 +61,7 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
         raise UnreadableArchive(f"{file}, after line {number}: {error}") from error
 
 
-async def _restore_game(collections: SqliteCollections, game: Mapping[str, Any]) -> bool:
+async def _restore_game(collections: SqlCollections, game: Mapping[str, Any]) -> bool:
     """Put one game back, whole or not at all; False if it was there. Raises ValueError, KeyError or TypeError."""
     if game["format"] != FORMAT:
         raise ValueError(f"format {game['format']!r} is not known to this version")

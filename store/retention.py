@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import secrets
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from store.sqlite.database import DatabaseUnusable, holding, open_connection
+from store.sql.collections import READ_BY_QUERIES
+from store.sql.database import DatabaseUnusable
+from store.sql.dialects import CLOSED
+from store.sql.opening import DatabaseAddress
+from store.sql.sessions import Session, session_of
+from store.sql.sqlite import holding
+from store.sql.tables import extracted
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +35,10 @@ FORMAT = 1
 _SECONDS_PER_DAY = 86_400
 _GAMES_PER_FILE = 200
 _WORKER_DAYS = 7
-_SHRINK_PAGES = 500
-_CLOSED = "('succeeded', 'failed', 'cancelled')"
+
+
+class AlreadyArchiving(DatabaseUnusable):
+    """Another process archives games of the same database."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class ArchiveReport:
 
 
 def archive(
-    database: Path,
+    database: DatabaseAddress,
     folder: Path,
     rule: RetentionRule,
     *,
@@ -71,11 +78,12 @@ def archive(
     """Move the finished games that need not stay into files in ``folder``.
 
     A file is complete on disk before any of its games is removed, so that a crash at any moment loses nothing; at
-    worst a game is in two files, which ``restore`` does not mind. Raises DatabaseUnusable, sqlite3.Error or OSError.
+    worst a game is in two files, which ``restore`` does not mind. Raises DatabaseUnusable (AlreadyArchiving if another
+    does), sqlite3.Error, DatabaseAway or OSError. Not from within a running event loop if it is a PostgreSQL database.
     """
     report = ArchiveReport()
     now = time.time() if now is None else now
-    with closing(_existing(database)) as connection, _only_archiver(folder):
+    with closing(session_of(database)) as connection, _only_archiver(connection, database, folder):
         games = iter(_games_to_archive(connection, rule, now))
         while not should_stop() and (batch := list(islice(games, _GAMES_PER_FILE))):
             archived = _write_file(connection, folder, batch)
@@ -89,37 +97,33 @@ def archive(
     return report
 
 
-def shrink(database: Path) -> None:
+def shrink(database: DatabaseAddress) -> None:
     """Give the space of removed games back to the disk; otherwise new games use it."""
-    with closing(_existing(database)) as connection:
-        before, free = None, connection.execute("PRAGMA freelist_count").fetchone()
-        while free != before:
-            connection.execute(f"PRAGMA incremental_vacuum({_SHRINK_PAGES})").fetchall()
-            before, free = free, connection.execute("PRAGMA freelist_count").fetchone()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with closing(session_of(database)) as connection:
+        connection.shrink()
 
 
-def export(database: Path, output: Path, run: str | None = None) -> int:
+def export(database: DatabaseAddress, output: Path, run: str | None = None) -> int:
     """Write all finished games, or those of one run, as lines in the archives' format; returns how many.
 
     output: compressed if its name ends in .gz; "-" is standard output. Raises DatabaseUnusable.
     """
-    condition, parameters = "1", []
-    if run is not None:
-        condition, parameters = "json_extract(document, '$.metadata.run') = ?", [run]
-    with closing(_existing(database)) as connection, _opened(output) as lines:
-        rows = connection.execute(
-            f"SELECT rollout_id FROM rollouts WHERE status IN {_CLOSED} AND {condition} ORDER BY end_time", parameters
-        ).fetchall()
+    condition, parameters = "TRUE", [] if run is None else [run]
+    with closing(session_of(database)) as connection, _opened(output) as lines:
+        if run is not None:
+            condition = f"{extracted('run', READ_BY_QUERIES, 'rollouts', connection.dialect)} = ?"
+        rows = connection.rows(
+            f"SELECT rollout_id FROM rollouts WHERE status IN {CLOSED} AND {condition} ORDER BY end_time", parameters
+        )
         for (rollout_id,) in rows:
             line, _ = _read_game(connection, rollout_id)
             lines.write(line)
     return len(rows)
 
 
-def default_folder(database: Path) -> Path:
-    """Where a database's archives go unless something else is said."""
-    return database.with_suffix(".archive")
+def default_folder(database: DatabaseAddress) -> Path:
+    """Where a database's archives go unless something else is said: beside the file, or to ``runs``."""
+    return database.with_suffix(".archive") if isinstance(database, Path) else Path("runs/hub.archive")
 
 
 @contextmanager
@@ -160,24 +164,20 @@ def _private_file(path: Path, mode: str) -> IO[bytes]:
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _existing(database: Path) -> sqlite3.Connection:
-    if not database.exists():
-        raise DatabaseUnusable(f"there is no database {database}; name another with --db")
-    return open_connection(database)
-
-
 @contextmanager
-def _only_archiver(folder: Path) -> Iterator[None]:
+def _only_archiver(connection: Session, database: DatabaseAddress, folder: Path) -> Iterator[None]:
+    if not connection.be_the_only("archive"):
+        raise AlreadyArchiving(f"games of {database} are being archived already")
     with holding(folder / ".lock", f"games are being archived to {folder} already"):
         for part in folder.glob("*.part"):  # left by one that was killed; its games are still in the database
             part.unlink()
         yield
 
 
-def _games_to_archive(connection: sqlite3.Connection, rule: RetentionRule, now: float) -> Sequence[str]:
-    finished = connection.execute(
-        f"SELECT rollout_id, end_time FROM rollouts WHERE status IN {_CLOSED} ORDER BY end_time DESC, position DESC"
-    ).fetchall()
+def _games_to_archive(connection: Session, rule: RetentionRule, now: float) -> Sequence[str]:
+    finished = connection.rows(
+        f"SELECT rollout_id, end_time FROM rollouts WHERE status IN {CLOSED} ORDER BY end_time DESC, position DESC"
+    )
     oldest = -1.0 if rule.keep_days is None else now - rule.keep_days * _SECONDS_PER_DAY
     most = len(finished) if rule.keep_games is None else rule.keep_games
     return [
@@ -197,7 +197,7 @@ class _ArchivedGame:
     resources_id: str | None
 
 
-def _write_file(connection: sqlite3.Connection, folder: Path, rollout_ids: Sequence[str]) -> list[_ArchivedGame]:
+def _write_file(connection: Session, folder: Path, rollout_ids: Sequence[str]) -> list[_ArchivedGame]:
     """Write games to a file that is complete, and on the disk, once it has its name."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     final = folder / f"games-{stamp}-{secrets.token_hex(6)}.jsonl.gz"
@@ -220,30 +220,30 @@ def _write_file(connection: sqlite3.Connection, folder: Path, rollout_ids: Seque
     return archived
 
 
-def _read_game(connection: sqlite3.Connection, rollout_id: str) -> tuple[bytes, _ArchivedGame]:
+def _read_game(connection: Session, rollout_id: str) -> tuple[bytes, _ArchivedGame]:
     """A game as a line, put together from the stored JSON as it is."""
 
     def documents(table: str, order: str) -> list[str]:
         sql = f"SELECT document FROM {table} WHERE rollout_id = ? ORDER BY {order}"
-        return [document for (document,) in connection.execute(sql, [rollout_id])]
+        return [document for (document,) in connection.rows(sql, [rollout_id])]
 
-    with _transaction(connection, "BEGIN"):
+    with connection.transaction(write=False):
         (rollout,) = documents("rollouts", "position")
         attempts = documents("attempts", "sequence_id")
         spans = documents("spans", "position")
-        resources_id, resources = connection.execute(
+        ((resources_id, resources),) = connection.rows(
             "SELECT rollouts.resources_id, resources.document FROM rollouts LEFT JOIN resources USING (resources_id) "
             "WHERE rollout_id = ?",
             [rollout_id],
-        ).fetchone()
-        keys = connection.execute("SELECT key FROM idempotency_keys WHERE value = ?", [rollout_id]).fetchall()
-        sequence = connection.execute("SELECT value FROM span_sequence_ids WHERE key = ?", [rollout_id]).fetchone()
+        )
+        keys = connection.rows("SELECT key FROM idempotency_keys WHERE value = ?", [rollout_id])
+        sequence = connection.rows("SELECT value FROM span_sequence_ids WHERE key = ?", [rollout_id])
     parts = {
         "format": str(FORMAT),
         "rollout": rollout,
         "attempts": f"[{','.join(attempts)}]",
         "spans": f"[{','.join(spans)}]",
-        "span_sequence_id": str(sequence[0]) if sequence else "0",
+        "span_sequence_id": str(sequence[0][0]) if sequence else "0",
         "resources": resources or "null",
         "idempotency_keys": json.dumps([key for (key,) in keys]),
     }
@@ -251,11 +251,15 @@ def _read_game(connection: sqlite3.Connection, rollout_id: str) -> tuple[bytes, 
     return line.encode(), _ArchivedGame(rollout_id, len(attempts), len(spans), resources_id)
 
 
-def _remove(connection: sqlite3.Connection, game: _ArchivedGame) -> bool:
+def _remove(connection: Session, game: _ArchivedGame) -> bool:
     """Remove a game, unless something was added to it after it was archived."""
-    with _transaction(connection, "BEGIN IMMEDIATE"):
+    with connection.transaction(write=True):
+        # Who adds to a game locks it first.
+        connection.rows(
+            f"SELECT 1 FROM rollouts WHERE rollout_id = ?{connection.dialect.for_update}", [game.rollout_id]
+        )
         now = [
-            connection.execute(f"SELECT COUNT(*) FROM {table} WHERE rollout_id = ?", [game.rollout_id]).fetchone()[0]
+            connection.rows(f"SELECT COUNT(*) FROM {table} WHERE rollout_id = ?", [game.rollout_id])[0][0]
             for table in ("attempts", "spans")
         ]
         if now != [game.attempts, game.spans]:
@@ -268,36 +272,23 @@ def _remove(connection: sqlite3.Connection, game: _ArchivedGame) -> bool:
             ("idempotency_keys", "value"),
             ("rollout_queue", "item"),
         ):
-            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", [game.rollout_id])
+            connection.change(f"DELETE FROM {table} WHERE {column} = ?", [game.rollout_id])
     return True
 
 
-def _remove_unused_resources(connection: sqlite3.Connection, resources_ids: set[str | None], before: float) -> None:
+def _remove_unused_resources(connection: Session, resources_ids: set[str | None], before: float) -> None:
     """Remove the archived games' resources if no game has them any more; each of the games took a copy along."""
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        connection.execute(
-            "DELETE FROM resources WHERE resources_id IN (SELECT value FROM json_each(?)) AND update_time < ? "
+    with connection.transaction(write=True):
+        connection.change(
+            f"DELETE FROM resources WHERE {connection.dialect.among('resources_id')} AND update_time < ? "
             "AND resources_id NOT IN (SELECT resources_id FROM rollouts WHERE resources_id IS NOT NULL) "
             "AND resources_id NOT IN (SELECT value FROM latest)",
-            [json.dumps(sorted(resources_ids - {None})), before],
+            [connection.dialect.listed(sorted(resources_ids - {None})), before],
         )
 
 
-def _remove_departed_workers(connection: sqlite3.Connection, before: float) -> None:
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        connection.execute(
-            "DELETE FROM workers WHERE MAX(COALESCE(last_heartbeat_time, 0), COALESCE(last_dequeue_time, 0), "
-            "COALESCE(last_busy_time, 0), COALESCE(last_idle_time, 0)) < ?",
-            [before],
-        )
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+def _remove_departed_workers(connection: Session, before: float) -> None:
+    times = ("last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time")
+    latest = connection.dialect.greatest(*(f"COALESCE({time}, 0)" for time in times))
+    with connection.transaction(write=True):
+        connection.change(f"DELETE FROM workers WHERE {latest} < ?", [before])

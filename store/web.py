@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,14 +16,23 @@ from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES, LimitedBody
 from store.errors import Conflict, UnknownId
 from store.origins import OwnNameAndOrigin
 from store.printable import printable
+from store.sql.database import DatabaseAway
 
 logger = logging.getLogger(__name__)
 
 HEALTH_PATH = "/v1/agl/health"
 
 _LONGEST_DETAIL = 500
-_REFUSALS: dict[type[Exception], int] = {UnknownId: 404, Conflict: 409, ValueError: 400, sqlite3.Error: 503}
+_REFUSALS: dict[type[Exception], int] = {
+    UnknownId: 404,
+    Conflict: 409,
+    ValueError: 400,
+    sqlite3.Error: 503,
+    DatabaseAway: 503,
+}
 """Status by type of error, the special before the general. 5xx tells the client to try again."""
+
+_LATER = {"Retry-After": "1"}
 
 
 def protect(
@@ -34,10 +43,11 @@ def protect(
     names: Iterable[str] | None = None,
     public_names: Iterable[str] = (),
     cors_origins: Sequence[str] = (),
+    healthy: Callable[[], bool] = lambda: True,
 ) -> None:
     """Put authentication (where there is a token), limits and clear errors around the stock server's app.
 
-    names, public_names, cors_origins: see ``OwnNameAndOrigin``.
+    names, public_names, cors_origins: see ``OwnNameAndOrigin``. healthy: see ``HealthFirst``.
     """
     for error_type in _REFUSALS:
         app.add_exception_handler(error_type, _refuse)
@@ -48,7 +58,7 @@ def protect(
     if token is not None:
         app.add_middleware(BearerAuthentication, token=token)
     app.add_middleware(OwnNameAndOrigin, names=names, public_names=public_names, origins=cors_origins)
-    app.add_middleware(HealthFirst)
+    app.add_middleware(HealthFirst, healthy=healthy)
     if cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -60,17 +70,23 @@ def protect(
 
 
 class HealthFirst:
-    """ASGI middleware: answers the health check, which is open to everybody, without reading what comes with it."""
+    """ASGI middleware: answers the health check, which is open to everybody, without reading what comes with it.
 
-    def __init__(self, app: ASGIApp):
+    healthy: False while the database is away: clients then wait as for a hub that is away.
+    """
+
+    def __init__(self, app: ASGIApp, healthy: Callable[[], bool]):
         self._app = app
+        self._healthy = healthy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is no health check."""
         if scope["type"] != "http" or scope["path"] != HEALTH_PATH:
             await self._app(scope, receive, send)
         elif scope["method"] in ("GET", "HEAD"):
-            await JSONResponse({"status": "ok"})(scope, receive, send)
+            healthy = self._healthy()
+            answer = {"status": "ok"} if healthy else {"detail": "the database is away"}
+            await JSONResponse(answer, 200 if healthy else 503, None if healthy else _LATER)(scope, receive, send)
         else:
             refusal = {"detail": "the health check is asked for with GET"}
             await JSONResponse(refusal, status_code=405, headers={"Allow": "GET, HEAD"})(scope, receive, send)
@@ -84,7 +100,7 @@ def refusal(method: str, path: str, error: Exception) -> JSONResponse | None:
     detail = printable(str(error)[:_LONGEST_DETAIL])
     log = logger.error if status >= 500 else logger.warning
     log("%s %s answered %d: %s", method, printable(path), status, detail)
-    return JSONResponse({"detail": detail}, status_code=status)
+    return JSONResponse({"detail": detail}, status, _LATER if status == 503 else None)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:

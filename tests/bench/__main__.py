@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import (
     agent_calls,
     fleet,
+    postgres,
     prefix_cache,
     prompt_search,
     small_requests,
@@ -23,6 +24,8 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from algo.tiny_model import build_tiny_model
+
+DEFAULT_SCALE = 0.05
 
 PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "games": lambda model: whole_games.measure(),
@@ -41,17 +44,26 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
 def main() -> None:
     """Measure the named parts, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all but web)")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"any of {', '.join(PARTS)}, postgres (default: all but web and postgres)",
+    )
+    parser.add_argument(
+        "--scale", type=float, default=DEFAULT_SCALE, help="share of the loads of `postgres` (%(default)s)"
+    )
     options = parser.parse_args()
-    unknown = sorted(set(options.parts) - set(PARTS))
+    known = (*PARTS, "postgres")
+    unknown = sorted(set(options.parts) - set(known))
     if unknown:
-        parser.error(f"unknown parts {unknown}; known: {', '.join(PARTS)}")
+        parser.error(f"unknown parts {unknown}; known: {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 110)
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(Path(folder) / "model")
         for name in options.parts or (name for name in PARTS if name != "web"):  # which fills a hub for minutes
             with console.status(f"measuring {name}"):
-                table = PARTS[name](model)
+                table = postgres.measure(options.scale) if name == "postgres" else PARTS[name](model)
             console.print(table)
 
 

@@ -143,11 +143,11 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
 
 def hub_app(folder):
     from store.hub import Hub, HubSettings
-    from store.sqlite.database import Database
-    from store.sqlite.lightning_store import SqliteLightningStore
+    from store.sql.lightning_store import SqlLightningStore
+    from store.sql.sqlite import SqliteDatabase
 
     settings = HubSettings("127.0.0.1", 1, "sqlite", folder / "hub.sqlite3", token="long-and-secret")
-    return Hub(SqliteLightningStore(Database(settings.database)), settings, 1).app
+    return Hub(SqlLightningStore(SqliteDatabase(settings.database)), settings, 1).app
 
 
 def load_runner_health():
@@ -248,8 +248,8 @@ def test_the_images_are_made_of_what_is_there():
     assert all((ROOT / source).exists() for source in sources)
     targets = {line.split()[-1] for line in lines if re.fullmatch(r"FROM \S+ AS \w+", line)}
     assert targets == {"base", "light", "training"}
-    extras = re.findall(r'"\.\[(\w+)\]"', "\n".join(lines))
-    assert extras == ["runner", "gpu"]
+    extras = ",".join(re.findall(r'"\.\[([\w,]+)\]"', "\n".join(lines))).split(",")
+    assert extras == ["runner", "postgres", "gpu"]
     project = (ROOT / "pyproject.toml").read_text()
     assert all(f"\n{extra} = [" in project for extra in extras)
     workdir = next(line.split()[1] for line in lines if line.startswith("WORKDIR"))

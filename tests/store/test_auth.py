@@ -20,7 +20,7 @@ from starlette.routing import Mount
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub import Hub, HubSettings
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
 from store.token_spans import to_span
 
 pytest_plugins = ("hub_backends",)
@@ -38,7 +38,7 @@ def no_token_from_outside(monkeypatch):
 @pytest.fixture
 def app(database):
     settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, token=TOKEN, cors_origins=["http://page.example"])
-    return Hub(SqliteLightningStore(database), settings, 1).app
+    return Hub(SqlLightningStore(database), settings, 1).app
 
 
 @pytest.fixture

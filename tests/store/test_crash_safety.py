@@ -8,19 +8,38 @@ import random
 import signal
 from collections import Counter
 
+import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
+from hub_backends import address_for
 from hub_process import fork
 
 from store.schema import IDEMPOTENCY_KEY
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
+from store.sql.opening import opened_store
+from store.sql.postgres import PostgresDatabase
+from store.sql.postgres_url import PostgresUrl
+from store.sql.sqlite import SqliteDatabase
+
+pytest_plugins = ("hub_backends",)
 
 CONFIG = RolloutConfig(max_attempts=3, retry_condition=["failed", "timeout", "unresponsive"])
 STEPS = 40
 OPEN = ("preparing", "running")
 
 
-def workload(database_path, log_path, seed, deadly_statement):
+class CountedPostgres(PostgresDatabase):
+    """Says when a statement is about to be sent."""
+
+    def __init__(self, url, count):
+        super().__init__(url, connections=2)
+        self._count = count
+
+    async def _tell(self, method, sql, parameters=()):
+        self._count(sql)
+        return await super()._tell(method, sql, parameters)
+
+
+def workload(address, log_path, seed, deadly_statement):
     """Make seeded calls and log each result; die by SIGKILL just before one of the SQL statements."""
     statements = 0
 
@@ -30,15 +49,22 @@ def workload(database_path, log_path, seed, deadly_statement):
         if statements == deadly_statement:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store = SqliteLightningStore(Database(database_path), scan_debounce_seconds=1000)
-    store.collections.database._connection.set_trace_callback(count)
+    async def run():
+        on_postgres = isinstance(address, PostgresUrl)
+        database = CountedPostgres(address, count) if on_postgres else SqliteDatabase(address)
+        store = SqlLightningStore(database, scan_debounce_seconds=1000)
+        await database.connect()
+        if not on_postgres:
+            database._connection.set_trace_callback(count)
+        await calls(store, random.Random(seed), acknowledge)
+        acknowledge(call="finished", statements=statements)
+
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def acknowledge(**what):
         os.write(log, (json.dumps(what) + "\n").encode())
 
-    asyncio.run(calls(store, random.Random(seed), acknowledge))
-    acknowledge(call="finished", statements=statements)
+    asyncio.run(run())
 
 
 async def calls(store, chance, acknowledge):
@@ -78,9 +104,13 @@ def span(rollout_id, attempt_id, number):
     )
 
 
-async def check(database_path, acknowledged):
+async def check(address, acknowledged):
     """Everything acknowledged is there, and all that is there fits together."""
-    store = SqliteLightningStore(Database(database_path), scan_debounce_seconds=1000)
+    async with opened_store(address, scan_debounce_seconds=1000) as store:
+        await check_store(store, acknowledged)
+
+
+async def check_store(store, acknowledged):
     rollouts = {rollout.rollout_id: rollout for rollout in await store.collections.rollouts.query()}
     attempts = list(await store.collections.attempts.query())
     spans = {(s.rollout_id, s.attempt_id, s.span_id) for s in await store.collections.spans.query()}
@@ -127,26 +157,38 @@ async def check(database_path, acknowledged):
         await store.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
     states = {rollout.status for rollout in await store.collections.rollouts.query()}
     assert states <= {"succeeded", "failed"}
-    store.close()
 
 
 def read(log):
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def run_and_check(folder, seed, deadly_statement):
-    folder.mkdir()
-    process = fork(workload, folder / "hub.sqlite3", folder / "log", seed, deadly_statement)
-    process.join()
-    acknowledged = read(folder / "log")
+async def run_and_check(address, log, seed, deadly_statement):
+    process = fork(workload, address, log, seed, deadly_statement)
+    await asyncio.to_thread(process.join)
+    acknowledged = read(log)
     finished = bool(acknowledged) and acknowledged[-1]["call"] == "finished"
     assert process.exitcode == (0 if finished else -signal.SIGKILL)
-    asyncio.run(check(folder / "hub.sqlite3", acknowledged))
+    await check(address, acknowledged)
     return acknowledged[-1]["statements"] if finished else None
 
 
-def test_killed_before_any_statement(tmp_path):
-    statements = run_and_check(tmp_path / "whole", 1, None)
-    assert statements > 300
-    for deadly in random.Random(1).sample(range(1, statements + 1), 25):
-        assert run_and_check(tmp_path / str(deadly), 1, deadly) is None
+@pytest.mark.parametrize(("engine", "deaths"), [("sqlite", 25), ("postgres", 12)])
+async def test_killed_before_any_statement(engine, deaths, request, tmp_path):
+    await die_often(engine, request, tmp_path, seed=1, deaths=deaths)
+
+
+async def die_often(engine, request, tmp_path, seed, deaths=None):
+    """Run the workload once, and again and again up to some of its statements, or to each."""
+
+    async def once(name, deadly):
+        folder = tmp_path / name
+        folder.mkdir()
+        async with address_for(engine, request, folder) as address:
+            return await run_and_check(address, folder / "log", seed, deadly)
+
+    statements = await once("whole", None)
+    assert statements > 200
+    every = range(1, statements + 1)
+    for deadly in every if deaths is None else random.Random(1).sample(every, deaths):
+        assert await once(str(deadly), deadly) is None

@@ -1,13 +1,15 @@
 """What has finished since one last looked: on our hub by the order of completion, on the stock one by asking."""
 
+import asyncio
+
 import pytest
 from agentlightning import EnqueueRolloutRequest
 from hub_process import HubProcess, StockHub
 
 from store.client import connect
 from store.finished import FinishedGames
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.opening import opened_store
+from store.sql.postgres_url import PostgresUrl
 
 pytest_plugins = ("hub_backends",)
 
@@ -63,31 +65,81 @@ async def test_our_hub_is_not_asked_for_open_games_again(tmp_path, monkeypatch):
     hub.kill()
 
 
-async def test_a_mark_of_another_database_is_refused(tmp_path, database):
-    store, other = SqliteLightningStore(database), SqliteLightningStore(Database(tmp_path / "other.sqlite3"))
-    (mine, mark), (_, foreign) = await store.finished_since(None), await other.finished_since(None)
-    assert mine == [] and await store.finished_since(mark) == ([], mark)
+async def test_a_mark_of_another_database_is_refused(our_store, tmp_path):
+    async with opened_store(tmp_path / "other.sqlite3") as other:
+        (mine, mark), (_, foreign) = await our_store.finished_since(None), await other.finished_since(None)
+    assert mine == [] and await our_store.finished_since(mark) == ([], mark)
     for wrong in (foreign, "", "x", f"{mark}1", f"{mark.partition('/')[0]}/x"):
         with pytest.raises(ValueError, match="no mark of this hub"):
-            await store.finished_since(wrong)
-    other.close()
+            await our_store.finished_since(wrong)
 
 
-async def test_the_order_is_that_of_completion_and_outlives_the_hub(tmp_path):
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
-    rollouts = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(4)])
-    ids = [rollout.rollout_id for rollout in rollouts]
-    _, mark = await store.finished_since(None)
-    for number in (2, 0):
-        await store.update_rollout(ids[number], status="cancelled")
-    store.close()
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
-    closed, mark = await store.finished_since(mark)
-    assert closed == [ids[2], ids[0]]
-    taken = await store.dequeue_rollout()
-    await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
-    assert (await store.finished_since(mark))[0] == [ids[1]]
-    store.close()
+async def test_the_order_is_that_of_completion_and_outlives_the_hub(address):
+    async with opened_store(address) as store:
+        rollouts = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(4)])
+        ids = [rollout.rollout_id for rollout in rollouts]
+        _, mark = await store.finished_since(None)
+        for number in (2, 0):
+            await store.update_rollout(ids[number], status="cancelled")
+    async with opened_store(address) as store:
+        closed, mark = await store.finished_since(mark)
+        assert closed == [ids[2], ids[0]]
+        taken = await store.dequeue_rollout()
+        await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
+        assert (await store.finished_since(mark))[0] == [ids[1]]
+
+
+async def test_a_game_that_was_closed_first_but_came_to_light_last_is_not_missed(postgres_url):
+    """Its transaction ends after that of a game which was closed later, and of which was heard already."""
+    address = PostgresUrl(postgres_url)
+    async with opened_store(address) as one_hub, opened_store(address) as another_hub:
+        rollouts = await one_hub.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(2)])
+        slow, quick = [rollout.rollout_id for rollout in rollouts]
+        _, mark = await one_hub.finished_since(None)
+        is_closed, may_end = asyncio.Event(), asyncio.Event()
+
+        async def close_slowly():
+            async with one_hub.collections.atomic():
+                await one_hub.update_rollout(slow, status="cancelled")
+                is_closed.set()
+                await may_end.wait()
+
+        closing = asyncio.create_task(close_slowly())
+        await is_closed.wait()
+        await another_hub.update_rollout(quick, status="cancelled")
+        told, mark = await another_hub.finished_since(mark)
+        assert told == [quick]
+        waiting = asyncio.create_task(another_hub.wait_for_rollouts(rollout_ids=[slow], timeout=60))
+        may_end.set()
+        await closing
+        assert (await another_hub.finished_since(mark))[0] == [slow]
+        assert [rollout.rollout_id for rollout in await waiting] == [slow]
+
+
+async def test_numbers_given_by_many_at_once_are_each_given_once(postgres_url):
+    address = PostgresUrl(postgres_url)
+    async with opened_store(address) as one_hub, opened_store(address) as another_hub:
+        rollouts = await one_hub.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(60)])
+        _, mark = await one_hub.finished_since(None)
+        told, looking = [], True
+
+        async def look(hub):
+            seen = mark
+            while looking or (await hub.finished_since(seen))[0]:
+                closed, after = await hub.finished_since(seen)
+                seen = after
+                told.append((hub, closed))
+
+        lookers = [asyncio.create_task(look(hub)) for hub in (one_hub, another_hub)]
+        hubs = (one_hub, another_hub)
+        await asyncio.gather(
+            *(hubs[n % 2].update_rollout(one.rollout_id, status="failed") for n, one in enumerate(rollouts))
+        )
+        looking = False
+        await asyncio.gather(*lookers)
+    for hub in hubs:
+        heard = [rollout_id for whom, closed in told for rollout_id in closed if whom is hub]
+        assert sorted(heard) == sorted(rollout.rollout_id for rollout in rollouts)
 
 
 async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):

@@ -5,8 +5,8 @@ import json
 import pytest
 from agentlightning import EnqueueRolloutRequest
 
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
+from store.sql.sqlite import SqliteDatabase
 
 FEW, MANY = 600, 6000
 GAME = {"rollout_id": "", "input": 1, "start_time": 0.0, "end_time": 0.0, "status": "succeeded", "config": {}}
@@ -17,12 +17,12 @@ def hubs(tmp_path_factory):
     """A hub of few and one of many finished games, by their number."""
     stores = {}
     for number in (FEW, MANY):
-        database = Database(tmp_path_factory.mktemp("hub") / "hub.sqlite3")
-        stores[number] = SqliteLightningStore(database, scan_debounce_seconds=1000)
+        database = SqliteDatabase(tmp_path_factory.mktemp("hub") / "hub.sqlite3")
+        stores[number] = SqlLightningStore(database, scan_debounce_seconds=1000)
         insert_finished(database, number)
     yield stores
     for store in stores.values():
-        store.close()
+        store.collections.database._connection.close()
 
 
 def insert_finished(database, number):
@@ -88,7 +88,7 @@ async def test_a_page_of_several_states_is_what_it_would_be_if_all_were_sorted(h
 
 
 async def test_numbers_are_right_after_all_that_happens_to_games(tmp_path):
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
+    store = SqlLightningStore(SqliteDatabase(tmp_path / "hub.sqlite3"))
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(5)])
     taken = await store.dequeue_many_rollouts(limit=3)
     await store.update_attempt(taken[0].rollout_id, taken[0].attempt.attempt_id, status="succeeded")
@@ -99,10 +99,10 @@ async def test_numbers_are_right_after_all_that_happens_to_games(tmp_path):
     )  # as in a database of an earlier version, which is counted when it is opened
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f"DROP TRIGGER {name}")
-    store.close()
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
+    await store.close()
+    store = SqlLightningStore(SqliteDatabase(tmp_path / "hub.sqlite3"))
     await store.update_rollout(taken[2].rollout_id, status="failed")
     for status, number in {"queuing": 2, "preparing": 0, "succeeded": 1, "cancelled": 1, "failed": 1}.items():
         assert (await store.query_rollouts(status_in=[status], limit=1)).total == number
     assert (await store.statistics())["total_rollouts"] == 5 and (await store.statistics())["total_attempts"] == 3
-    store.close()
+    await store.close()

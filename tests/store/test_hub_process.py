@@ -20,7 +20,7 @@ from fakes import make_result, make_turn
 from hub_process import HubProcess, run_command
 
 from store.client import connect
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY
+from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
 
 NOW = 1_700_000_000.0
@@ -135,8 +135,13 @@ async def test_kill_9_in_the_middle_of_everything_loses_and_doubles_nothing(tmp_
     await play_with_kills(tmp_path, random.Random(7), kills=6)
 
 
-async def play_with_kills(folder, chance, kills):
-    hub = HubProcess(folder)
+async def kill_the_hub(hub):
+    hub.kill()
+    await hub.start()
+
+
+async def play_with_kills(folder, chance, kills, *options, kill=kill_the_hub):
+    hub = HubProcess(folder, *options)
     await hub.start()
     client = connect(hub.url, patience_seconds=60)
     traffic = Traffic(client)
@@ -150,8 +155,7 @@ async def play_with_kills(folder, chance, kills):
                     await traffic.acknowledged.acquire()
                 for _ in range(chance.randint(0, 30)):  # a few more turns of the loop, with requests on their way
                     await asyncio.sleep(0)
-                hub.kill()
-                await hub.start()
+                await kill(hub)
         rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
         assert sorted(rollout.input for rollout in rollouts.values()) == list(range(GAMES))
         assert {rollout.input: rollout_id for rollout_id, rollout in rollouts.items()} == traffic.enqueued
@@ -256,11 +260,12 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
         (["--token-file", "/nonexistent"], "cannot read the token file /nonexistent: No such file"),
         (["--certificate", "/nonexistent"], "error: --certificate and --key go together"),
         (["--certificate", "/nonexistent", "--key", "/nonexistent"], "cannot use the certificate /nonexistent"),
-        (["--n-workers", "2"], "error: --n-workers works with --backend mongo only"),
-        (
-            ["--backend", "mongo", "--n-workers", "2", "--certificate", "/nonexistent", "--key", "/nonexistent"],
-            "error: --certificate works with one process only",
-        ),
+        (["--n-workers", "2"], "error: --workers needs a database that many can use, such as --db postgresql://"),
+        (["--db", "postgresql://h/d", "--fsync"], "error: --fsync is for SQLite"),
+        (["--db", "postgresql://h/d", "--backend", "memory"], "error: --backend memory does not go with"),
+        (["--backend", "mongo"], "error: MongoDB is no backend any more: --db postgresql://"),
+        (["--mongo-uri=mongodb://h"], "error: MongoDB is no backend any more: --db postgresql://"),
+        (["--db", "mysql://h/d"], "error: argument --db: not the address of a PostgreSQL database, such as postgres"),
         (["--max-request-mb", "-1"], "error: argument --max-request-mb: '-1' is not a positive number"),
     ],
 )
@@ -296,7 +301,16 @@ async def test_the_port_is_free_again_at_once(hub):
 
 def test_the_command_as_one_types_it(tmp_path):
     said = subprocess.run([sys.executable, "-m", "store", "--help"], capture_output=True, text=True, check=True).stdout
-    for option in ("--host", "--port", "--db", "--token-file", "--keep-games", "--backend", "openssl rand"):
+    for option in (
+        "--host",
+        "--port",
+        "--db",
+        "--token-file",
+        "--keep-games",
+        "--backend",
+        "openssl rand",
+        "--workers",
+    ):
         assert option in said
     wrong = subprocess.run([sys.executable, "-m", "store", "--prot", "1"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2 and "--prot" in wrong.stderr

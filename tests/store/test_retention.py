@@ -19,11 +19,16 @@ from hub_process import HubProcess, fork
 from store.__main__ import main
 from store.client import connect
 from store.restoring import UnreadableArchive, restore
-from store.retention import RetentionRule, archive, export, shrink
-from store.sqlite.database import Database, DatabaseUnusable
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+from store.retention import AlreadyArchiving, RetentionRule, archive, export, shrink
+from store.sql.database import DatabaseUnusable
+from store.sql.lightning_store import IDEMPOTENCY_KEY, SqlLightningStore
+from store.sql.opening import opened_store
+from store.sql.postgres_url import PostgresUrl
+from store.sql.sqlite import SqliteDatabase
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
+
+pytest_plugins = ("hub_backends",)
 
 DAY = 86_400.0
 AT_ONCE = {"youngest_seconds": 0}
@@ -41,10 +46,10 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def store(path):
-    store = SqliteLightningStore(Database(path))
+async def store(path):
+    store = SqlLightningStore(SqliteDatabase(path))
     yield store
-    store.close()
+    await store.close()
 
 
 async def play(store, first, last, status="succeeded", spans=3, **fields):
@@ -242,10 +247,10 @@ def archive_and_die(path, folder, deadly, statements):
 @pytest.mark.parametrize("statements", [True, False])
 async def test_killed_while_archiving_every_game_is_in_the_database_or_in_a_file(tmp_path, statements):
     original = tmp_path / "original.sqlite3"
-    store = SqliteLightningStore(Database(original))
+    store = SqlLightningStore(SqliteDatabase(original))
     await play(store, 1, 3)
     before = await everything(store)
-    store.close()
+    await store.close()
     moments = [*range(1, 80, 4), 10_000] if statements else [*range(1, 9), 10_000]
     ends = set()
     for deadly in moments:
@@ -257,9 +262,9 @@ async def test_killed_while_archiving_every_game_is_in_the_database_or_in_a_file
         process.join()
         ends.add(process.exitcode)
         await restore(path, sorted(folder.glob("*.jsonl.gz")))
-        store = SqliteLightningStore(Database(path))
+        store = SqlLightningStore(SqliteDatabase(path))
         assert await everything(store) == before, deadly
-        store.close()
+        await store.close()
         archive(path, folder, RetentionRule(keep_games=0, **AT_ONCE))
         assert list(folder.glob("*.part")) == []
         assert set(archived(folder)) == {1, 2, 3}
@@ -280,6 +285,40 @@ async def test_two_archivers_do_not_meet(store, path, folder):
 # Back again
 
 
+async def test_archives_and_exports_are_the_same_from_each_engine(address, folder, tmp_path):
+    async with opened_store(address) as store:
+        await play(store, 1, 3)
+        await play(store, 4, 4, status=None)
+        before = await everything(store)
+        assert await asyncio.to_thread(export, address, tmp_path / "run.jsonl", "run-1") == 2
+        rule = RetentionRule(keep_games=0, **AT_ONCE)
+        report = await asyncio.to_thread(archive, address, folder, rule)
+        assert (report.games, archived(folder), await kept(store)) == (3, [1, 2, 3], [4])
+        assert await store.collections.span_sequence_ids.size() == 1
+        assert await restore(address, sorted(folder.glob("*.jsonl.gz"))) == (3, 0)
+        assert await everything(store) == before
+    await asyncio.to_thread(shrink, address)
+    exported = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert sorted(line["rollout"]["input"] for line in exported) == [1, 3]
+    assert [len(line["spans"]) for line in exported] == [3, 3] and exported[0]["idempotency_keys"] == ["game-1"]
+
+
+async def test_of_two_machines_that_archive_a_database_one_does(postgres_url, folder, tmp_path):
+    address, rule = PostgresUrl(postgres_url), RetentionRule(keep_games=0, **AT_ONCE)
+    async with opened_store(address) as store:
+        await play(store, 1, 1)
+        refused = []
+
+        def archive_elsewhere():
+            with pytest.raises(AlreadyArchiving, match="already"):
+                archive(address, tmp_path / "elsewhere", rule)
+            refused.append(True)
+            return False
+
+        await asyncio.to_thread(archive, address, folder, rule, should_stop=archive_elsewhere)
+        assert refused and await kept(store) == []
+
+
 async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_path):
     await store.update_resources("rs", {"policy": LLM(endpoint="http://localhost:1/v1", model="m")})
     await play(store, 1, 3, resources_id="rs")
@@ -291,7 +330,7 @@ async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_pa
     assert await restore(path, files) == (0, 2)
     other = tmp_path / "other.sqlite3"
     assert await restore(other, files) == (2, 0)
-    elsewhere = SqliteLightningStore(Database(other))
+    elsewhere = SqlLightningStore(SqliteDatabase(other))
     rollout = (await elsewhere.query_rollouts(sort_by="start_time"))[0]
     spans = await elsewhere.query_spans(rollout.rollout_id)
     assert [TurnSpan.decode(span).turn for span in spans if not is_result(span)] == [1, 2]
@@ -302,7 +341,7 @@ async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_pa
     )
     assert again.rollout_id == rollout.rollout_id
     assert await elsewhere.get_next_span_sequence_id(rollout.rollout_id, rollout.attempt.attempt_id) == 4
-    elsewhere.close()
+    await elsewhere.close()
 
 
 def renamed(game, key, name):
@@ -345,9 +384,9 @@ async def test_a_damaged_line_is_named_and_the_others_are_restored(store, path, 
     file.write_text(json.dumps(good) + "\n" + json.dumps(damage(good)) + "\n")
     with pytest.raises(UnreadableArchive, match=rf"damaged.jsonl, line 2: .*{reason}"):
         await restore(tmp_path / "new.sqlite3", [file])
-    restored = SqliteLightningStore(Database(tmp_path / "new.sqlite3"))
+    restored = SqlLightningStore(SqliteDatabase(tmp_path / "new.sqlite3"))
     assert await everything(restored) == await everything(store)
-    restored.close()
+    await restored.close()
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"format": ' * 100_000])
@@ -373,7 +412,7 @@ async def test_what_the_hub_writes_is_for_its_owner_only(tmp_path, monkeypatch):
     monkeypatch.setattr("os.umask", os.umask)  # so that the next line is undone
     os.umask(0o022)
     path, folder = tmp_path / "made" / "hub.sqlite3", tmp_path / "made" / "old" / "games"
-    store = SqliteLightningStore(Database(path))
+    store = SqlLightningStore(SqliteDatabase(path))
     await play(store, 1, 2)
     for output in ("plain.jsonl", "packed.jsonl.gz"):
         export(path, tmp_path / "made" / output)
@@ -383,7 +422,7 @@ async def test_what_the_hub_writes_is_for_its_owner_only(tmp_path, monkeypatch):
     assert modes == {
         file: mode & (0o700 if file.is_dir() else 0o600) for file, mode in modes.items() if file.name != "old"
     } | {path.parent / "old": modes[path.parent / "old"]}
-    store.close()
+    await store.close()
 
 
 async def test_a_disk_without_room_is_one_line(store, path, capfd, tmp_path):
@@ -489,7 +528,7 @@ async def test_a_hub_archives_by_itself(tmp_path, path, store):
     await play(store, 1, 3)
     with sqlite3.connect(path) as aging:
         aging.execute("UPDATE rollouts SET end_time = end_time - 7200")
-    store.close()
+    await store.close()
     hub = HubProcess(tmp_path, "--keep-games", "1")
     await hub.start()
     deadline = time.monotonic() + 60

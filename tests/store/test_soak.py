@@ -8,19 +8,19 @@ import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest
 from hub_process import HubProcess
-from test_crash_safety import run_and_check
+from test_crash_safety import die_often
 from test_hub_process import play_with_kills
 from test_retention import spans_of, stay_bounded
 
 from store.client import connect
 
+pytest_plugins = ("hub_backends",)
+
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
-def test_killed_before_every_statement(tmp_path):
-    statements = run_and_check(tmp_path / "whole", 3, None)
-    for deadly in range(1, statements + 1):
-        assert run_and_check(tmp_path / str(deadly), 3, deadly) is None
+async def test_killed_before_every_statement(engine, request, tmp_path):
+    await die_often(engine, request, tmp_path, seed=3)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -11,8 +11,8 @@ import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.errors import Conflict, UnknownId
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import IDEMPOTENCY_KEY, SqliteLightningStore
+from store.schema import IDEMPOTENCY_KEY
+from store.sql.opening import opened_store
 
 pytest_plugins = ("hub_backends",)
 
@@ -177,15 +177,15 @@ async def test_a_repeated_enqueue_adds_nothing_in_ours(store, backend):
     assert (await store.enqueue_rollout(input=1, metadata={IDEMPOTENCY_KEY: "a"})).rollout_id == first[0].rollout_id
 
 
-async def test_a_key_twice_in_one_call_is_one_task(database):
-    store = SqliteLightningStore(database)
+async def test_a_key_twice_in_one_call_is_one_task(our_store):
+    store = our_store
     rollouts = await store.enqueue_many_rollouts([keyed("a"), keyed("b"), keyed("a")])
     assert rollouts[0] == rollouts[2] != rollouts[1]
     assert (await store.query_rollouts()).total == 2
 
 
-async def test_a_key_cannot_stand_for_two_tasks(database):
-    store = SqliteLightningStore(database)
+async def test_a_key_cannot_stand_for_two_tasks(our_store):
+    store = our_store
     await store.enqueue_many_rollouts([keyed("a", {"x": 1, "y": [2.0]})])
     await store.enqueue_many_rollouts([keyed("a", {"y": [2.0], "x": 1})])
     for requests in ([keyed("b"), keyed("a", 2)], [keyed("b"), keyed("b", 2)]):
@@ -196,23 +196,20 @@ async def test_a_key_cannot_stand_for_two_tasks(database):
     assert (await store.query_rollouts()).total == 1
 
 
-async def test_keys_outlive_the_hub_and_the_game(tmp_path):
-    database = Database(tmp_path / "hub.sqlite3")
-    store = SqliteLightningStore(database)
-    (rollout,) = await store.enqueue_many_rollouts([keyed("a")])
-    attempted = await store.dequeue_rollout()
-    await end(store, attempted, "succeeded")
-    store.close()
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
-    (again,) = await store.enqueue_many_rollouts([keyed("a")])
-    assert (again.rollout_id, again.status) == (rollout.rollout_id, "succeeded")
-    assert await store.dequeue_rollout() is None
-    store.close()
+async def test_keys_outlive_the_hub_and_the_game(address):
+    async with opened_store(address) as store:
+        (rollout,) = await store.enqueue_many_rollouts([keyed("a")])
+        attempted = await store.dequeue_rollout()
+        await end(store, attempted, "succeeded")
+    async with opened_store(address) as store:
+        (again,) = await store.enqueue_many_rollouts([keyed("a")])
+        assert (again.rollout_id, again.status) == (rollout.rollout_id, "succeeded")
+        assert await store.dequeue_rollout() is None
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
-async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(database, ended):
-    store = SqliteLightningStore(database)
+async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(our_store, ended):
+    store = our_store
     (taken_back,) = await store.enqueue_many_rollouts([keyed("a")])
     await store.update_rollout(taken_back.rollout_id, status=ended)
     (anew,) = await store.enqueue_many_rollouts([keyed("a")])
@@ -310,8 +307,8 @@ async def test_an_illegal_status_is_refused_and_nothing_changes(store):
     assert await status(store, attempted) == "preparing"
 
 
-async def test_an_illegal_attempt_status_changes_nothing_in_ours(database):
-    store = SqliteLightningStore(database)
+async def test_an_illegal_attempt_status_changes_nothing_in_ours(our_store):
+    store = our_store
     attempted = await taken(store)
     with pytest.raises(ValueError, match="status"):
         await end(store, attempted, "finished")
@@ -532,17 +529,17 @@ async def test_without_limits_nothing_is_overdue(store):
     assert await status(store, attempted) == "preparing"
 
 
-async def test_ours_closes_what_is_overdue_when_asked_to(database):
-    store = SqliteLightningStore(database, scan_debounce_seconds=1000)
-    await store.enqueue_many_rollouts(
-        [EnqueueRolloutRequest(input=n, config=config(timeout_seconds=0 if n else None)) for n in (0, 1)]
-    )
-    fine, overdue = await store.dequeue_many_rollouts(limit=2, worker_id="w")
-    assert await status(store, overdue) == "preparing"
-    await store.close_overdue()
-    assert (await status(store, fine), await status(store, overdue)) == ("preparing", "requeuing")
-    assert await store.collections.rollout_queue.peek(9) == [overdue.rollout_id]
-    assert (await store.get_worker_by_id("w")).status == "unknown"
+async def test_ours_closes_what_is_overdue_when_asked_to(address):
+    async with opened_store(address, scan_debounce_seconds=1000) as store:
+        await store.enqueue_many_rollouts(
+            [EnqueueRolloutRequest(input=n, config=config(timeout_seconds=0 if n else None)) for n in (0, 1)]
+        )
+        fine, overdue = await store.dequeue_many_rollouts(limit=2, worker_id="w")
+        assert await status(store, overdue) == "preparing"
+        await store.close_overdue()
+        assert (await status(store, fine), await status(store, overdue)) == ("preparing", "requeuing")
+        assert await store.collections.rollout_queue.peek(9) == [overdue.rollout_id]
+        assert (await store.get_worker_by_id("w")).status == "unknown"
 
 
 # Spans
@@ -700,7 +697,7 @@ async def test_statistics_count(store, backend):
     counts = await store.statistics()
     names = ("rollouts", "attempts", "spans", "resources", "workers")
     assert [counts[f"total_{name}"] for name in names] == [1, 1, 2, 1, 1]
-    assert counts["name"] == ("InMemoryLightningStore" if backend == "memory" else "SqliteLightningStore")
+    assert counts["name"] == ("InMemoryLightningStore" if backend == "memory" else "SqlLightningStore")
     assert counts["uptime"] >= 0
 
 
@@ -803,32 +800,36 @@ async def test_query_workers(store):
 # What only ours promises
 
 
-async def test_a_call_that_breaks_off_has_done_nothing(database):
-    store = SqliteLightningStore(database)
-    await store.enqueue_rollout(input=1)
-    database.create("CREATE TRIGGER full BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'no room'); END")
-    with pytest.raises(Exception, match="no room"):
-        await store.dequeue_rollout(worker_id="w")
-    database.create("DROP TRIGGER full")
-    assert (await store.dequeue_rollout()).input == 1
-    assert await store.get_worker_by_id("w") is None
+async def test_a_call_that_breaks_off_has_done_nothing(our_store, engine):
+    await our_store.enqueue_rollout(input=1)
+    database = our_store.collections.database
+    if engine == "postgres":
+        await database.change("ALTER TABLE attempts ADD CONSTRAINT no_room CHECK (sequence_id > 1)")
+    else:
+        database.create("CREATE TRIGGER no_room BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'no_room'); END")
+    with pytest.raises(Exception, match="no_room"):
+        await our_store.dequeue_rollout(worker_id="w")
+    if engine == "postgres":
+        await database.change("ALTER TABLE attempts DROP CONSTRAINT no_room")
+    else:
+        database.create("DROP TRIGGER no_room")
+    assert (await our_store.dequeue_rollout()).input == 1
+    assert await our_store.get_worker_by_id("w") is None
 
 
-async def test_all_is_there_after_reopening(tmp_path):
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
-    resources = await store.add_resources(llm())
-    attempted = await taken(store, worker_id="w")
-    await store.add_span(span(attempted, 4))
-    waits = await store.enqueue_rollout(input="waits")
-    before = [list(await store.query_rollouts()), await store.get_worker_by_id("w")]
-    store.close()
+async def test_all_is_there_after_reopening(address):
+    async with opened_store(address) as store:
+        resources = await store.add_resources(llm())
+        attempted = await taken(store, worker_id="w")
+        await store.add_span(span(attempted, 4))
+        waits = await store.enqueue_rollout(input="waits")
+        before = [list(await store.query_rollouts()), await store.get_worker_by_id("w")]
 
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"))
-    assert [list(await store.query_rollouts()), await store.get_worker_by_id("w")] == before
-    assert await store.get_latest_resources() == resources
-    assert await spans_of(store, attempted) == [(attempted.attempt.attempt_id, 4)]
-    assert await store.get_next_span_sequence_id(attempted.rollout_id, attempted.attempt.attempt_id) == 5
-    assert (await store.dequeue_rollout()).rollout_id == waits.rollout_id
-    await end(store, attempted, "succeeded")
-    assert await status(store, attempted) == "succeeded"
-    store.close()
+    async with opened_store(address) as store:
+        assert [list(await store.query_rollouts()), await store.get_worker_by_id("w")] == before
+        assert await store.get_latest_resources() == resources
+        assert await spans_of(store, attempted) == [(attempted.attempt.attempt_id, 4)]
+        assert await store.get_next_span_sequence_id(attempted.rollout_id, attempted.attempt.attempt_id) == 5
+        assert (await store.dequeue_rollout()).rollout_id == waits.rollout_id
+        await end(store, attempted, "succeeded")
+        assert await status(store, attempted) == "succeeded"

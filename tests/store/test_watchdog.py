@@ -7,8 +7,7 @@ import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from test_growth import steps
 
-from store.sqlite.database import Database
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.opening import opened_store
 
 PATIENCE = 1000.0
 RETRY = ["timeout", "unresponsive"]
@@ -32,10 +31,9 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def store(tmp_path, clock):
-    store = SqliteLightningStore(Database(tmp_path / "hub.sqlite3"), scan_debounce_seconds=math.inf)
-    yield store
-    store.close()
+async def store(tmp_path, clock):
+    async with opened_store(tmp_path / "hub.sqlite3", scan_debounce_seconds=math.inf) as store:
+        yield store
 
 
 async def taken(store, number=1, **patience):

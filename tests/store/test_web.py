@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from store.client import encode_otlp
 from store.hub import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
-from store.sqlite.lightning_store import SqliteLightningStore
+from store.sql.lightning_store import SqlLightningStore
 
 pytest_plugins = ("hub_backends",)
 
@@ -24,7 +24,7 @@ NESTED = "[" * 300 + "]" * 300
 
 @pytest.fixture
 def store(database):
-    return SqliteLightningStore(database)
+    return SqlLightningStore(database)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""agentlightning's store over SQLite, with the promises that the stock one does not make.
+"""agentlightning's store in a database, with the promises that the stock one does not make.
 
 Every call is one transaction, so a hub that is killed has done all of it or nothing. Closed states stay
 (``store.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
@@ -8,6 +8,8 @@ import asyncio
 import functools
 import json
 import logging
+import math
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -27,8 +29,8 @@ from agentlightning.utils.metrics import MetricsBackend
 
 from store.errors import Conflict, UnknownId
 from store.schema import IDEMPOTENCY_KEY
-from store.sqlite.collections import SqliteCollections
-from store.sqlite.database import Database
+from store.sql.collections import SqlCollections
+from store.sql.database import Database, DatabaseAway
 from store.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 
 logger = logging.getLogger(__name__)
@@ -36,35 +38,68 @@ logger = logging.getLogger(__name__)
 LARGEST_SEQUENCE_ID = 2**53
 
 _POLL_SECONDS = 0.05
+_AGAIN_SECONDS = 5.0
 _MOST_COMPLETIONS = 10_000
 _LONGEST_LOOK_AWAY_SECONDS = 10.0
+_LOOK_AWAY_BESIDE_OTHERS_SECONDS = 1.0  # what another hub has handed out is not known here
 _OPEN_ATTEMPT = ("preparing", "running")
+
+_UNDER_WAY = (
+    "FROM rollouts AS playing JOIN attempts USING (rollout_id) "
+    "WHERE playing.status IN ('preparing', 'running') AND sequence_id = "
+    "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = playing.rollout_id)"
+)
+"""The rollouts that are being played, with their latest attempts."""
 
 RolloutUpdate = tuple[Rollout, Sequence[str]]
 """A rollout and the fields of it that have changed."""
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-Store = TypeVar("Store", bound="SqliteLightningStore")
+Store = TypeVar("Store", bound="SqlLightningStore")
 
 
 def _in_one_transaction(
     method: Callable[Concatenate[Any, P], Awaitable[Result]],
 ) -> Callable[Concatenate[Any, P], Awaitable[Result]]:
-    """All that a call changes is kept, or nothing of it; the stock methods commit bit by bit."""
+    """All that a call changes is kept, or nothing of it; the stock methods commit bit by bit.
+
+    What the database undid because of others, or because it went away, is done again for some seconds.
+    """
 
     @functools.wraps(method)
-    async def wrapper(self: "SqliteLightningStore", *args: P.args, **kwargs: P.kwargs) -> Result:
-        async with self.collections.atomic(mode="rw", commit=True):
-            return await method(self, *args, **kwargs)
+    async def wrapper(self: "SqlLightningStore", *args: P.args, **kwargs: P.kwargs) -> Result:
+        is_part = self.collections.database.in_transaction()
+        deadline = time.monotonic() + _AGAIN_SECONDS
+        while True:
+            try:
+                async with self.collections.atomic(mode="rw", commit=True):
+                    return await method(self, *args, **kwargs)
+            except DatabaseAway as error:
+                if is_part or not error.undone or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(random.uniform(0.01, 0.1))
 
     return wrapper
 
 
-_Stock = CollectionBasedLightningStore[SqliteCollections]
+def _alone_with_its_rollout(
+    method: Callable[Concatenate[Any, str, P], Awaitable[Result]],
+) -> Callable[Concatenate[Any, str, P], Awaitable[Result]]:
+    """One transaction, in which nobody else changes the rollout of that id or what belongs to it."""
+
+    @functools.wraps(method)
+    async def wrapper(self: "SqlLightningStore", rollout_id: str, *args: P.args, **kwargs: P.kwargs) -> Result:
+        await self.collections.lock_rollouts([rollout_id])
+        return await method(self, rollout_id, *args, **kwargs)
+
+    return _in_one_transaction(wrapper)
 
 
-class SqliteLightningStore(_Stock):
+_Stock = CollectionBasedLightningStore[SqlCollections]
+
+
+class SqlLightningStore(_Stock):
     """The hub's store.
 
     scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
@@ -75,31 +110,49 @@ class SqliteLightningStore(_Stock):
         self, database: Database, *, tracker: MetricsBackend | None = None, scan_debounce_seconds: float = 1.0
     ):
         super().__init__(
-            SqliteCollections(database, tracker), tracker=tracker, scan_debounce_seconds=scan_debounce_seconds
+            SqlCollections(database, tracker), tracker=tracker, scan_debounce_seconds=scan_debounce_seconds
         )
         self._none_overdue_before = 0.0
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """Safe to use from tasks and threads, of one process."""
+        """Safe to use from tasks; with SQLite from threads, too.
+
+        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over
+        every wait for the database, and stop that loop for ever.
+        """
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
         """The stock counts, which are kept and not counted anew, and the file's size."""
-        return {**(await super().statistics()), "database_bytes": self.collections.database.size_bytes()}
+        return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
 
-    def close(self) -> None:
-        """Fold the write-ahead log into the file and close it."""
-        self.collections.database.close()
+    def begin_silence_anew(self) -> None:
+        """What runners could not say until now, since the database was away, does not count as their silence."""
+        self._launch_time = time.time()
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        await self.collections.database.close()
 
     # Each of these is several transactions in the stock store.
     dequeue_rollout = _in_one_transaction(_Stock.dequeue_rollout)
     dequeue_many_rollouts = _in_one_transaction(_Stock.dequeue_many_rollouts)
-    add_span = _in_one_transaction(_Stock.add_span)
-    add_many_spans = _in_one_transaction(_Stock.add_many_spans)
-    add_otel_span = _in_one_transaction(_Stock.add_otel_span)
+    add_otel_span = _alone_with_its_rollout(_Stock.add_otel_span)
 
     @_in_one_transaction
+    async def add_span(self, span: Span) -> Span | None:
+        """See the contract."""
+        await self.collections.lock_rollouts([span.rollout_id])
+        return await super().add_span(span)
+
+    @_in_one_transaction
+    async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """See the contract."""
+        await self.collections.lock_rollouts(span.rollout_id for span in spans)
+        return await super().add_many_spans(spans)
+
+    @_alone_with_its_rollout
     async def update_rollout(
         self,
         rollout_id: str,
@@ -116,7 +169,7 @@ class SqliteLightningStore(_Stock):
         _check_taken(f"rollout {rollout_id}", rollout.status, status)
         return rollout
 
-    @_in_one_transaction
+    @_alone_with_its_rollout
     async def update_attempt(
         self,
         rollout_id: str,
@@ -170,6 +223,7 @@ class SqliteLightningStore(_Stock):
         UnknownId for resources that are not there; Conflict for a known key with another input.
         """
         await self._check_resources([request.resources_id for request in rollouts])
+        before = await self._enqueued_before({key for key in map(_idempotency_key, rollouts) if key is not None})
         # Where each result comes from: a rollout that is there, or a place among the new requests.
         sources: list[Rollout | int] = []
         new: list[EnqueueRolloutRequest] = []
@@ -180,7 +234,7 @@ class SqliteLightningStore(_Stock):
             if key is not None:
                 source = place_of_key.get(key)
                 if source is None:
-                    source = await self._enqueued_before(key)
+                    source = before.get(key)
                 earlier = new[source] if isinstance(source, int) else source
                 if earlier is not None and _as_stored(earlier.input) != _as_stored(request.input):
                     raise Conflict(f"the {IDEMPOTENCY_KEY} {key!r} belongs to a task with another input")
@@ -191,14 +245,22 @@ class SqliteLightningStore(_Stock):
                     place_of_key[key] = source
             sources.append(source)
         added = await super().enqueue_many_rollouts(new) if new else []
-        for key, place in place_of_key.items():
-            await self.collections.idempotency_keys.set(key, added[place].rollout_id)
+        await self.collections.idempotency_keys.set_many(
+            {key: added[place].rollout_id for key, place in place_of_key.items()}
+        )
         return [added[source] if isinstance(source, int) else source for source in sources]
 
-    async def _enqueued_before(self, key: str) -> Rollout | None:
-        rollout_id = await self.collections.idempotency_keys.get(key)
-        rollout = None if rollout_id is None else await self._rollout(rollout_id)
-        return None if rollout is None or rollout.status in ("cancelled", "failed") else rollout
+    async def _enqueued_before(self, keys: set[str]) -> dict[str, Rollout]:
+        if not keys:
+            return {}
+        await self.collections.database.lock("enqueue with a key")  # or two hubs find that it is not there
+        known = await self.collections.idempotency_keys.get_many(keys)
+        rollouts = {rollout.rollout_id: rollout for rollout in await self._rollouts(list(known.values()))}
+        return {
+            key: rollouts[rollout_id]
+            for key, rollout_id in known.items()
+            if rollout_id in rollouts and rollouts[rollout_id].status not in ("cancelled", "failed")
+        }
 
     async def _check_resources(self, resources_ids: Sequence[str | None]) -> None:
         for resources_id in set(resources_ids) - {None}:
@@ -223,7 +285,7 @@ class SqliteLightningStore(_Stock):
         latest = await self.collections.latest.get("resources")
         return None if latest is None else await self.get_resources_by_id(latest)
 
-    @_in_one_transaction
+    @_alone_with_its_rollout
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
         """See the contract. UnknownId for a rollout that is not there, Conflict for one that is closed."""
         rollout = await self._rollout(rollout_id)
@@ -250,6 +312,7 @@ class SqliteLightningStore(_Stock):
         return await super().get_many_span_sequence_ids(rollout_attempt_ids)
 
     async def _issue_many_span_sequence_ids(self, rollout_ids: list[str]) -> list[int]:
+        await self.collections.lock_rollouts(rollout_ids)
         issued = await super()._issue_many_span_sequence_ids(rollout_ids)
         check_sequence_ids(issued)
         return issued
@@ -261,15 +324,18 @@ class SqliteLightningStore(_Stock):
         Rollouts that are not there are not waited for.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        seen = None
         while True:
-            found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
-            closed = {rollout_id: rollout for rollout_id, rollout in found.items() if rollout.status in CLOSED_ROLLOUT}
+            last = await self.collections.last_completion()  # before the rollouts, so that none falls in between
+            if last != seen:
+                seen = last
+                found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
+                closed = {id_: rollout for id_, rollout in found.items() if rollout.status in CLOSED_ROLLOUT}
             rest = _POLL_SECONDS if deadline is None else min(deadline - time.monotonic(), _POLL_SECONDS)
             if len(closed) == len(found) or not rest > 0:  # "not >" also ends a wait of NaN seconds
                 return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
             await asyncio.sleep(rest)
 
-    @_in_one_transaction
     async def finished_since(self, after: str | None) -> tuple[list[str], str]:
         """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.
 
@@ -277,8 +343,7 @@ class SqliteLightningStore(_Stock):
         """
         database = await self.collections.latest.get("database")
         if database is None:
-            database = generate_id(12)
-            await self.collections.latest.set("database", database)
+            database = await self.collections.latest.set_new("database", generate_id(12))
         last = await self.collections.last_completion()
         if after is None:
             return [], f"{database}/{last}"
@@ -294,6 +359,7 @@ class SqliteLightningStore(_Stock):
 
         What this is not true of any more, being closed, given away or not there, stays as it is.
         """
+        await self.collections.lock_rollouts(rollout_id for rollout_id, _ in attempts)
         open_attempts = await self.collections.attempts.query(
             {
                 "rollout_id": {"within": [rollout_id for rollout_id, _ in attempts]},
@@ -309,7 +375,8 @@ class SqliteLightningStore(_Stock):
     async def close_overdue(self) -> None:
         """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail.
 
-        The games under way are looked at only when one of them may be overdue, and every ten seconds.
+        The games under way are looked at only when one of them may be overdue, and every ten seconds. Of several hubs
+        one does it at a time, and leaves out what another is changing at this moment.
         """
         if time.time() >= self._none_overdue_before:
             await self._close_overdue()
@@ -317,11 +384,15 @@ class SqliteLightningStore(_Stock):
     @_in_one_transaction
     async def _close_overdue(self) -> None:
         now = time.time()
+        if not await self.collections.database.try_lock("watchdog"):
+            return
         rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
         await self._post_update_rollout(rollouts)
         await self._sync_workers_with_attempts(attempts)
-        first_due = await self.collections.first_overdue(self._launch_time)
-        self._none_overdue_before = min(first_due, now + _LONGEST_LOOK_AWAY_SECONDS)
+        first_due = await self._first_due()
+        several_hubs = self.collections.database.dialect.locks_rows
+        away = _LOOK_AWAY_BESIDE_OTHERS_SECONDS if several_hubs else _LONGEST_LOOK_AWAY_SECONDS
+        self._none_overdue_before = min(first_due, now + away)
 
     def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
         """Have the games looked at when this one may be overdue: its attempt is new, or was heard of."""
@@ -369,7 +440,7 @@ class SqliteLightningStore(_Stock):
 
     async def _unlocked_update_attempt_and_rollout(
         self,
-        collections: SqliteCollections,
+        collections: SqlCollections,
         rollout_id: str,
         attempt_id: str,
         status: AttemptStatus | Unset = UNSET,
@@ -409,7 +480,7 @@ class SqliteLightningStore(_Stock):
         return attempt, rollout_update, worker_concerned
 
     async def _unlocked_update_rollout_only(
-        self, collections: SqliteCollections, rollout_id: str, **changes: Any
+        self, collections: SqlCollections, rollout_id: str, **changes: Any
     ) -> RolloutUpdate:
         rollout = await self._rollout(rollout_id)
         resources_id = changes.get("resources_id")
@@ -433,6 +504,7 @@ class SqliteLightningStore(_Stock):
         self, rollout_ids: Sequence[str], worker_id: str | None
     ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
         """One query for all, where the stock method makes several for each."""
+        await self.collections.lock_rollouts(rollout_ids)
         found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
         waiting = [one for id_ in rollout_ids if (one := found.get(id_)) is not None and one.status in WAITING_ROLLOUT]
         numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
@@ -460,13 +532,14 @@ class SqliteLightningStore(_Stock):
         ]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
-        self, collections: SqliteCollections, rollouts: Sequence[Rollout]
+        self, collections: SqlCollections, rollouts: Sequence[Rollout]
     ) -> list[Rollout | AttemptedRollout]:
         """One query for all, where the stock method makes one for each."""
+        dialect = collections.database.dialect
         attempts = await collections.attempts.select(
-            "rollout_id IN (SELECT value FROM json_each(?)) AND sequence_id = "
+            f"{dialect.among('rollout_id')} AND sequence_id = "
             "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = attempts.rollout_id)",
-            [json.dumps([rollout.rollout_id for rollout in rollouts])],
+            [dialect.listed(rollout.rollout_id for rollout in rollouts)],
         )
         latest = {attempt.rollout_id: attempt for attempt in attempts}
         return [
@@ -476,13 +549,41 @@ class SqliteLightningStore(_Stock):
             for rollout in rollouts
         ]
 
-    async def _unlocked_get_running_rollouts(self, collections: SqliteCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones.
+    async def _unlocked_get_running_rollouts(self, collections: SqlCollections) -> list[AttemptedRollout]:
+        """Only the overdue ones, since this is asked every second.
 
         The time before this hub started does not count as silence: runners wait for a hub that is away.
         """
-        rollout_ids = await collections.overdue(time.time(), self._launch_time)
-        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, await self._rollouts(rollout_ids))
+        overdue = await self._overdue(collections, "TRUE", [])
+        if overdue and collections.database.dialect.locks_rows:
+            locked = await collections.lock_rollouts((rollout.rollout_id for rollout in overdue), wait=False)
+            dialect = collections.database.dialect
+            overdue = await self._overdue(collections, dialect.among("playing.rollout_id"), [dialect.listed(locked)])
+        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, overdue)
+
+    async def _overdue(self, collections: SqlCollections, condition: str, parameters: list[Any]) -> list[Rollout]:
+        due = self._due(collections)
+        return await collections.rollouts.select(
+            f"rollout_id IN (SELECT playing.rollout_id {_UNDER_WAY} AND {condition} AND {due} < ?)",
+            [*parameters, self._launch_time, time.time()],
+        )
+
+    async def _first_due(self) -> float:
+        """When the first of the rollouts under way will be overdue, if nothing is heard of it; infinity without one."""
+        query = f"SELECT MIN({self._due(self.collections)}) {_UNDER_WAY}"
+        ((due,),) = await self.collections.database.rows(query, [self._launch_time])
+        return math.inf if due is None else due
+
+    @staticmethod
+    def _due(collections: SqlCollections) -> str:
+        """When a rollout of ``_UNDER_WAY`` is overdue, as SQL; its parameter is when all of them count as heard of."""
+        dialect, table = collections.database.dialect, collections.rollouts.table
+        heard = dialect.greatest("COALESCE(last_heartbeat_time, attempts.start_time)", "?")
+        ends = (
+            f"attempts.start_time + {table.extract('timeout_seconds', 'playing')}",
+            f"{heard} + {table.extract('unresponsive_seconds', 'playing')}",
+        )
+        return dialect.least(*(f"COALESCE({end}, {dialect.infinity})" for end in ends))
 
     async def _rollouts(self, rollout_ids: Sequence[str]) -> list[Rollout]:
         return list(await self.collections.rollouts.query({"rollout_id": {"within": rollout_ids}}))

@@ -16,7 +16,9 @@ from typing import Any, Self
 
 import aiologic
 
-from store.errors import OneLineError
+from store.sql.database import Database, DatabaseUnusable
+from store.sql.dialects import SqliteDialect
+from store.sql.tables import Table
 
 APPLICATION_ID = 0x57455257
 """SQLite's ``application_id`` of a hub's file: "WERW"."""
@@ -31,10 +33,6 @@ _BLOCKING_SECONDS = 0.005
 
 _CACHE_KIBIBYTES = 32 * 1024
 _LOG_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
-
-
-class DatabaseUnusable(OneLineError, OSError):
-    """The file cannot be opened, is not a hub's, or another hub has it; the message names it."""
 
 
 def open_connection(path: Path, *, fsync: bool = False) -> sqlite3.Connection:
@@ -93,14 +91,15 @@ def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-class Database:
-    """A connection with transactions. ``close`` leaves a single file behind.
+class SqliteDatabase(Database):
+    """A file. ``close`` leaves a single one behind.
 
     fsync: see ``open_connection``.
     """
 
     def __init__(self, path: Path, *, fsync: bool = False):
         self.path = path
+        self.dialect = SqliteDialect()
         self._connection = open_connection(path, fsync=fsync)
         self._block_for(_BLOCKING_SECONDS)
         self._lock = aiologic.Lock()
@@ -119,21 +118,53 @@ class Database:
         finally:
             self._block_for(_BLOCKING_SECONDS)
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement; inside a transaction only. ValueError for a number that SQLite cannot hold."""
+    async def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+        """See the base class."""
+        if not self.in_transaction():
+            async with self.transaction(write=False):
+                return self._execute(sql, parameters).fetchall()
+        return self._execute(sql, parameters).fetchall()
+
+    async def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """See the base class."""
+        if not (self.in_transaction() and self._writable):
+            async with self.transaction(write=True):
+                return self._execute(sql, parameters).rowcount
+        return self._execute(sql, parameters).rowcount
+
+    async def returned(self, sql: str, parameters: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+        """See the base class."""
+        async with self.transaction(write=True):
+            return self._execute(sql, parameters).fetchall()
+
+    async def append(self, table: str, column: str, values: Sequence[str]) -> None:
+        """See the base class."""
+        async with self.transaction(write=True):
+            for value in values:
+                self._execute(f"INSERT INTO {table} ({column}) VALUES (?)", [value])
+
+    async def insert_new(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[bool]:
+        """See the base class."""
+        names = list(table.stored)
+        places = ", ".join("?" * len(names))
+        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places}) ON CONFLICT DO NOTHING"
+        async with self.transaction(write=True):
+            return [self._execute(sql, row).rowcount == 1 for row in rows]
+
+    def _execute(self, sql: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)
         except OverflowError as error:
             raise ValueError("a whole number has more than 63 bits") from error
 
-    @asynccontextmanager
-    async def transaction(self, *, write: bool) -> AsyncIterator[Self]:
-        """All or nothing: what happened inside is undone when an error leaves the block.
+    def in_transaction(self) -> bool:
+        """See the base class."""
+        return self._owner is not None and self._owner is asyncio.current_task()
 
-        Inside, everything is seen as it was at the beginning, and by nobody else before the end. A transaction
-        within a transaction of the same task is undone on its own, and kept only if the outer one is.
-        """
-        if self._owner is not None and self._owner is asyncio.current_task():
+    @asynccontextmanager
+    async def transaction(self, *, write: bool, snapshot: bool = False) -> AsyncIterator[Self]:
+        """See the base class; each is a snapshot, and one writes at a time. One within another is undone on its own."""
+        if self.in_transaction():
             async with self._nested(write):
                 yield self
             return
@@ -186,11 +217,11 @@ class Database:
                 self._connection.execute(f"RELEASE {name}")
             self._depth -= 1
 
-    def size_bytes(self) -> int:
+    async def size_bytes(self) -> int:
         """Bytes of the file, pages that are free for reuse included, the write-ahead log not."""
         return self.path.stat().st_size
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
         self._connection.close()
 

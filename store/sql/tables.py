@@ -13,6 +13,8 @@ from agentlightning.types import FilterOptions, SortOptions
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from store.sql.dialects import Dialect
+
 Scalar: TypeAlias = type[str] | type[int] | type[float]
 
 _encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
@@ -30,16 +32,26 @@ class Table:
     keys: the fields that together are unique.
     columns: the model's scalar fields with their types; those are what can be filtered and sorted by.
     optional: the columns that may hold None.
+    extracted: fields deep in the document that queries look at, with their types and paths.
     """
 
     name: str
     model: type[BaseModel]
     keys: tuple[str, ...]
+    dialect: Dialect
     columns: Mapping[str, Scalar]
     optional: frozenset[str]
+    extracted: Mapping[str, tuple[Scalar, Sequence[str]]]
 
     @classmethod
-    def of(cls, name: str, model: type[BaseModel], keys: Sequence[str]) -> "Table":
+    def of(
+        cls,
+        name: str,
+        model: type[BaseModel],
+        keys: Sequence[str],
+        dialect: Dialect,
+        extracted: Mapping[str, tuple[Scalar, Sequence[str]]] | None = None,
+    ) -> "Table":
         """The table that suits a model."""
         columns, optional = {}, set()
         for field_name, field in model.model_fields.items():
@@ -48,52 +60,31 @@ class Table:
                 columns[field_name] = scalar
                 if may_be_none:
                     optional.add(field_name)
-        return cls(name, model, tuple(keys), columns, frozenset(optional))
+        return cls(name, model, tuple(keys), dialect, columns, frozenset(optional), extracted or {})
+
+    @property
+    def stored(self) -> dict[str, Scalar]:
+        """What a row has, in its order, with types: the columns, what is extracted (if it is), and the document."""
+        extracted = {name: scalar for name, (scalar, _) in self.extracted.items()}
+        return {**self.columns, **(extracted if self.dialect.keeps_extracted else {}), "document": str}
 
     def creation(self, indexes: Iterable[Sequence[str]] = ()) -> list[str]:
-        """Statements that make the table and its indexes if they are not there.
-
-        The columns have no declared type, so that SQLite compares what was put in, and never converts it.
-        """
+        """Statements that make the table and its indexes if they are not there, and keep the numbers of its rows."""
+        columns = [f"{name} {self.dialect.types[scalar]}".strip() for name, scalar in self.stored.items()][:-1]
         return [
-            f"CREATE TABLE IF NOT EXISTS {self.name} (position INTEGER PRIMARY KEY, {', '.join(self.columns)}, "
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({self.dialect.position}, {', '.join(columns)}, "
             f"document TEXT NOT NULL, UNIQUE ({', '.join(self.keys)}))",
             *(
                 f"CREATE INDEX IF NOT EXISTS {self.name}_ordered_by_{'_'.join(fields)} "
                 f"ON {self.name} ({', '.join(map(self.sort_value, fields))})"
                 for fields in indexes
             ),
+            *self.dialect.counting(self.name, "status" in self.columns),
         ]
 
-    def counting(self) -> list[str]:
-        """Statements that keep the number of items, by status where they have one, in the table ``counts``."""
-
-        def status_of(row: str) -> str:
-            return f"{row}.status" if "status" in self.columns else "''"
-
-        def change(row: str, by: int) -> str:
-            return (
-                f"INSERT INTO counts VALUES ('{self.name}', {status_of(row)}, {by}) "
-                f"ON CONFLICT DO UPDATE SET number = number + {by};"
-            )
-
-        triggers = [("INSERT", change("NEW", 1), ""), ("DELETE", change("OLD", -1), "")]
-        if "status" in self.columns:
-            triggers.append(("UPDATE OF status", change("OLD", -1) + change("NEW", 1), "WHEN OLD.status <> NEW.status"))
-        status = "status" if "status" in self.columns else "''"
-        return [
-            "CREATE TABLE IF NOT EXISTS counts (name TEXT, status TEXT, number INTEGER NOT NULL, "
-            "PRIMARY KEY (name, status)) WITHOUT ROWID",
-            # What a database of an earlier version holds is counted once; the status "" stands for none of an item.
-            f"INSERT INTO counts SELECT '{self.name}', {status}, COUNT(*) FROM {self.name} "
-            f"WHERE NOT EXISTS (SELECT 1 FROM counts WHERE name = '{self.name}') GROUP BY 2",
-            f"INSERT OR IGNORE INTO counts VALUES ('{self.name}', '', 0)",
-            *(
-                f"CREATE TRIGGER IF NOT EXISTS {self.name}_counted_{event.split()[0].lower()} AFTER {event} "
-                f"ON {self.name} {condition} BEGIN {statements} END"
-                for event, statements, condition in triggers
-            ),
-        ]
+    def extract(self, field: str, row: str) -> str:
+        """A field deep in the document of a row, as SQL."""
+        return extracted(field, self.extracted, row, self.dialect)
 
     def only_statuses(self, options: FilterOptions | None) -> list[str] | None:
         """The states that a filter asks for, each once, if it asks for nothing else."""
@@ -111,11 +102,13 @@ class Table:
         value, direction = self._order(options)
         each = f"SELECT {value} AS value, position FROM {self.name} WHERE status = ?"
         merged = " UNION ALL ".join([each] * number)
-        return f"position IN (SELECT position FROM ({merged} ORDER BY 1 {direction}, 2 LIMIT ? OFFSET ?))"
+        return f"position IN (SELECT position FROM ({merged} ORDER BY 1 {direction}, 2 LIMIT ? OFFSET ?) AS page)"
 
     def row(self, item: BaseModel) -> list[Any]:
-        """The item's columns, then its document. ValueError for what JSON cannot hold."""
-        return [*(getattr(item, column) for column in self.columns), encode_document(item)]
+        """The values of ``stored``. ValueError for what JSON cannot hold."""
+        extracted = self.extracted.values() if self.dialect.keeps_extracted else ()
+        values = [getattr(item, column) for column in self.columns]
+        return [*values, *(_deep(item, scalar, path) for scalar, path in extracted), encode_document(item)]
 
     def key(self, item: BaseModel) -> list[Any]:
         """The item's values of the key fields."""
@@ -132,7 +125,7 @@ class Table:
         groups = [f" {aggregate.upper()} ".join(conditions)] if conditions else []
         must_conditions, must_parameters = self._conditions(must)
         groups += must_conditions
-        return " AND ".join(f"({group})" for group in groups) or "1", [*parameters, *must_parameters]
+        return " AND ".join(f"({group})" for group in groups) or "TRUE", [*parameters, *must_parameters]
 
     def _conditions(self, filters: FilterMap | None) -> tuple[list[str], list[Any]]:
         conditions: list[str] = []
@@ -145,7 +138,7 @@ class Table:
                         f"unknown filter operator {operator!r} for field {field!r}; use {list(_OPERATORS)}"
                     )
                 if expected is not None:
-                    condition, values = _OPERATORS[operator](field, self.columns[field], expected)
+                    condition, values = _OPERATORS[operator](self.dialect, field, self.columns[field], expected)
                     conditions.append(condition)
                     parameters += values
         return conditions, parameters
@@ -169,13 +162,21 @@ class Table:
         """What items are sorted by for a field, as SQL."""
         if field not in self.optional:
             return field
-        return f"COALESCE({field}, {'9e999' if field.endswith('_time') else _PLACE_OF_NULL[self.columns[field]]})"
+        null = self.dialect.infinity if field.endswith("_time") else _PLACE_OF_NULL[self.columns[field]]
+        return f"COALESCE({field}, {null})"
 
     def _check_column(self, field: str, purpose: str) -> None:
         if field not in self.columns:
             raise ValueError(
                 f"cannot {purpose} {self.name} by {field!r}; the fields for that are {', '.join(self.columns)}"
             )
+
+
+def extracted(field: str, paths: Mapping[str, tuple[Scalar, Sequence[str]]], row: str, dialect: Dialect) -> str:
+    """A field deep in the document of a row, as SQL."""
+    if dialect.keeps_extracted:
+        return f"{row}.{field}"
+    return f"json_extract({row}.document, '$.{'.'.join(paths[field][1])}')"
 
 
 def encode_document(item: BaseModel) -> str:
@@ -214,6 +215,13 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, BaseModel) and not value.model_extra and all(map(_is_plain, vars(value).values()))
 
 
+def _deep(item: Any, scalar: Scalar, path: Sequence[str]) -> Any:
+    """A value deep in a model, as a column may hold it."""
+    for name in path:
+        item = item.get(name) if isinstance(item, dict) else getattr(item, name, None)
+    return None if item is None else _comparable(scalar, item)
+
+
 def _is_deeper_than(value: Any, levels: int) -> bool:
     level = [value]
     for _ in range(levels + 1):
@@ -230,23 +238,35 @@ def check_page(limit: int, offset: int) -> None:
         raise ValueError(f"limit must be -1 or a count and offset a count, got {limit} and {offset}")
 
 
-def _exact(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
-    return f"{field} = ?", [expected]
+def _comparable(scalar: Scalar, value: Any) -> Any:
+    """The value as a column of that type may hold it; None for one that it never holds."""
+    if scalar is str:
+        return value if isinstance(value, str) else None
+    if not isinstance(value, int | float):
+        return None
+    if scalar is int and isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value
 
 
-def _within(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
-    # One parameter however many values: SQLite limits their number.
+def _exact(dialect: Dialect, field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
+    value = _comparable(scalar, expected)
+    return ("FALSE", []) if value is None else (f"{field} = ?", [value])
+
+
+def _within(dialect: Dialect, field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
     values = list(expected)
-    condition = f"{field} IN (SELECT value FROM json_each(?))"
+    comparable = [value for value in (_comparable(scalar, value) for value in values) if value is not None]
+    condition = dialect.among(field)
     if None in values:
         condition = f"({condition} OR {field} IS NULL)"
-    return condition, [_encode_json([value for value in values if value is not None])]
+    return condition, [dialect.listed(comparable)]
 
 
-def _contains(field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
+def _contains(dialect: Dialect, field: str, scalar: Scalar, expected: Any) -> tuple[str, list[Any]]:
     if scalar is not str or not isinstance(expected, str):
-        return "0", []
-    return f"instr({field}, ?) > 0", [expected]
+        return "FALSE", []
+    return dialect.contains(field), [expected]
 
 
 _OPERATORS = {"exact": _exact, "within": _within, "contains": _contains}

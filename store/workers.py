@@ -1,0 +1,94 @@
+"""Several processes behind one port: one that watches, and its children, each a whole hub over the same database."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+
+from store.hub import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
+
+logger = logging.getLogger(__name__)
+
+_TOO_SOON_SECONDS = 5.0
+_DELAY_SECONDS = 1.0
+
+
+def run_workers(settings: HubSettings) -> None:
+    """Run ``n_workers`` hubs until SIGINT or SIGTERM; one that dies is replaced. Raises CannotServe, DatabaseUnusable.
+
+    The kernel divides connections among them; a client whose hub died connects anew, to one of the others.
+    """
+    check_admission(settings)
+    allow_many_connections()
+    asyncio.run(_try_out(settings))  # what is wrong is told once, here, and the tables are made
+    with listen(settings.host, settings.port) as alone:  # fails where another program has the port
+        port = alone.getsockname()[1]
+    _Workers(settings, port).run()
+
+
+async def _try_out(settings: HubSettings) -> None:
+    async with open_store(settings):
+        pass
+
+
+class _Workers:
+    def __init__(self, settings: HubSettings, port: int):
+        self._settings = settings
+        self._port = port
+        self._started: dict[int, float] = {}
+        self._ending = False
+
+    def run(self) -> None:
+        previous = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for _ in range(self._settings.n_workers):
+                self._fork()
+            while self._started:
+                pid, status = os.wait()
+                born = self._started.pop(pid, None)
+                if born is None or self._ending:
+                    continue
+                logger.error("hub process %d has died (%s); another takes its place", pid, _manner(status))
+                if time.monotonic() - born < _TOO_SOON_SECONDS:
+                    time.sleep(_DELAY_SECONDS)
+                if not self._ending:
+                    self._fork()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        logger.info("all hub processes have stopped")
+
+    def _end(self, *_: object) -> None:
+        self._ending = True
+        for pid in list(self._started):
+            os.kill(pid, signal.SIGTERM)
+
+    def _fork(self) -> None:
+        watcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_DFL)
+                asyncio.run(self._serve(watcher))
+                status = 0
+            except Exception as error:  # what it was is told here, since nobody else can
+                logger.error("hub process %d: %s", os.getpid(), error)
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        self._started[pid] = time.monotonic()
+        if self._ending:  # the signal came in between
+            os.kill(pid, signal.SIGTERM)
+
+    async def _serve(self, watcher: int) -> None:
+        with listen(self._settings.host, self._port, shared=True) as listener:
+            await serve(self._settings, listener, watcher)
+
+
+def _manner(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,0 +1,327 @@
+"""Hubs over PostgreSQL: several at once, killed, their database killed, and what is said when it cannot be used."""
+
+import asyncio
+import random
+import socket
+
+import aiohttp
+import psutil
+import pytest
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from hub_process import HubProcess, run_command
+from postgres_server import PASSWORD, discard, new_server
+from test_hub_process import eventually, kill_the_hub, play_with_kills
+
+from store.client import connect
+from store.errors import Conflict
+from store.schema import IDEMPOTENCY_KEY
+from store.sql.database import DatabaseAway
+from store.sql.opening import opened_store
+from store.sql.postgres import PostgresDatabase
+from store.sql.postgres_url import NoPostgresUrl, PostgresUrl
+
+pytest_plugins = ("hub_backends",)
+
+ESCAPED = PASSWORD.replace("%", "%25")
+
+
+@pytest.fixture(scope="module")
+def mortal_server():
+    """One that may be killed without harm to other tests."""
+    server = new_server("fsync=off", "shared_buffers=32MB").start()
+    yield server
+    discard(server)
+
+
+@pytest.fixture
+async def two_hubs(postgres_url):
+    """Two hubs' stores over one database."""
+    address = PostgresUrl(postgres_url)
+    store = lambda: opened_store(address, scan_debounce_seconds=1e9)  # noqa: E731
+    async with store() as one, store() as another:
+        yield one, another
+
+
+def tasks(number, **config):
+    return [EnqueueRolloutRequest(input=n, config=RolloutConfig(**config)) for n in range(number)]
+
+
+def workers_of(hub):
+    return psutil.Process(hub.process.pid).children()
+
+
+# Many at once
+
+
+async def test_hubs_that_hand_out_at_once_hand_out_every_game_once_and_in_order(two_hubs):
+    await two_hubs[0].enqueue_many_rollouts(tasks(120))
+    taken = []
+
+    async def take(hub, runner):
+        while batch := await hub.dequeue_many_rollouts(limit=3, worker_id=runner):
+            taken.extend(rollout.input for rollout in batch)
+
+    await asyncio.gather(*(take(two_hubs[n % 2], f"w{n}") for n in range(8)))
+    assert sorted(taken) == list(range(120))
+    assert sum(abs(place - n) for place, n in enumerate(taken)) / 120 < 30  # nearly first in, first out
+
+
+async def test_one_that_is_taking_a_game_holds_up_nobody(two_hubs):
+    one, another = two_hubs
+    await one.enqueue_many_rollouts(tasks(2))
+    async with one.collections.atomic():
+        assert (await one.dequeue_rollout()).input == 0
+        assert (await asyncio.wait_for(asyncio.create_task(another.dequeue_rollout()), 60)).input == 1
+
+
+async def test_a_key_that_two_hubs_get_at_once_is_one_task(two_hubs):
+    requests = [EnqueueRolloutRequest(input=n, metadata={IDEMPOTENCY_KEY: f"k{n}"}) for n in range(20)]
+    many = await asyncio.gather(*(two_hubs[n % 2].enqueue_many_rollouts(requests) for n in range(6)))
+    assert len({tuple(rollout.rollout_id for rollout in rollouts) for rollouts in many}) == 1
+    assert (await two_hubs[0].query_rollouts()).total == 20
+
+
+async def test_of_reports_at_once_one_closes_the_game_and_the_counts_are_right(two_hubs):
+    await two_hubs[0].enqueue_many_rollouts(tasks(10))
+    for taken in await two_hubs[1].dequeue_many_rollouts(limit=10):
+        key = (taken.rollout_id, taken.attempt.attempt_id)
+        reports = [
+            two_hubs[n % 2].update_attempt(*key, status=status)
+            for n, status in enumerate(["succeeded", "failed", "succeeded", "failed"])
+        ]
+        answers = await asyncio.gather(*reports, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, Exception)]
+        assert len(refused) == 2 and all(isinstance(answer, Conflict) for answer in refused)
+        rollout = await two_hubs[0].get_rollout_by_id(taken.rollout_id)
+        assert rollout.status == rollout.attempt.status
+    counted = {s: (await two_hubs[0].query_rollouts(status_in=[s], limit=1)).total for s in ("succeeded", "failed")}
+    assert sum(counted.values()) == 10
+    await two_hubs[0].collections.database.tidy()
+    assert (await two_hubs[1].statistics())["total_rollouts"] == 10
+
+
+async def test_what_connections_counted_that_are_gone_is_added_up(postgres_url):
+    address = PostgresUrl(postgres_url)
+    for _ in range(3):
+        async with opened_store(address) as store:
+            await store.enqueue_many_rollouts(tasks(2))
+    async with opened_store(address) as store:
+        database = store.collections.database
+
+        async def all_gone():
+            await database.tidy()
+            return await database.value("SELECT count(DISTINCT shard) FROM counts WHERE number <> 0") == 1
+
+        await eventually(all_gone, "the counts of dead connections stay")
+        assert (await store.statistics())["total_rollouts"] == 6
+
+
+async def test_numbers_for_spans_are_given_once(two_hubs):
+    await two_hubs[0].enqueue_many_rollouts(tasks(2))
+    pairs = [(r.rollout_id, r.attempt.attempt_id) for r in await two_hubs[0].dequeue_many_rollouts(limit=2)]
+    asked = [two_hubs[n % 2].get_many_span_sequence_ids(pairs if n % 3 else pairs[::-1]) for n in range(12)]
+    answers = await asyncio.gather(*asked)
+    firsts = [answer[0 if n % 3 else 1] for n, answer in enumerate(answers)]
+    assert sorted(firsts) == list(range(1, 13))
+
+
+async def test_one_watchdog_at_a_time_and_not_over_a_game_that_is_being_changed(two_hubs):
+    one, another = two_hubs
+    await one.enqueue_many_rollouts(tasks(2, timeout_seconds=0))
+    busy, idle = await one.dequeue_many_rollouts(limit=2)
+    async with one.collections.atomic():
+        await one.collections.lock_rollouts([busy.rollout_id])
+        await asyncio.create_task(another.close_overdue())
+        assert (await one.get_rollout_by_id(busy.rollout_id)).status == "preparing"
+        assert (await one.get_rollout_by_id(idle.rollout_id)).status == "failed"
+    async with one.collections.atomic():
+        assert await one.collections.database.try_lock("watchdog")
+        await asyncio.create_task(another.close_overdue())
+    assert (await one.get_rollout_by_id(busy.rollout_id)).status == "preparing"
+    await another.close_overdue()
+    assert (await one.get_rollout_by_id(busy.rollout_id)).status == "failed"
+
+
+async def test_calls_that_are_in_each_other_s_way_are_done_again(two_hubs):
+    one, another = two_hubs
+    first, second = [rollout.rollout_id for rollout in await one.enqueue_many_rollouts(tasks(2))]
+
+    async def change(hub, *ids):
+        async with hub.collections.atomic():
+            for rollout_id in ids:
+                await hub.collections.lock_rollouts([rollout_id])
+                await asyncio.sleep(0.3)
+
+    crossed = await asyncio.gather(change(one, first, second), change(another, second, first), return_exceptions=True)
+    (failed,) = [error for error in crossed if error is not None]
+    assert isinstance(failed, DatabaseAway) and failed.conflict and failed.undone
+
+
+# Kills
+
+
+async def test_a_hub_process_that_is_killed_loses_and_doubles_nothing(tmp_path, postgres_url):
+    await play_with_kills(tmp_path, random.Random(7), 4, "--db", postgres_url, kill=kill_the_hub)
+    assert PASSWORD not in (tmp_path / "hub.log").read_text()
+
+
+async def test_one_of_several_processes_is_killed_and_replaced(tmp_path, postgres_url):
+    async def kill_one(hub):
+        victim = random.choice(workers_of(hub))
+        victim.kill()
+
+    await play_with_kills(tmp_path, random.Random(3), 4, "--db", postgres_url, "--workers", "2", kill=kill_one)
+    assert "has died (SIGKILL); another takes its place" in (tmp_path / "hub.log").read_text()
+
+
+async def test_the_database_is_killed(tmp_path, mortal_server):
+    async def kill_the_database(hub):
+        mortal_server.kill()
+        mortal_server.start()
+
+    url = await mortal_server.make_database("killed")
+    await play_with_kills(tmp_path, random.Random(5), 3, "--db", url, "--workers", "2", kill=kill_the_database)
+    said = (tmp_path / "hub.log").read_text()
+    assert PASSWORD not in said and ESCAPED not in said and "Traceback" not in said
+
+
+async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_path, mortal_server):
+    url = await mortal_server.make_database("away")
+    hub = await HubProcess(tmp_path, "--db", url).start()
+    client = connect(hub.url, patience_seconds=200)
+    rollout = await client.enqueue_rollout(input=1)
+    mortal_server.stop("immediate")
+    async with aiohttp.ClientSession() as session:
+
+        async def is_away():
+            async with session.get(f"{hub.url}/v1/agl/health") as answer:
+                return answer.status == 503 and answer.headers["Retry-After"] == "1"
+
+        await eventually(is_away, "the health check does not tell that the database is away")
+        async with session.get(f"{hub.url}/v1/agl/rollouts/{rollout.rollout_id}") as answer:
+            detail = (await answer.json())["detail"]
+            assert answer.status == 503 and answer.headers["Retry-After"] == "1"
+            assert f"127.0.0.1:{mortal_server.port}/away" in detail and PASSWORD not in detail
+    waiting = asyncio.create_task(client.get_rollout_by_id(rollout.rollout_id))
+    await asyncio.to_thread(mortal_server.start)
+    assert (await waiting).input == 1
+    await client.close()
+    assert hub.stop() == 0
+    assert PASSWORD not in hub.log.read_text()
+
+
+async def test_time_during_which_the_database_was_away_is_not_silence(two_hubs):
+    store = two_hubs[0]
+    await store.enqueue_many_rollouts(tasks(1, unresponsive_seconds=100))
+    taken = await store.dequeue_rollout()
+    await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, last_heartbeat_time=1.0)
+    store._launch_time = 2.0
+    store.begin_silence_anew()
+    await store.close_overdue()
+    assert (await store.get_rollout_by_id(taken.rollout_id)).status == "preparing"
+    store._launch_time, store._none_overdue_before = 2.0, 0.0
+    await store.close_overdue()
+    assert (await store.get_rollout_by_id(taken.rollout_id)).status == "failed"
+
+
+# Several processes behind one port
+
+
+async def test_all_of_them_answer_and_end_together(tmp_path, postgres_url):
+    hub = await HubProcess(tmp_path, "--db", postgres_url, "--workers", "3").start()
+    workers = workers_of(hub)
+    assert len(workers) == 3
+
+    def connected():
+        return {w.pid for w in workers if [c for c in w.net_connections() if c.status == "ESTABLISHED" and
+                                           c.laddr.port == hub.port]}  # fmt: skip
+
+    clients = [connect(hub.url, 60) for _ in range(24)]
+    await asyncio.gather(*(client.enqueue_rollout(input=n) for n, client in enumerate(clients)))
+    assert len(connected()) > 1
+    assert (await clients[0].query_rollouts()).total == 24
+    for client in clients:
+        await client.close()
+    assert hub.stop() == 0
+    assert not any(worker.is_running() for worker in workers)
+    with socket.create_server(("127.0.0.1", hub.port)):
+        pass
+
+
+async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgres_url):
+    hub = await HubProcess(tmp_path, "--db", postgres_url, "--workers", "2").start()
+    workers = workers_of(hub)
+    hub.kill()
+
+    async def all_gone():
+        return not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+
+    await eventually(all_gone, "the workers go on without the one that watches them")
+
+
+# What is said when it cannot be used
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda url: url.replace(ESCAPED, "wrong"), "does not let user postgres in: set PGPASSWORD"),
+        (lambda url: url.replace("/games", "/nogames"), "there is no such database: make it with createdb"),
+        (lambda url: f"{url}?nonsense=1", "nonsense"),
+        (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgres_url, change, reason):
+    url = change(postgres_url)
+    status, said = run_command("--port", "0", "--db", url)
+    lines = [line for line in said.splitlines() if line.startswith("python -m store:")]
+    assert status in (1, 2) and len(lines) == 1 and "Traceback" not in said, said
+    assert any(part in lines[0] for part in reason.split("|")), said
+    assert "wrong" not in said and PASSWORD not in said and ESCAPED not in said
+
+
+async def test_a_server_that_is_down_is_one_line(postgres_server):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    status, said = run_command("--port", "0", "--db", f"postgresql://u:secret-9@127.0.0.1:{port}/games")
+    assert status == 1 and f"u@127.0.0.1:{port}/games: no PostgreSQL answers there" in said and "secret" not in said
+
+
+async def test_the_password_may_come_from_elsewhere(postgres_url, tmp_path, postgres_server):
+    bare = postgres_url.replace(f":{ESCAPED}@", "@")
+    passfile = tmp_path / "pgpass"
+    passfile.write_text(f"127.0.0.1:{postgres_server.port}:*:postgres:{PASSWORD}\n")
+    passfile.chmod(0o600)
+    for environment in ({"PGPASSWORD": PASSWORD}, {"PGPASSFILE": str(passfile)}):
+        hub = await HubProcess(tmp_path, "--db", bare, **environment).start()
+        assert hub.stop() == 0
+
+
+async def test_what_a_newer_version_wrote_is_refused(postgres_url):
+    address = PostgresUrl(postgres_url)
+    async with opened_store(address) as store:
+        await store.collections.database.change("UPDATE hub_format SET version = 99")
+    try:
+        status, said = run_command("--port", "0", "--db", postgres_url)
+        assert status == 1 and "a newer version of this program wrote it (format 99)" in said
+    finally:
+        database = PostgresDatabase(address)
+        database._pool = await __import__("asyncpg").create_pool(postgres_url, min_size=1, max_size=1)
+        await database.change("UPDATE agl_hub.hub_format SET version = 1")
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["postgresql://u:hidden/b@h/d", "postgresql://u:hidden#@h/d", "postgresql://u:hidden", "mysql://u:hidden@h"]
+)
+def test_an_address_that_cannot_be_read_is_not_shown(text):
+    with pytest.raises(NoPostgresUrl, match="escaped") as refused:
+        PostgresUrl(text)
+    assert "hidden" not in str(refused.value)
+    status, said = run_command("--db", text)
+    assert status == 2 and "hidden" not in said
+
+
+def test_an_address_shows_no_password():
+    url = PostgresUrl("postgresql://me:se@cret@db:5433/games?password=alsosecret")
+    assert str(url) == "postgresql://me@db:5433/games" and "secret" not in repr(url)
