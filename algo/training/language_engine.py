@@ -66,7 +66,10 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         # Ranks that share sequences hold slices of them.
         if not torch.is_grad_enabled() or self.use_ulysses_sp or self.pad_to_length or "loss_mask" not in micro_batch:
             return None
-        return torch.roll(micro_batch["loss_mask"].values(), -1) != 0
+        counts = micro_batch["loss_mask"].values() != 0
+        if "targets" in micro_batch:
+            counts |= micro_batch["targets"].values() > 0
+        return torch.roll(counts, -1)
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any

@@ -112,7 +112,7 @@ def test_it_makes_the_model_starts_the_service_trains_every_seed_and_reports(tmp
     assert learn_agents.main() == 0
     assert (tmp_path / "model" / "config.json").exists() and (tmp_path / "noted" / "service").read_text().isdigit()
     said = capsys.readouterr()
-    assert "training with seed 1 (2 of 2)" in said.err and said.out.count("+0.6") == 2
+    assert "training with seed 1 (2 of 2)" in said.err and said.out.count("+0.600") == 2
     report = (tmp_path / "learned" / "report.html").read_text()
     assert report.index("seed-1") < report.index("seed-2") and '<td class="text">yes</td>' in report
     monkeypatch.setattr("sys.argv", ["learn_agents", "--directory", str(tmp_path / "learned"), "--seeds", "9"])

@@ -210,10 +210,10 @@ def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(
     """Its config.json is enough to tell: nothing of its hundreds of GB of weights is there."""
     layers = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=160, num_attention_heads=64)
     Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
-    for name in ("model.safetensors", "tokenizer.json"):
-        (tmp_path / name).touch()
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # whole, and of no tensors
+    (tmp_path / "tokenizer.json").touch()
     with pytest.raises(ConfigError, match=r"the machine would hold \d{4}.*Adam's moments"):
-        check_warm_start(make_config(tmp_path), from_run=None)
+        check_warm_start(make_config(tmp_path), stored=None)
 
 
 def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
