@@ -9,6 +9,12 @@ from store.client import connect  # before agentlightning: importing store sets 
 
 # isort: split
 from agentlightning import InMemoryLightningStore, LightningStoreServer
+from hypothesis import settings
+
+# The same examples every time: what fails once fails again, and what is green stays so. `--hypothesis-profile=default
+# --hypothesis-seed=N` looks elsewhere.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 # A vLLM that a test starts is attached to by programs that it starts, too.
 os.environ["VLLM_CONTROL_TOKEN"] = "of-all-tests"
