@@ -92,6 +92,7 @@ class FakeVllm:
         self.fail_next = 0
         self.retry_after_ms: int | None = None
         self.healthy, self.signs_of_life = True, 0
+        self.adapters: dict[str, str] = {}
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -119,7 +120,8 @@ class FakeVllm:
         if not self.healthy:
             raise web.HTTPServiceUnavailable
         card = {"id": "policy", "root": self.model_folder, "max_model_len": self.context_tokens}
-        return web.json_response({"object": "list", "data": [card]})
+        cards = [card, *({"id": name, "root": root, "parent": "policy"} for name, root in self.adapters.items())]
+        return web.json_response({"object": "list", "data": cards})
 
     async def _tokenizer_info(self, request: web.Request) -> web.Response:
         if not self.tokenizer_info:

@@ -135,7 +135,9 @@ class PolicyServer:
         except (NoAnswer, Refused, LookupError, TypeError, ValueError) as error:
             raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
         if self.model in models:
-            return models[self.model]
+            card = models[self.model]
+            # An adapter's folder has neither tokenizer nor limit: those are of the model that it is for.
+            return models.get(str(card.get("parent")), card)
         served = ", ".join(models)
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 

@@ -132,6 +132,13 @@ async def test_the_models_folder_is_what_the_server_names(vllm):
         await PolicyServer(vllm.endpoint, "other", 1.0).model_folder()
 
 
+async def test_an_adapters_folder_and_limit_are_those_of_its_model(vllm):
+    vllm.model_folder, vllm.adapters = "/models/x", {"learned": "/runs/learned/policy/version-000003"}
+    server = PolicyServer(vllm.endpoint, "learned", 1.0)
+    assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
+    await server.close()
+
+
 async def test_a_server_that_is_started_again_is_waited_for(vllm):
     """Its refusals say how soon to ask again, so that only their number is left of the patience."""
     patient = PolicyServer(vllm.endpoint, "policy", temperature=1.0, patience_seconds=60)
