@@ -149,7 +149,8 @@ def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tm
     shape = dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=12, num_attention_heads=8, head_dim=64)
     settings = Qwen3Config(vocab_size=32_000, num_key_value_heads=4, tie_word_embeddings=False, **shape)
     Qwen3ForCausalLM(settings).save_pretrained(tmp_path)
-    measured = int(subprocess.check_output([sys.executable, "-c", PASSES, tmp_path]))
+    # The larger of two: pages of the model's file that a busy machine takes back are missing from a peak.
+    measured = max(int(subprocess.check_output([sys.executable, "-c", PASSES, tmp_path])) for _ in range(2))
     lengths = ["training.micro_batch_size=2", "training.max_sequence_tokens=256", "rollout.context_tokens=256"]
     config = load_config(None, [f"model.path={tmp_path}", "rollout.reply_tokens=16", *lengths], WerewolfConfig)
     found = shape_of(tmp_path, config.model)

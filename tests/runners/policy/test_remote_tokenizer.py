@@ -175,7 +175,7 @@ async def test_a_template_that_does_not_end_stops_nobody_else(vllm, endless, mon
         others += 1
     with pytest.raises(UnusableTokenizer, match=r"was stopped|takes no system prompt"):
         await asking
-    assert others > 10
+    assert others > 3
 
 
 async def test_one_that_does_not_end_in_the_midst_of_a_game_costs_that_game(vllm):
