@@ -16,6 +16,8 @@ EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
+# Files of tests that run beside each other; two suit two cores and 24 GB.
+TESTS_AT_ONCE ?= 2
 # Of `make learn` and `make agents`; see `python -m algo.learn --help` and `python -m algo.learn_agents --help`.
 SIDE ?=
 SEEDS ?=
@@ -68,7 +70,7 @@ agents: install ## Train an unmodified agent's service on this machine, with a r
 	$(BIN)/python -m algo.learn_agents --config configs/agent_service.yaml --seeds $(or $(SEEDS),1) $(LEARN_FLAGS)
 
 test: install ## All tests, those with real processes included
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)

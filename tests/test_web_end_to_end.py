@@ -94,7 +94,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
     resources = PolicyResources(run_name=RUN, version=VERSION, endpoints=(vllm,), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
     task = GameTask(
-        game_id="first-step0024-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="9p",
+        game_id="first-step0024-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
         seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"], limits=LIMITS,
     )  # fmt: skip
     web = await start(
