@@ -118,7 +118,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
 
         while not p.all(".result"):
             p.until(moved, "the game to go on", seconds=200)  # a runner and vLLM's first call take their time
-        assert len(seen) > 5  # by itself, without a reload
+        assert len(seen) > 1  # by itself, without a reload
         p.clicks(".keys button:last-child")
         p.sees(".outcome")
         p.shot("real-game")
