@@ -86,22 +86,28 @@ def main() -> int:
 
 
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    """Play and show the evaluation; returns the exit status."""
+    """Play and show the evaluation, by a protocol if one is named; returns the exit status."""
     # agentlightning takes many seconds to import.
     from rich.console import Console
 
-    from algo.evaluation.model_folder import evaluate_model, show_evaluation
     from algo.loop.command_line import begin_run, run_to_its_end
 
-    if options.protocol is not None:
-        return _run_protocol(config, options)
-    opened = begin_run(
-        config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=options.resume == "auto"
-    )
+    kind = "evaluation" if options.protocol is None else "protocol"
+    opened = begin_run(config, options.log_level, suffix=f"-{kind}", log=f"{kind}.log", resume=options.resume == "auto")
     if isinstance(opened, int):
         return opened
+    label = _label(opened.config, options)
+    if options.protocol is None:
+        from algo.evaluation.model_folder import evaluate_model, show_evaluation
+
+        playing, show = evaluate_model(opened, options.model, label), show_evaluation
+    else:
+        from algo.protocol.page import show_report
+        from algo.protocol.play import run_protocol
+
+        playing, show = run_protocol(opened, options.protocol, options.model, label), show_report
     status, done = run_to_its_end(
-        evaluate_model(opened, options.model, _label(opened.config, options)),
+        playing,
         opened.config,
         logger,
         "interrupted; finished games stay in the hub, and --resume auto goes on with them",
@@ -109,9 +115,9 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     )
     if done is None:
         return status
-    evaluation, path, page = done
+    found, path, page = done
     console = Console()
-    show_evaluation(evaluation, console)
+    show(found, console)
     console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
@@ -135,34 +141,6 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
         show_people(scores, console)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return status
-
-
-def _run_protocol(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from algo.loop.command_line import begin_run, run_to_its_end
-    from algo.protocol.page import show_report
-    from algo.protocol.play import run_protocol
-
-    opened = begin_run(
-        config, options.log_level, suffix="-protocol", log="protocol.log", resume=options.resume == "auto"
-    )
-    if isinstance(opened, int):
-        return opened
-    status, done = run_to_its_end(
-        run_protocol(opened, options.protocol, options.model, _label(opened.config, options)),
-        opened.config,
-        logger,
-        "interrupted; finished games stay in the hub, and --resume auto goes on with them",
-        {},
-    )
-    if done is None:
-        return status
-    report, path, page = done
-    console = Console()
-    show_report(report, console)
-    console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
-    return 0
 
 
 if __name__ == "__main__":
