@@ -94,8 +94,8 @@ def _serve(arguments: Sequence[str]) -> None:
     from agentlightning import setup_logging
 
     from store.auth import read_token
-    from store.hub import HubSettings, run
-    from store.workers import run_workers
+    from store.hub.server import HubSettings, run
+    from store.hub.workers import run_workers
 
     setup_logging(options.log_level, color=sys.stdout.isatty(), apply_to=["store", "uvicorn"])
     settings = HubSettings(
@@ -151,7 +151,7 @@ def _status(arguments: Sequence[str]) -> None:
 
 
 def _archive(arguments: Sequence[str]) -> None:
-    from store.retention import archive, default_folder, shrink
+    from store.hub.retention import archive, default_folder, shrink
 
     parser = argparse.ArgumentParser(
         "python -m store archive",
@@ -181,14 +181,14 @@ def _restore(arguments: Sequence[str]) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="archive (.jsonl.gz) or export (.jsonl)")
     options = parser.parse_args(arguments)
 
-    from store.restoring import restore
+    from store.hub.restoring import restore
 
     restored, known = asyncio.run(restore(options.db, options.files))
     print(f"{restored} games restored to {options.db}, {known} were there already")
 
 
 def _export(arguments: Sequence[str]) -> None:
-    from store.retention import export
+    from store.hub.retention import export
 
     parser = argparse.ArgumentParser(
         "python -m store export",
@@ -316,7 +316,7 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 
 def _retention(options: argparse.Namespace):
     """The RetentionRule that the options ask for, or None."""
-    from store.retention import RetentionRule
+    from store.hub.retention import RetentionRule
 
     if options.keep_games is None and options.keep_days is None:
         return None

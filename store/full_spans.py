@@ -7,10 +7,10 @@ them.
 
 ``TracerTraceToTriplet()`` needs no option to read them: names, agents and response ids are those that it looks for.
 ``agent_match`` picks actors by ``CallSpan.agent_name``, for instance ``"trainable"``, ``"^wolf/"`` or ``"/seat-3/"``.
-No call is without token ids, so ``_skip_empty_token_spans`` changes nothing. Of rewards it knows one for a call: the
-first one of the result span (the outcome of the good side). The last call gets it; with
-``reward_match="first_sibling"``, the last call of one actor. What each earned is in the result span, for those who
-read more.
+No call of ours is without token ids; where an agent's own tracer writes into the hub besides, and names its calls as
+AgentOps does, ``_skip_empty_token_spans=True`` leaves those out. Of rewards the adapter knows one for a call: the first
+one of the result span (the outcome of the good side). The last call gets it; with ``reward_match="first_sibling"``, the
+last call of one actor. What each earned is in the result span, for those who read more.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from store.token_spans import CallSpan, context_digest
 CALL_SPAN = "openai.chat.completion"
 """Name of a call's span; the adapter's ``llm_call_match`` finds it."""
 
-ACTOR_SPAN = "werewolf.seat"
+ACTOR_SPAN = "actor"
 """Name of the span that an actor's calls are beneath."""
 
 

@@ -94,6 +94,8 @@ class CallSpan(SpanRecord):
     segment: number of the actor's growing sequence, from 0; a new one begins where the conversation does not go on.
     policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
         may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
+    version_until: where new weights came while this turn was sampled: their version, of which its last tokens may be;
+        ``policy_version`` is then that of its first ones. None otherwise.
     trainable: whether it may be trained on.
     valid: whether the reply could be used. error: why not; None when valid.
     context_tokens: length of the segment before this turn; 0 for a segment's first turn.
@@ -111,6 +113,7 @@ class CallSpan(SpanRecord):
     segment: int = Field(ge=0)
     policy: str
     policy_version: int = Field(ge=0)
+    version_until: int | None = Field(None, ge=0)
     trainable: bool
     valid: bool
     error: str | None = None
@@ -122,6 +125,11 @@ class CallSpan(SpanRecord):
     finish_reason: str
     reply: str
     thought: str = ""
+
+    @property
+    def newest_version(self) -> int:
+        """Of the newest weights that may have sampled a token of it."""
+        return self.policy_version if self.version_until is None else self.version_until
 
     @property
     def task(self) -> str:

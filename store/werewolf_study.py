@@ -57,13 +57,17 @@ class NotedVote(BaseModel):
 
 
 class NotedSpeech(BaseModel):
-    """A public speech. at: events before it. claimed: the role that it claims. reports: (seat, side) of its checks."""
+    """A public speech. at: events before it. claimed: the role that it claims. reports: (seat, side) of its checks.
+
+    turn: number of the seat's model turn that made it; None for a player without turns.
+    """
 
     model_config = _FROZEN
 
     at: int
     day: int
     seat: int
+    turn: int | None = Field(default=None, ge=0)
     claimed: str | None = None
     reports: tuple[tuple[int, Literal["wolf", "good"]], ...] = ()
 

@@ -12,7 +12,7 @@ import aiohttp
 from conftest import free_port
 
 _fork = multiprocessing.get_context("forkserver")
-_preloaded = ["store.hub", "hub_process"]
+_preloaded = ["store.hub.server", "hub_process"]
 
 
 def preload(*modules: str) -> None:

@@ -19,8 +19,8 @@ from settings import werewolf_config
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from store.client import connect
-from store.hub import HubSettings, run
-from store.retention import RetentionRule
+from store.hub.retention import RetentionRule
+from store.hub.server import HubSettings, run
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
 

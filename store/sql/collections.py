@@ -49,7 +49,6 @@ class SqlCollection(Collection[Item], Generic[Item]):
         database.create(*table.creation(indexes))
         by_key = " AND ".join(f"{key} = ?" for key in table.keys)
         self._select_one = f"SELECT document FROM {name} WHERE {by_key}{database.dialect.for_update}"
-        self._update = f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in table.stored)} WHERE {by_key}"
         self._delete = f"DELETE FROM {name} WHERE {by_key}"
 
     @property
@@ -88,16 +87,15 @@ class SqlCollection(Collection[Item], Generic[Item]):
             items = await self.select(f"{condition} ORDER BY {order}", parameters)
             return PaginatedResult(items=items, limit=limit, offset=offset, total=len(items))
         statuses = self.table.only_statuses(filter)
-        most = self._database.dialect.limit(limit)
         async with self._database.transaction(write=False):
             if statuses is not None and limit != -1:
                 # Positions are found in an index, one state after the other; only then are documents looked at.
-                page = f"{self.table.page_of_statuses(len(statuses), sort)} ORDER BY {order}"
-                items = await self.select(page, [*statuses, most, offset])
+                page = self.table.page_of_statuses(len(statuses), sort, limit, offset)
+                items = await self.select(f"{page} ORDER BY {order}", statuses)
                 total = await self._count_statuses(statuses)
             else:
-                page = f"{condition} ORDER BY {order} LIMIT ? OFFSET ?"
-                items = await self.select(page, [*parameters, most, offset])
+                page = self._database.dialect.page(limit, offset)
+                items = await self.select(f"{condition} ORDER BY {order} {page}", parameters)
                 total = await (self._count(condition, parameters) if parameters else self.size())
         return PaginatedResult(items=items, limit=limit, offset=offset, total=total)
 
@@ -142,6 +140,8 @@ class SqlCollection(Collection[Item], Generic[Item]):
     @tracked("update")
     async def update(self, items: Sequence[Item], update_fields: Sequence[str] | None = None) -> Sequence[Item]:
         """Replace items, or only the given fields. ValueError, and nothing is changed, if one is not there."""
+        if update_fields is None:
+            return await self.replace(items)
         async with self._database.transaction(write=True):
             return [await self._replace(item, update_fields) for item in items]
 
@@ -167,16 +167,33 @@ class SqlCollection(Collection[Item], Generic[Item]):
             self._check_type(item)
         return await self._database.insert_new(self.table, [self.table.row(item) for item in items])
 
+    async def replace(self, items: Sequence[Item], changed: Iterable[str] = ()) -> Sequence[Item]:
+        """Replace items as they were read, of which only the fields ``changed`` are others, or any where none is named.
+
+        ValueError, and nothing is changed, if one is not there.
+        """
+        for item in items:
+            self._check_type(item)
+        columns = {*(changed or self.table.stored), "document"} - set(self.table.keys)
+        async with self._database.transaction(write=True):
+            rows = [self.table.row(item) for item in items]
+            if await self._database.replace(self.table, rows, columns) < len(items):
+                for item in items:
+                    if await self._database.value(self._select_one, self.table.key(item)) is None:
+                        raise ValueError(f"{self.table.name} has no item with {self.table.describe(item)}")
+        return items
+
     async def _replace(self, item: Item, update_fields: Sequence[str] | None) -> Item:
-        self._check_type(item)
-        key = self.table.key(item)
+        changed: Iterable[str] = ()
         if update_fields is not None:
-            stored = await self._database.value(self._select_one, key)
+            self._check_type(item)
+            stored = await self._database.value(self._select_one, self.table.key(item))
             if stored is not None:
                 changes = {field: getattr(item, field) for field in update_fields}
                 item = self._item_type.model_validate_json(stored).model_copy(update=changes)
-        if await self._database.change(self._update, [*self.table.row(item), *key]) == 0:
-            raise ValueError(f"{self.table.name} has no item with {self.table.describe(item)}")
+                if changes.keys() <= self.table.columns.keys():  # what is extracted follows from the other fields
+                    changed = changes
+        await self.replace([item], changed)
         return item
 
     def _check_type(self, item: object) -> None:

@@ -3,7 +3,7 @@
 import functools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,6 +65,13 @@ class Database(ABC):
     @abstractmethod
     async def insert_new(self, table: "Table", rows: Sequence[Sequence[Any]]) -> list[bool]:
         """Put rows in; says of each whether it is new. One whose key is there, or given before, is left out."""
+
+    @abstractmethod
+    async def replace(self, table: "Table", rows: Sequence[Sequence[Any]], changed: Collection[str]) -> int:
+        """Put rows in the place of those with their keys; returns how many of them were there.
+
+        changed: the columns in which they may differ.
+        """
 
     @abstractmethod
     def transaction(self, *, write: bool, snapshot: bool = False) -> AbstractAsyncContextManager[Self]:

@@ -10,6 +10,14 @@ CLOSED = "('succeeded', 'failed', 'cancelled')"
 """The states in which a rollout is over, as SQL."""
 
 
+def is_closed(row: str) -> str:
+    """A condition: a row's status is one of ``CLOSED``.
+
+    Of a list of three SQLite makes a table, in a trigger again for each row.
+    """
+    return "(" + " OR ".join(f"{row}.status = '{status}'" for status in ("succeeded", "failed", "cancelled")) + ")"
+
+
 class Dialect(ABC):
     """One engine's words.
 
@@ -52,9 +60,12 @@ class Dialect(ABC):
     def least(self, *values: str) -> str:
         """The smallest of some values, none of them null."""
 
-    def limit(self, limit: int) -> int | None:
-        """The parameter of LIMIT; -1 stands for all."""
-        return limit
+    def page(self, limit: int, offset: int) -> str:
+        """LIMIT and OFFSET as SQL; the limit -1 stands for all.
+
+        As numbers: PostgreSQL's plan for a page of unknown size would be for a tenth of all games.
+        """
+        return f"LIMIT {limit:d} OFFSET {offset:d}"
 
     @abstractmethod
     def counting(self, table: str, has_status: bool) -> list[str]:
@@ -102,7 +113,10 @@ class SqliteDialect(Dialect):
         return f"MIN({', '.join(values)})"
 
     def counting(self, table: str, has_status: bool) -> list[str]:
-        """See the base class. What a database of an earlier version holds is counted once."""
+        """See the base class. What a database of an earlier version holds is counted once.
+
+        Rows that come are counted by ``SqliteDatabase.insert_new``, all at once; a trigger counts one at a time.
+        """
         status = "status" if has_status else "''"
 
         def change(row: str, by: int) -> str:
@@ -112,7 +126,7 @@ class SqliteDialect(Dialect):
                 f"ON CONFLICT DO UPDATE SET number = number + {by};"
             )
 
-        triggers = [("INSERT", change("NEW", 1), ""), ("DELETE", change("OLD", -1), "")]
+        triggers = [("DELETE", change("OLD", -1), "")]
         if has_status:
             triggers.append(("UPDATE OF status", change("OLD", -1) + change("NEW", 1), "WHEN OLD.status <> NEW.status"))
         return [
@@ -122,6 +136,7 @@ class SqliteDialect(Dialect):
             f"INSERT INTO counts SELECT '{table}', {status}, COUNT(*) FROM {table} "
             f"WHERE NOT EXISTS (SELECT 1 FROM counts WHERE name = '{table}') GROUP BY 2",
             f"INSERT OR IGNORE INTO counts VALUES ('{table}', '', 0)",
+            f"DROP TRIGGER IF EXISTS {table}_counted_insert",  # of an earlier version
             *(
                 f"CREATE TRIGGER IF NOT EXISTS {table}_counted_{event.split()[0].lower()} AFTER {event} "
                 f"ON {table} {condition} BEGIN {statements} END"
@@ -134,7 +149,7 @@ class SqliteDialect(Dialect):
         return [
             "CREATE TABLE IF NOT EXISTS completions (number INTEGER PRIMARY KEY AUTOINCREMENT, rollout_id TEXT UNIQUE)",
             "CREATE TRIGGER IF NOT EXISTS rollouts_completed AFTER UPDATE OF status ON rollouts "
-            f"WHEN NEW.status IN {CLOSED} AND OLD.status NOT IN {CLOSED} BEGIN "
+            f"WHEN {is_closed('NEW')} AND NOT {is_closed('OLD')} BEGIN "
             "INSERT OR REPLACE INTO completions (rollout_id) VALUES (NEW.rollout_id); END",
             "CREATE TRIGGER IF NOT EXISTS rollouts_forgotten AFTER DELETE ON rollouts BEGIN "
             "DELETE FROM completions WHERE rollout_id = OLD.rollout_id; END",
@@ -181,9 +196,9 @@ class PostgresDialect(Dialect):
         """See the base class."""
         return f"LEAST({', '.join(values)})"
 
-    def limit(self, limit: int) -> int | None:
+    def page(self, limit: int, offset: int) -> str:
         """See the base class."""
-        return None if limit == -1 else limit
+        return f"OFFSET {offset:d}" if limit == -1 else super().page(limit, offset)
 
     def counting(self, table: str, has_status: bool) -> list[str]:
         """See the base class. Each connection counts in rows of its own: in one for all, each would wait for the last.
@@ -240,7 +255,7 @@ class PostgresDialect(Dialect):
             "INSERT INTO completions (rollout_id) VALUES (NEW.rollout_id) ON CONFLICT (rollout_id) DO NOTHING; "
             "RETURN NULL; END $$",
             "CREATE TRIGGER rollouts_completed AFTER UPDATE OF status ON rollouts FOR EACH ROW "
-            f"WHEN (NEW.status IN {CLOSED} AND OLD.status NOT IN {CLOSED}) EXECUTE FUNCTION rollouts_completed()",
+            f"WHEN ({is_closed('NEW')} AND NOT {is_closed('OLD')}) EXECUTE FUNCTION rollouts_completed()",
             "CREATE FUNCTION rollouts_forgotten() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             "DELETE FROM completions WHERE rollout_id = OLD.rollout_id; RETURN NULL; END $$",
             "CREATE TRIGGER rollouts_forgotten AFTER DELETE ON rollouts FOR EACH ROW "

@@ -7,7 +7,7 @@ to it, locks its row first (``SqlCollections.lock_rollouts``).
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -166,6 +166,24 @@ class PostgresDatabase(Database):
             is_new.append(key in left)
             left.discard(key)
         return is_new
+
+    async def replace(self, table: Table, rows: Sequence[Sequence[Any]], changed: Collection[str]) -> int:
+        """See the base class. Of rows with the same key the last one stays."""
+        names = list(table.stored)
+        places = [names.index(key) for key in table.keys]
+        last = {tuple(row[place] for place in places): row for row in rows}
+        if not last:
+            return 0
+        arrays = ", ".join(f"?::{_ARRAYS[scalar]}" for scalar in table.stored.values())
+        changes = ", ".join(f"{name} = new.{name}" for name in names if name in changed)
+        by_key = " AND ".join(f"{table.name}.{key} = new.{key}" for key in table.keys)
+        found = await self.returned(
+            f"UPDATE {table.name} SET {changes} FROM unnest({arrays}) AS new ({', '.join(names)}) WHERE {by_key} "
+            f"RETURNING {', '.join(f'new.{key}' for key in table.keys)}",
+            [list(column) for column in zip(*last.values(), strict=True)],
+        )
+        there = set(map(tuple, found))
+        return sum(tuple(row[place] for place in places) in there for row in rows)
 
     @asynccontextmanager
     async def transaction(self, *, write: bool, snapshot: bool = False) -> AsyncIterator[Self]:

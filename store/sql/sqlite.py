@@ -6,11 +6,14 @@ than they do. A transaction belongs to the asyncio task that began it; others wa
 
 import asyncio
 import fcntl
+import itertools
+import operator
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,6 +94,10 @@ def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
+class _Undone(Exception):
+    """Ends a part of a transaction without a trace of it."""
+
+
 class SqliteDatabase(Database):
     """A file. ``close`` leaves a single one behind.
 
@@ -140,20 +147,54 @@ class SqliteDatabase(Database):
     async def append(self, table: str, column: str, values: Sequence[str]) -> None:
         """See the base class."""
         async with self.transaction(write=True):
-            for value in values:
-                self._execute(f"INSERT INTO {table} ({column}) VALUES (?)", [value])
+            self._execute_many(f"INSERT INTO {table} ({column}) VALUES (?)", [(value,) for value in values])
 
     async def insert_new(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[bool]:
-        """See the base class."""
+        """See the base class. Many are nearly always all new; only else does it matter which, and is each asked."""
         names = list(table.stored)
         places = ", ".join("?" * len(names))
         sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places}) ON CONFLICT DO NOTHING"
+        if len(rows) > 1:
+            with suppress(_Undone):
+                async with self.transaction(write=True):
+                    if self._execute_many(sql, rows) < len(rows):
+                        raise _Undone
+                    self._count(table, rows)
+                    return [True] * len(rows)
         async with self.transaction(write=True):
-            return [self._execute(sql, row).rowcount == 1 for row in rows]
+            is_new = [self._execute(sql, row).rowcount == 1 for row in rows]
+            self._count(table, itertools.compress(rows, is_new))
+            return is_new
+
+    def _count(self, table: Table, new: Iterable[Sequence[Any]]) -> None:
+        names = list(table.stored)
+        place = names.index("status") if "status" in names else None
+        numbers = Counter("" if place is None else row[place] for row in new)
+        self._execute_many(
+            "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET number = number + EXCLUDED.number",
+            [(table.name, status, number) for status, number in numbers.items()],
+        )
+
+    async def replace(self, table: Table, rows: Sequence[Sequence[Any]], changed: Collection[str]) -> int:
+        """See the base class."""
+        names = list(table.stored)
+        places = [place for place, name in enumerate(names) if name in changed]
+        changes = ", ".join(f"{names[place]} = ?" for place in places)
+        by_key = " AND ".join(f"{key} = ?" for key in table.keys)
+        in_order = operator.itemgetter(*places, *map(names.index, table.keys))
+        async with self.transaction(write=True):
+            return self._execute_many(f"UPDATE {table.name} SET {changes} WHERE {by_key}", map(in_order, rows))
 
     def _execute(self, sql: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)
+        except OverflowError as error:
+            raise ValueError("a whole number has more than 63 bits") from error
+
+    def _execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Run a statement for each of some rows; returns how many it has changed."""
+        try:
+            return self._connection.executemany(sql, rows).rowcount
         except OverflowError as error:
             raise ValueError("a whole number has more than 63 bits") from error
 

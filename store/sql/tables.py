@@ -1,10 +1,11 @@
 """How a pydantic model becomes a table: the whole model as JSON, and its scalar fields as columns to search by."""
 
-import contextlib
+import functools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -21,8 +22,10 @@ _encode_json = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=
 _PLACE_OF_NULL = {str: "''", int: "0", float: "0"}
 _LARGEST_INTEGER = 2**63 - 1
 _DEEPEST = 100
-_UNCHANGED = {str, int, bool, NoneType}
+_UNCHANGED = frozenset({str, int, bool, NoneType})
 """Types whose values are written by pydantic as by the standard library."""
+
+_SCALARS = _UNCHANGED | {float}
 
 
 @dataclass(frozen=True)
@@ -94,21 +97,32 @@ class Table:
         statuses = filters["status"]["within"]
         return list(dict.fromkeys(statuses)) or None if statuses and None not in statuses else None
 
-    def page_of_statuses(self, number: int, options: SortOptions | None) -> str:
-        """A condition for the items of a page; its parameters are that many states, the limit and the offset.
+    def page_of_statuses(self, number: int, options: SortOptions | None, limit: int, offset: int) -> str:
+        """A condition for the items of a page; its parameters are that many states.
 
         Each state's positions are read from an index in the order of the page, and no further than the page needs.
         """
         value, direction = self._order(options)
-        each = f"SELECT {value} AS value, position FROM {self.name} WHERE status = ?"
+        order = f"ORDER BY value {direction}, position"
+        each = (
+            f"SELECT * FROM (SELECT {value} AS value, position FROM {self.name} WHERE status = ? "
+            f"ORDER BY {value} {direction}, position {self.dialect.page(limit + offset, 0)}) AS of_a_state"
+        )
         merged = " UNION ALL ".join([each] * number)
-        return f"position IN (SELECT position FROM ({merged} ORDER BY 1 {direction}, 2 LIMIT ? OFFSET ?) AS page)"
+        page = f"SELECT position FROM ({merged}) AS merged {order} {self.dialect.page(limit, offset)}"
+        return self.dialect.selected("position", page)
 
     def row(self, item: BaseModel) -> list[Any]:
         """The values of ``stored``. ValueError for what JSON cannot hold."""
-        extracted = self.extracted.values() if self.dialect.keeps_extracted else ()
-        values = [getattr(item, column) for column in self.columns]
-        return [*values, *(_deep(item, scalar, path) for scalar, path in extracted), encode_document(item)]
+        values = self._values_of(item)
+        if self.extracted and self.dialect.keeps_extracted:
+            values += tuple(_deep(item, scalar, path) for scalar, path in self.extracted.values())
+        return [*values, encode_document(item)]
+
+    @functools.cached_property
+    def _values_of(self) -> Callable[[BaseModel], tuple[Any, ...]]:
+        """Of an item the values of all columns: there are two or more."""
+        return attrgetter(*self.columns)
 
     def key(self, item: BaseModel) -> list[Any]:
         """The item's values of the key fields."""
@@ -185,34 +199,50 @@ def encode_document(item: BaseModel) -> str:
     ValueError for NaN, infinities and objects, which JSON cannot hold, and for what is nested more deeply than readers
     go (pydantic stops at about 200): stored, it would spoil every answer that it is part of.
     """
-    with contextlib.suppress(ValueError, RecursionError):  # what is wrong is told by the other, slower way
+    try:
         if _is_plain(item):
-            document = to_json(item).decode()
-            if document.count("[") + document.count("{") <= _DEEPEST:
-                return document
+            return to_json(item).decode()
+    except (ValueError, RecursionError):
+        pass  # what is wrong is told by the other, slower way
     try:
         fields = item.model_dump()
         document = _encode_json(fields)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"a {type(item).__name__} cannot be stored as JSON: {error}") from error
-    brackets = document.count("[") + document.count("{")  # few of them cannot be deep, which is quickly seen
-    if brackets > _DEEPEST and _is_deeper_than(fields, _DEEPEST):
+    if _is_deeper_than(fields, _DEEPEST):
         raise ValueError(f"a {type(item).__name__} cannot be stored: it is nested more than {_DEEPEST} levels deep")
     return document
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether pydantic writes it as JSON unchanged; NaN it would write as null, a set as a list."""
+def _is_plain(value: Any, levels: int = _DEEPEST) -> bool:
+    """Whether pydantic writes it as JSON unchanged; NaN it would write as null, a set as a list.
+
+    False, too, for what is nested more than ``levels`` deep. It is called for every value that is kept, so that it
+    avoids calls of its own where it can.
+    """
     kind = type(value)
-    if kind in _UNCHANGED:
-        return True
     if kind is float:
         return math.isfinite(value)
     if kind is dict:
-        return set(map(type, value)) <= {str} and all(map(_is_plain, value.values()))
-    if kind is list:
-        return set(map(type, value)) <= _UNCHANGED or all(map(_is_plain, value))
-    return isinstance(value, BaseModel) and not value.model_extra and all(map(_is_plain, vars(value).values()))
+        for key in value:
+            if type(key) is not str:
+                return False
+        values = value.values()
+    elif kind is list:
+        values = value
+        kinds = set(map(type, value))
+        if kinds <= _SCALARS:  # such as token ids and log-probs
+            return levels > 0 and all(map(math.isfinite, [one for one in value if type(one) is float]))
+    elif isinstance(value, BaseModel) and not value.__pydantic_extra__:
+        values = vars(value).values()
+    else:
+        return kind in _UNCHANGED
+    if levels <= 0:
+        return False
+    for inner in values:  # noqa: SIM110  a generator within all() would cost twice as much
+        if type(inner) not in _UNCHANGED and not _is_plain(inner, levels - 1):
+            return False
+    return True
 
 
 def _deep(item: Any, scalar: Scalar, path: Sequence[str]) -> Any:

@@ -142,7 +142,7 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
 
 
 def hub_app(folder):
-    from store.hub import Hub, HubSettings
+    from store.hub.server import Hub, HubSettings
     from store.sql.lightning_store import SqlLightningStore
     from store.sql.sqlite import SqliteDatabase
 

@@ -16,7 +16,7 @@ from hub_process import HubProcess
 
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
-from store.hub import listen
+from store.hub.server import listen
 
 TOKEN = "jIwG7-long-and-secret"
 ANSWER_SECONDS = 20

@@ -19,7 +19,7 @@ from starlette.routing import Mount
 
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
-from store.hub import Hub, HubSettings
+from store.hub.server import Hub, HubSettings
 from store.sql.lightning_store import SqlLightningStore
 from store.token_spans import to_span
 

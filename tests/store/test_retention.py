@@ -18,8 +18,8 @@ from hub_process import HubProcess, fork
 
 from store.__main__ import main
 from store.client import connect
-from store.restoring import UnreadableArchive, restore
-from store.retention import AlreadyArchiving, RetentionRule, archive, export, shrink
+from store.hub.restoring import UnreadableArchive, restore
+from store.hub.retention import AlreadyArchiving, RetentionRule, archive, export, shrink
 from store.sql.database import DatabaseUnusable
 from store.sql.lightning_store import IDEMPOTENCY_KEY, SqlLightningStore
 from store.sql.opening import opened_store
@@ -317,6 +317,30 @@ async def test_of_two_machines_that_archive_a_database_one_does(postgres_url, fo
 
         await asyncio.to_thread(archive, address, folder, rule, should_stop=archive_elsewhere)
         assert refused and await kept(store) == []
+
+
+async def test_hubs_that_archive_at_once_archive_every_game_once(postgres_url, tmp_path):
+    address, rule = PostgresUrl(postgres_url), RetentionRule(keep_games=0, **AT_ONCE)
+    folders = [tmp_path / f"hub-{number}" for number in range(3)]
+
+    def archive_all(folder):
+        games = 0
+        while True:
+            try:
+                report = archive(address, folder, rule)
+            except AlreadyArchiving:
+                continue
+            if not report.files:
+                return games
+            games += report.games
+
+    async with opened_store(address) as store:
+        await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(210)])
+        for rollout in await store.query_rollouts():
+            await store.update_rollout(rollout.rollout_id, status="cancelled")
+        counts = await asyncio.gather(*(asyncio.to_thread(archive_all, folder) for folder in folders))
+        assert sum(counts) == 210 and await kept(store) == []
+    assert sorted(number for folder in folders for number in archived(folder)) == list(range(210))
 
 
 async def test_what_is_restored_is_what_was_archived(store, path, folder, tmp_path):

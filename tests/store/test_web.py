@@ -11,7 +11,7 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from store.client import encode_otlp
-from store.hub import Hub, HubSettings
+from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.lightning_store import SqlLightningStore
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from store.hub import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
+from store.hub.server import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
 
 logger = logging.getLogger(__name__)
 

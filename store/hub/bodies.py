@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from store.otlp_size import check_otlp_size
+from store.hub.otlp_size import check_otlp_size
 from store.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _JSON_SHARE = 4
 _MOST_JSON_VALUES = 50_000
 _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enqueue": 500_000}
 """Values that are no good take ten times more than good ones, all being told: only where the first of them ends it (see
-``store.hot_routes``) there may be many."""
+``store.hub.hot_routes``) there may be many."""
 
 _HELD_REQUESTS = 4
 """Requests that have not come in whole may hold as much memory together as this many of the largest."""

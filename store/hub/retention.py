@@ -1,8 +1,8 @@
 """Old games out of the database into compressed archives, and copies of them for other programs.
 
 A line of an archive is one finished game as JSON: ``rollout``, ``attempts``, ``spans``, ``resources`` and what the hub
-keeps of it besides; ``store.restoring`` reads it again. All of this works on a database that a hub is using: it reads
-one game at a time, and a game's removal is one short transaction.
+keeps of it besides; ``store.hub.restoring`` reads it again. All of this works on a database that a hub is using: it
+reads one game at a time, and a game's removal is one short transaction.
 """
 
 import gzip

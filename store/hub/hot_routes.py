@@ -29,7 +29,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from store.otlp_size import check_values
+from store.hub.otlp_size import check_values
 from store.printable import printable
 from store.sql.lightning_store import SqlLightningStore
 

@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.auth import BearerAuthentication
-from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES, LimitedBody
 from store.errors import Conflict, UnknownId
-from store.origins import OwnNameAndOrigin
+from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES, LimitedBody
+from store.hub.origins import OwnNameAndOrigin
 from store.printable import printable
 from store.sql.database import DatabaseAway
 

@@ -11,12 +11,12 @@ from typing import Any
 from agentlightning import Attempt, ResourcesUpdate, Rollout, Span
 
 from store.errors import OneLineError
+from store.hub.retention import FORMAT
 from store.printable import printable
-from store.retention import FORMAT
 from store.sql.collections import SqlCollections
-from store.sql.lightning_store import check_sequence_ids
 from store.sql.opening import DatabaseAddress, opened_collections
-from store.transitions import CLOSED_ROLLOUT
+from store.sql.steps import check_sequence_ids
+from store.sql.transitions import CLOSED_ROLLOUT
 
 _LONGEST_REASON = 300
 _LONGEST_LINE_BYTES = 256 * 1024 * 1024

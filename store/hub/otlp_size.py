@@ -10,7 +10,11 @@ from store.printable import printable
 
 _MOST_SPANS = 20_000
 _MOST_PARTS = 1_000_000
+_SMALL_BYTES = 512 * 1024
+"""Requests up to this size are taken apart before they are counted: as messages they are at most some tens of MB."""
+
 _MOST_REPEATED_BYTES = 256 * 1024 * 1024
+_TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send less at a time"
 _TEXTS = {"string_value", "bytes_value"}
 _NUMBERS = {"bool_value", "int_value", "double_value"}
 
@@ -32,7 +36,7 @@ def check_otlp_size(body: bytes) -> None:
     A part is whatever has a length of its own: a span, an attribute, a value of a list, a text. Also for what has no
     place in such a request, and would keep its parts from being counted: groups, and lengths beyond the end.
     """
-    if len(body) <= 2 * _MOST_SPANS:
+    if len(body) <= _SMALL_BYTES:
         return
     position, end, message = 0, len(body), _REQUEST
     above: list[tuple[int, Message]] = []
@@ -67,7 +71,7 @@ def check_otlp_size(body: bytes) -> None:
                 if inner is _SPAN:
                     spans += 1
                     if spans > _MOST_SPANS:
-                        raise ValueError(f"a request may have {_MOST_SPANS} spans; send less at a time")
+                        raise ValueError(_TOO_MANY_SPANS)
                 above.append((end, message))
                 end, message = position + length, inner
             case _:
@@ -75,10 +79,12 @@ def check_otlp_size(body: bytes) -> None:
 
 
 def check_values(request: ExportTraceServiceRequest) -> None:
-    """ValueError for the first value that no attribute can have, and where what many spans share is large.
+    """ValueError for very many spans, for the first value that no attribute can have, and for large shared parts.
 
     Of very many such values every one would be told, in five ways each; a resource is stored with each of its spans.
     """
+    if sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans) > _MOST_SPANS:
+        raise ValueError(_TOO_MANY_SPANS)
     repeated_bytes = 0
     for group in request.resource_spans:
         _check_attributes(group.resource.attributes)
@@ -95,9 +101,11 @@ def check_values(request: ExportTraceServiceRequest) -> None:
 def _check_attributes(attributes: Iterable[KeyValue]) -> None:
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
-        kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values} or {"string_value"}
-        if kind == "array_value" and not (kinds <= _TEXTS or kinds <= _NUMBERS):
-            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is a list of neither texts nor numbers")
+        if kind == "array_value":
+            kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values}
+            if not (kinds <= _TEXTS or kinds <= _NUMBERS):
+                name = printable(attribute.key)[:100]
+                raise ValueError(f"attributes: {name!r} is a list of neither texts nor numbers")
         if kind is None or kind == "kvlist_value":
             raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them")
 

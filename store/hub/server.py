@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import math
 import os
@@ -23,17 +24,17 @@ from agentlightning import InMemoryLightningStore, LightningStore, LightningStor
 from agentlightning.utils.metrics import MetricsBackend
 
 from store.addresses import is_loopback
-from store.bodies import DEFAULT_LARGEST_REQUEST_BYTES
-from store.connections import BoundedHeadProtocol
 from store.errors import OneLineError, UnknownId
-from store.hot_routes import HotRoutes
-from store.origins import own_names
-from store.retention import AlreadyArchiving, RetentionRule, archive, default_folder
+from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES
+from store.hub.connections import BoundedHeadProtocol
+from store.hub.hot_routes import HotRoutes
+from store.hub.origins import own_names
+from store.hub.retention import AlreadyArchiving, RetentionRule, archive, default_folder
+from store.hub.web import protect, refusal
 from store.sql.database import DatabaseAway
 from store.sql.lightning_store import SqlLightningStore
 from store.sql.opening import DatabaseAddress, opened_store
 from store.sql.sqlite import as_its_only_hub
-from store.web import protect, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class HubSettings:
 
     port: 0 takes any free one. database: for all backends but "memory"; fsync: see ``open_connection``.
     token: None lets everybody in; for_everybody: also where others than this machine can reach it.
-    public_names: what else it is called, see ``store.origins``. certificate, key: PEM files; None serves plain HTTP.
+    public_names: what else it is called, see ``store.hub.origins``.
+    certificate, key: PEM files; None serves plain HTTP.
     n_workers: processes; more than one only for backend "postgres".
     retention: which finished games stay in the database; the others are archived in ``archive_folder``.
     """
@@ -132,6 +134,10 @@ class Hub(LightningStoreServer):
                 f"cannot use the certificate {self._settings.certificate} with the key {self._settings.key}: {error}"
             ) from error
         server = uvicorn.Server(config)
+        # What was imported stays: the garbage collector need not look through it again, which takes it tenths of a
+        # second in which nobody is answered.
+        gc.collect()
+        gc.freeze()
         with _signals_end_quietly():
             serving = asyncio.create_task(server.serve([listener]))
             helping = [asyncio.create_task(watch(self.store)), asyncio.create_task(tidy_up(self._settings))]
