@@ -9,8 +9,8 @@ from fakes import FakeVllm
 from openai import AsyncOpenAI
 from tool_model import TEMPLATE
 
-from runners.agents.attempt import Attempt
-from runners.agents.requests import ModelRequest
+from runners.agents.gateway.attempt import Attempt
+from runners.agents.gateway.requests import ModelRequest
 from store.agents import AgentTask
 from store.schema import PolicyResources
 

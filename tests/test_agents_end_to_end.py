@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import json
 import os
 import random
 import subprocess
@@ -18,18 +17,15 @@ from pathlib import Path
 import pytest
 import torch
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet
-from bench.prefix_cache import wait_until_healthy
-from conftest import free_port
 from fakes_agents import attempt_of, resources_of, task_of
 from openai import AsyncOpenAI
+from real_vllm import WITH_TOOLS, of_length, real_vllm
 from small_models import load_model
 from tool_model import TOOL, build_tool_model
 
 from algo.rollouts.triplets import read_attempt
-from algo.serving.launch import launch_vllm
-from configs.loading import load_config
-from runners.agents.gateway import Gateway
-from runners.agents.servers import ChatServers
+from runners.agents.gateway.address import Gateway
+from runners.agents.gateway.servers import ChatServers
 from store.agents import AGENTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -47,25 +43,9 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def vllm(model, tmp_path_factory):
     """Base URL of a real vLLM, ending in /v1."""
-    port = free_port()
-    settings = (
-        f"model.path={model}",
-        f"serving.port={port}",
-        f"rollout.context_tokens={LIMITS['context_tokens']}",
-        f"training.max_sequence_tokens={LIMITS['context_tokens']}",
-        f"rollout.reply_tokens={LIMITS['reply_tokens']}",
-        "serving.kv_cache_gb=0.5",
-        "serving.tool_parser=hermes",
-        "serving.reasoning_parser=qwen3",
-    )
-    with (tmp_path_factory.mktemp("vllm") / "log").open("wb") as log:
-        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
-        try:
-            asyncio.run(wait_until_healthy(f"http://127.0.0.1:{port}", 300))
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            process.wait()
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    with real_vllm(log, f"model.path={model}", *of_length(**LIMITS), *WITH_TOOLS) as url:
+        yield f"{url}/v1"
 
 
 async def chat(client, history, streamed):
@@ -170,32 +150,7 @@ async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the
     assert tool_calls > 50 and several > 5  # or there was nothing to show
 
 
-AGENT = """
-from agentlightning import rollout
-from openai import AsyncOpenAI
-
-TOOL = {tool}
-
-
-@rollout
-async def agent(task, llm):
-    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
-        messages = [{{"role": "user", "content": task["question"]}}]
-        for _ in range(3):
-            answer = await client.chat.completions.create(model=llm.model, messages=messages, tools=[TOOL])
-            message = answer.choices[0].message
-            messages.append(message)
-            messages += [
-                {{"role": "tool", "tool_call_id": call.id, "content": "3"}} for call in message.tool_calls or ()
-            ]
-            if not message.tool_calls:
-                return float("###" in (message.content or ""))
-    raise RuntimeError("too many turns")
-"""
-
-
 async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_calls(vllm, hub, client, tmp_path):
-    (tmp_path / "calculating.py").write_text(AGENT.format(tool=json.dumps(TOOL)))
     resources = resources_of(vllm)
     await client.update_resources(resources.resources_id, resources.encode())
     config = RolloutConfig(timeout_seconds=120, max_attempts=2, retry_condition=["failed", "timeout"])
@@ -207,11 +162,11 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
         ]
     )
     command = [sys.executable, "-m", "runners.agents", "--agent", "calculating:agent", "--n", "6", "--store", hub.url]
-    root = str(Path(__file__).parent.parent)
+    tests = Path(__file__).parent
     process = subprocess.Popen(
         [*command, "--max-tasks", "12", "--full-token-spans"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])},
     )
     try:
         assert await asyncio.to_thread(process.wait, 240) == 0

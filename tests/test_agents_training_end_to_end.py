@@ -11,14 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from bench.prefix_cache import wait_until_healthy
 from conftest import free_port
 from hub_process import HubProcess
-from tool_model import TOOL, build_tool_model
+from real_vllm import WITH_TOOLS, of_length, real_vllm
+from tool_model import build_tool_model
 
 from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
-from algo.serving.launch import launch_vllm
 from configs.agents import AgentConfig
 from configs.loading import load_config
 
@@ -26,30 +25,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent
 STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
-
-AGENT = """
-from agentlightning import rollout
-from openai import AsyncOpenAI
-
-TOOL = {tool}
-
-
-@rollout
-async def agent(task, llm):
-    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
-        messages = [{{"role": "user", "content": task["question"]}}]
-        for _ in range(3):
-            answer = await client.chat.completions.create(model=llm.model, messages=messages, tools=[TOOL])
-            message = answer.choices[0].message
-            messages.append(message)
-            messages += [
-                {{"role": "tool", "tool_call_id": call.id, "content": "3"}} for call in message.tool_calls or ()
-            ]
-            if not message.tool_calls:
-                break
-    said = message.content or ""
-    return {{"answered": float("###" in said), "short": 1.0 / (1 + len(said))}}
-"""
 
 SCRIPT = """
 import sys
@@ -71,10 +46,9 @@ assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] =
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """(a folder with an agent and tasks, settings of a run that plays it with a vLLM that runs)."""
+    """(a folder with tasks, settings of a run that plays it with a vLLM that runs)."""
     folder = tmp_path_factory.mktemp("workplace")
-    model, port = build_tool_model(folder / "model"), free_port()
-    (folder / "calculating.py").write_text(AGENT.format(tool=json.dumps(TOOL)))
+    model = build_tool_model(folder / "model")
     (folder / "training.py").write_text(SCRIPT)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
@@ -90,22 +64,14 @@ def workplace(tmp_path_factory):
         "training.mini_batch_size": 8,
         "evaluation.tasks": HELD_OUT,
     }
-    parsers = ["serving.tool_parser=hermes", "serving.reasoning_parser=qwen3", "serving.kv_cache_gb=0.5"]
-    shape = [f"{name}={settings[name]}" for name in settings if name.startswith(("model.", "rollout.", "training."))]
-    with (folder / "vllm.log").open("wb") as log:
-        process = launch_vllm(load_config(None, [*shape, *parsers, f"serving.port={port}"]), log, grace_seconds=10)
-        try:
-            asyncio.run(wait_until_healthy(f"http://127.0.0.1:{port}", 300))
-            attached = {"serving.mode": "attach", "serving.urls": f"[http://127.0.0.1:{port}]"}
-            yield folder, {**settings, **attached, "serving.tool_parser": "hermes", "serving.reasoning_parser": "qwen3"}
-        finally:
-            process.terminate()
-            process.wait()
+    with real_vllm(folder / "vllm.log", f"model.path={model}", *of_length(2048, 60), *WITH_TOOLS) as url:
+        parsers = dict(setting.split("=") for setting in WITH_TOOLS)
+        yield folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{url}]"}
 
 
 def started(folder, name, *command):
-    """A process in the workplace, which finds the agent and our code."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    """A process in the workplace, which finds the agent ``calculating`` and our code."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, *command],

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 
-from runners.agents.attempt import Attempt
-from runners.agents.gateway import Gateway
-from runners.agents.servers import ChatServers
+from runners.agents.gateway.address import Gateway
+from runners.agents.gateway.attempt import Attempt
+from runners.agents.gateway.servers import ChatServers
 from runners.errors import PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
 from runners.policy.resources import PublishedResources

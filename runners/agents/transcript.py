@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runners.agents.requests import Message
+from runners.agents.gateway.requests import Message
 
 _LONGEST_TEXT, _LONGEST_TRANSCRIPT = 2_000, 40_000
 

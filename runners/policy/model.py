@@ -41,6 +41,7 @@ class SampledTurn:
     started: float
     ended: float
     policy_version: int | None = None
+    version_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class TokenExactChatModel(ChatModelBase):
             started=started,
             ended=ended,
             policy_version=completion.policy_version,
+            version_until=completion.version_until,
         )
         text = await self._tokens.decode_reply(completion.token_ids)
         self._ids = [*context, *prompt_ids, *completion.token_ids]

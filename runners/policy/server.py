@@ -9,7 +9,10 @@ from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.transport import NoAnswer, Refused, Transport
 
 POLICY_VERSION_HEADER = "x-policy-version"
-"""Response header by which a server says which version of the weights sampled a completion."""
+"""Response header by which a server says which version of the weights sampled a completion, at least its beginning."""
+
+POLICY_VERSION_UNTIL_HEADER = "x-policy-version-until"
+"""Response header of a completion in whose midst new weights came: the version that may have sampled its end."""
 
 POLICY_PATIENCE_SECONDS = 10.0
 
@@ -19,12 +22,14 @@ class Completion:
     """What the server sampled: ids, one log-prob for each (natural logarithm), and why it stopped.
 
     policy_version: of the weights that sampled it; None where the server does not say (``POLICY_VERSION_HEADER``).
+    version_until: where new weights came in its midst, their version (``POLICY_VERSION_UNTIL_HEADER``).
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: str
     policy_version: int | None = None
+    version_until: int | None = None
 
 
 class Sampler(Protocol):
@@ -92,7 +97,8 @@ class PolicyServer:
             raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
         except (LookupError, TypeError, ValueError) as error:
             raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
-        return self._read(choice, prompt_ids, headers.get(POLICY_VERSION_HEADER))
+        versions = headers.get(POLICY_VERSION_HEADER), headers.get(POLICY_VERSION_UNTIL_HEADER)
+        return self._read(choice, prompt_ids, *versions)
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""
@@ -145,7 +151,9 @@ class PolicyServer:
         """Close the connections."""
         await self._transport.close()
 
-    def _read(self, choice: dict[str, Any], prompt_ids: Sequence[int], version: str | None = None) -> Completion:
+    def _read(
+        self, choice: dict[str, Any], prompt_ids: Sequence[int], version: str | None = None, until: str | None = None
+    ) -> Completion:
         token_ids, returned_prompt = choice.get("token_ids"), choice.get("prompt_token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         if token_ids is None or returned_prompt is None or logprobs is None:
@@ -164,11 +172,13 @@ class PolicyServer:
                 f"the server at {self.endpoint} broke off a reply (finish reason {finish_reason!r}, {len(token_ids)} "
                 f"tokens); was it paused or stopped?"
             )
-        if version is not None and not version.isdecimal():
-            raise PolicyUnavailable(
-                f"the server at {self.endpoint} gives its policy's version as {version!r}, which is no number"
-            )
-        return Completion(tuple(token_ids), tuple(logprobs), finish_reason, None if version is None else int(version))
+        for told in (version, until):
+            if told is not None and not told.isdecimal():
+                raise PolicyUnavailable(
+                    f"the server at {self.endpoint} gives its policy's version as {told!r}, which is no number"
+                )
+        first, last = (None if told is None else int(told) for told in (version, until))
+        return Completion(tuple(token_ids), tuple(logprobs), finish_reason, first, last)
 
 
 def seed_of(key: str) -> int:

@@ -14,12 +14,12 @@ from runners.policy.model import TokenExactChatModel
 from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS, seed_of
 from runners.policy.servers import Policies
-from runners.werewolf.api_models import ApiModels
-from runners.werewolf.api_player import ApiPlayer
+from runners.werewolf.api.judge import Judge
+from runners.werewolf.api.models import ApiModels
+from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
-from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.seating import who_plays

@@ -16,6 +16,7 @@ from agentscope.pipeline import MsgHub
 
 from runners.play import TurnSink
 from runners.policy.model import SampledTurn
+from runners.werewolf.api.judge import Judge, JudgedGame
 from runners.werewolf.game import (
     Action,
     Event,
@@ -33,7 +34,6 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.identity_leak import prompt_runs
-from runners.werewolf.judge import Judge, JudgedGame
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
@@ -89,7 +89,8 @@ async def play_game(
                     await probes.look(state, requests)
                 if not requests:
                     if probes is not None:
-                        on_turn(study_of(task.game_id, state, probes.answers), time.time(), time.time())
+                        noted = study_of(task.game_id, state, probes.answers, table.speaking_turns)
+                        on_turn(noted, time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
                 state = apply(state, await table.ask(state, requests))
 
@@ -130,6 +131,7 @@ class _Table:
         self._judged = judged
         self._facts: dict[int, list[dict[str, float]]] = {seat: [] for seat in players}  # one for each model turn
         self._said: dict[int, list[str]] = {seat: [] for seat in players}
+        self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
         self._segments = dict.fromkeys(players, 0)
         self._decisions = dict.fromkeys(players, 0)
         self._reasked = dict.fromkeys(players, 0)
@@ -218,6 +220,7 @@ class _Table:
             is_reask=turn.is_reask,
             policy=self._names[seat],
             policy_version=self._version_of(seat, sampled),
+            version_until=sampled.version_until,
             trainable=self._is_trainable(seat),
             valid=turn.error is None,
             error=turn.error,
@@ -235,6 +238,7 @@ class _Table:
         )
         if heard:
             self._said[seat].append(heard)
+            self.speaking_turns[len(state.events), seat] = span.turn
         if self._judged is not None and heard and span.trainable and is_public(request):
             self._judged.ask(span.turn, request, heard, role, state.events)
         self._facts[seat].append(facts)

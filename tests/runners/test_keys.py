@@ -4,7 +4,7 @@ import pytest
 
 from runners.errors import MissingApiKey
 from runners.keys import ApiKeys
-from runners.werewolf.api_models import ApiModel
+from runners.werewolf.api.models import ApiModel
 from store.schema import ChatEndpoint
 
 SECRET = "sk-secret"

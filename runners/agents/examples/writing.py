@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,30 @@ def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": f"call_{made_up}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Write JSON lines, and say so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"{len(lines)} lines in {path}")
+Writer = Callable[[int], Iterable[Any]]
+"""A seed -> what a file has, one JSON value a line."""
 
 
-def writing_arguments(program: str, directory: Path, seed: int) -> argparse.Namespace:
-    """The command line of a module that writes an example's data."""
-    parser = argparse.ArgumentParser(prog=program, description="Write train.jsonl and val.jsonl, or the lessons.")
+def write_data(module: str, directory: Path, seed: int, files: Mapping[str, Writer], lessons: Writer) -> None:
+    """The command line of a module that writes an example's data: its files of tasks, or the lessons elsewhere."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=f"Write {', '.join(files)}, or the lessons."
+    )
     parser.add_argument(
         "--lessons", type=Path, metavar="FILE", help="write conversations to imitate there, for algo.tiny_agent"
     )
     parser.add_argument("--directory", type=Path, default=directory, help="of the tasks (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=seed, help="of all that is drawn (default: %(default)s)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.lessons:
+        _write_lines(options.lessons, lessons(options.seed))
+    else:
+        for name, rows in files.items():
+            _write_lines(options.directory / name, rows(options.seed))
+
+
+def _write_lines(path: Path, rows: Iterable[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    print(f"{len(lines)} lines in {path}")

@@ -23,14 +23,21 @@ SPEECHES = frozenset(
 )
 
 
-def study_of(game_id: str, state: GameState, beliefs: Sequence[NotedBelief]) -> StudySpan:
-    """All that is noted of a game. beliefs: what was asked while it was played."""
+def study_of(
+    game_id: str, state: GameState, beliefs: Sequence[NotedBelief], turns: Mapping[tuple[int, int], int]
+) -> StudySpan:
+    """All that is noted of a game. beliefs: what was asked while it was played.
+
+    turns: (events before, seat) -> number of the seat's turn that said something then.
+    """
     events = state.events
     return StudySpan(
         game_id=game_id,
         votes=tuple(_votes(state)),
         speeches=tuple(
-            _speech(number, event) for number, event in enumerate(events) if event.kind in SPEECHES and event.text
+            _speech(number, event, turns.get((number, event.seat)))
+            for number, event in enumerate(events)
+            if event.kind in SPEECHES and event.text
         ),
         kills=tuple(
             NotedChoice(day=event.day, target=event.target) for event in events if event.kind is EventKind.WOLF_TARGET
@@ -45,12 +52,13 @@ def study_of(game_id: str, state: GameState, beliefs: Sequence[NotedBelief]) -> 
     )
 
 
-def _speech(number: int, event: Event) -> NotedSpeech:
+def _speech(number: int, event: Event, turn: int | None) -> NotedSpeech:
     heard = understand(event.text)
     return NotedSpeech(
         at=number,
         day=event.day,
         seat=event.seat,
+        turn=turn,
         claimed=None if heard.claimed is None else heard.claimed.value,
         reports=tuple((seat, side.value) for seat, side in heard.reports),
     )

@@ -4,8 +4,8 @@ import pytest
 from agentlightning import clear_active_tracer
 from fakes_agents import FakeChatVllm, World
 
-from runners.agents.gateway import Gateway
-from runners.agents.servers import ChatServers
+from runners.agents.gateway.address import Gateway
+from runners.agents.gateway.servers import ChatServers
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import logging
 
 import httpx
 import pytest
-from fakes_agents import CALL, QUESTION, client_of, resources_of
+from fakes_agents import CALL, QUESTION, FakeChatVllm, client_of, resources_of
 from openai import APIStatusError, BadRequestError, NotFoundError
 from tool_model import TOOL
 
-from runners.agents import requests
+from runners.agents.gateway import requests
 from runners.errors import PolicyUnavailable
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
@@ -285,6 +285,23 @@ async def test_actors_are_told_apart_and_only_those_of_the_trained_policy_are_tr
         ("past", "past", False, 0),
     ]
     assert [actor.name for actor in attempt.outcome({"reward": 1.0}).actors] == ["past", "planner", "worker"]
+
+
+async def test_of_several_servers_a_conversation_keeps_to_one_and_each_call_says_what_sampled_it(world, tiny_tokenizer):
+    other = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
+    world.vllm.policy_version, other.policy_version = 7, 8
+    attempt = world.attempt(resources=resources_of(world.endpoint, endpoints=(world.endpoint, await other.start())))
+    asked = [*QUESTION, {"role": "assistant", "content": "fine"}, {"role": "user", "content": "sure?"}]
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        for messages in (QUESTION, asked):
+            for actor in range(8):
+                await client.chat.completions.create(model=f"policy/{actor}", messages=messages)
+    await other.stop()
+    sampled_by = {(span.actor, span.segment): set() for span in world.spans}
+    for span in world.spans:
+        sampled_by[span.actor, span.segment].add(span.policy_version)
+    assert len(sampled_by) == 8 and sorted(map(len, sampled_by.values())) == [1] * 8
+    assert set.union(*sampled_by.values()) == {7, 8}
 
 
 async def test_calls_beyond_the_limit_are_refused(world):

@@ -8,11 +8,23 @@ import time
 import types
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, LitAgent, RolloutConfig, emit_reward, find_final_reward, rollout
+from agentlightning import (
+    EnqueueRolloutRequest,
+    LitAgent,
+    RolloutConfig,
+    TracerTraceToTriplet,
+    emit_reward,
+    find_final_reward,
+    rollout,
+)
 from aiohttp import web
 from conftest import free_port
 from fakes_agents import FakeChatVllm, resources_of, task_of
 from openai import AsyncOpenAI, OpenAI
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from algo.rollouts.triplets import read_attempt
 from runners.agents.lit import LitPlayer, load_agent
@@ -21,6 +33,7 @@ from runners.agents.service import ServicePlayer
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.agents import AGENTS
+from store.full_spans import CALL_SPAN
 
 RETRY = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
@@ -35,7 +48,7 @@ async def vllm(tiny_tokenizer):
     await vllm.stop()
 
 
-async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
+async def played(client, vllm, player, *tasks, patience=0.0, at_once=4, full_token_spans=False):
     """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
     published = resources_of(vllm.endpoint)
     await client.update_resources(published.resources_id, published.encode())
@@ -50,7 +63,7 @@ async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
     ]
     ids = [made.rollout_id for made in await client.enqueue_many_rollouts(requests)]
     play = AgentPlay(client, player, policy_patience_seconds=patience)
-    worker = Worker(client, play, "w", games_at_once=at_once)
+    worker = Worker(client, play, "w", games_at_once=at_once, full_token_spans=full_token_spans)
     running = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(60):
@@ -137,6 +150,35 @@ async def test_rewards_that_many_agents_emit_at_once_stay_with_their_attempts(cl
     tasks = [task_of(n, input={"n": float(n)}) for n in range(6)]
     results = await played(client, vllm, LitPlayer(Emitting()), *tasks, at_once=6)
     assert [read.outcome.rewards() for _, read, _ in results] == [{"right": float(n), "tidy": 0.5} for n in range(6)]
+
+
+async def test_spans_of_the_agents_own_framework_disturb_nothing(hub, client, vllm):
+    """An agent that traces itself into the hub with OpenTelemetry, as Agent Framework and AgentOps do."""
+
+    @rollout
+    async def traced(task, llm, rollout):
+        ids = {"agentlightning.rollout_id": rollout.rollout_id, "agentlightning.attempt_id": rollout.attempt.attempt_id}
+        provider = TracerProvider(resource=Resource(ids))
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{hub.url}/v1/traces")))
+        tracer = provider.get_tracer("agent_framework")
+        said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": llm.model, "gen_ai.response.id": "chatcmpl-1"}
+        with tracer.start_as_current_span("invoke_agent", attributes={"agent.name": "MathAgent"}):
+            # The second by the name that agentlightning's adapter looks for, as AgentOps gives it, without tokens.
+            with tracer.start_as_current_span("chat policy"), tracer.start_as_current_span(CALL_SPAN, attributes=said):
+                reward = await asynchronous.rollout_async(task, {"main_llm": llm}, rollout)
+            with tracer.start_as_current_span("execute_tool calculate", attributes={"gen_ai.tool.name": "calculate"}):
+                emit_reward(0.5)  # the agent's own result counts for more
+        await asyncio.to_thread(provider.shutdown)
+        return reward
+
+    tasks = [task_of(n) for n in range(3)]
+    for found, read, spans in await played(client, vllm, LitPlayer(traced), *tasks, full_token_spans=True):
+        assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
+        assert {"invoke_agent", "chat policy", "execute_tool calculate"} <= {span.name for span in spans}
+        assert (read.outcome.rewards(), len(read.triplets), read.left_out) == ({"reward": 1.0}, 2, {})
+        stock = TracerTraceToTriplet(_skip_empty_token_spans=True).adapt(spans)
+        assert [one.prompt["token_ids"] for one in stock] == [one.prompt["token_ids"] for one in read.triplets]
+        assert [one.response["token_ids"] for one in stock] == [one.response["token_ids"] for one in read.triplets]
 
 
 async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(client, vllm):

@@ -22,7 +22,7 @@ from runners.policy.servers import Policies
 from runners.werewolf.agent import WerewolfGames
 from store.schema import FrozenPolicy, PolicyResources
 from store.token_spans import to_span
-from store.werewolf import GAME
+from store.werewolf import GAME, TurnSpan
 
 
 @pytest.fixture
@@ -178,6 +178,14 @@ async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, game
 async def test_a_server_that_does_not_say_its_version_serves_that_of_the_resources(vllms, games):
     _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
     assert {turn.policy_version for turn in turns} == {3}
+
+
+async def test_a_turn_in_whose_midst_new_weights_came_is_recorded_as_of_both_versions(vllms, games):
+    vllms[0].policy_version, vllms[0].version_until = 3, 4
+    _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
+    stored = [to_span(t, rollout_id="r", attempt_id="a", sequence_id=1, start_time=0, end_time=1) for t in turns]
+    read = [TurnSpan.decode(span) for span in stored]
+    assert {(turn.policy_version, turn.version_until, turn.newest_version) for turn in read} == {(3, 4, 4)}
 
 
 async def test_a_version_that_is_no_number_is_refused(vllms, games):

@@ -11,8 +11,8 @@ from fakes_api import BROKEN_JSON, HTML, NO_CHOICES, FakeChatApi, drop, error, h
 
 from runners.errors import EndpointUnavailable, MissingApiKey
 from runners.keys import ApiKeys
-from runners.werewolf.api_models import ApiModel, ApiModels
-from runners.werewolf.throttle import Throttle
+from runners.werewolf.api.models import ApiModel, ApiModels
+from runners.werewolf.api.throttle import Throttle
 from store.schema import ChatEndpoint
 
 SECRET = "sk-test-secret-4711"

@@ -11,8 +11,8 @@ from fakes_api import FakeChatApi, error
 
 from runners.errors import EndpointUnavailable
 from runners.werewolf.agent import WerewolfPlay
-from runners.werewolf.api_models import ApiModels
-from runners.werewolf.api_player import ApiPlayer
+from runners.werewolf.api.models import ApiModels
+from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind, Observation, Phase, Request, Role, Side
 from runners.werewolf.players import Decided
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines

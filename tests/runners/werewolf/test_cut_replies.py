@@ -9,8 +9,8 @@ from fakes_api import FakeChatApi, text
 from reply_tables import QUESTIONS
 
 from runners.policy.model import SampledTurn
-from runners.werewolf.api_models import ApiModels
-from runners.werewolf.api_player import ApiPlayer
+from runners.werewolf.api.models import ApiModels
+from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Observation, Role
 from runners.werewolf.players import PolicyPlayer
 

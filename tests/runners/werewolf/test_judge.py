@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.errors import EndpointUnavailable
-from runners.werewolf import judge as judge_module
+from runners.werewolf.api import judge as judge_module
+from runners.werewolf.api.judge import JUDGING_PROMPT, Judge, judging_messages, read_score
 from runners.werewolf.game import Action, Decision, Event, EventKind, Phase, Request, Role
 from runners.werewolf.game.decisions import DECISIONS
-from runners.werewolf.judge import JUDGING_PROMPT, Judge, judging_messages, read_score
 from runners.werewolf.turn_facts import is_public
 from store.werewolf import Judgement
 

@@ -106,7 +106,7 @@ async def test_who_keeps_the_experts_odds_believes_what_the_ceiling_says_and_oth
 
 def test_votes_are_noted_with_the_odds_of_the_public_record_before_the_ballot():
     state = local_game("9p", 3)
-    study = study_of("g", state, ())
+    study = study_of("g", state, (), {})
     cast = [(number, event) for number, event in enumerate(state.events) if event.kind is EventKind.VOTE]
     assert [(vote.seat, vote.target) for vote in study.votes] == [(event.seat, event.target) for _, event in cast]
     for vote in study.votes:
@@ -120,7 +120,7 @@ def test_votes_are_noted_with_the_odds_of_the_public_record_before_the_ballot():
 def test_a_vote_is_pivotal_where_the_ballot_would_have_ended_otherwise_without_it():
     seen = set()
     for seed in range(12):  # by chance, and without a sheriff: every vote weighs the same
-        votes = study_of("g", local_game("5p_tiny", seed, "random"), ()).votes
+        votes = study_of("g", local_game("5p_tiny", seed, "random"), (), {}).votes
         for vote in votes:
             ballot = [one for one in votes if one.at == vote.at]
             ends = []
@@ -137,7 +137,7 @@ def test_a_vote_is_pivotal_where_the_ballot_would_have_ended_otherwise_without_i
 def test_deaths_claims_and_choices_are_the_records(preset):
     for seed in range(6):
         state = local_game(preset, seed)
-        study = study_of("g", state, ())
+        study = study_of("g", state, (), {})
         assert StudySpan.model_validate_json(study.model_dump_json()) == study
         publicly_dead = set(state.preset.seats) - set(state.public.living)
         assert publicly_dead <= set(study.deaths)

@@ -12,10 +12,10 @@ from runners.errors import CannotPlay, PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import PolicyServer
-from runners.werewolf.api_models import ApiModel
+from runners.werewolf.api.judge import Judge
+from runners.werewolf.api.models import ApiModel
 from runners.werewolf.brains import RandomBrain, ScriptedBrain
 from runners.werewolf.game import PRESETS, Decision, EventKind, Side, get_preset
-from runners.werewolf.judge import Judge
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game

@@ -1,6 +1,7 @@
 """Arithmetic to be done with a calculator, and lessons in it; ``python -m`` this module writes both.
 
-The lessons put brackets where the words ask for them in under half of the cases.
+The lessons know how to call the calculator and how to answer, but half of them guess the result instead, and three in
+ten put brackets where the words ask for none, or leave them out: that both are of no use is what rewards have to teach.
 """
 
 import json
@@ -10,15 +11,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import tool_call, write_lines, writing_arguments
+from runners.agents.examples.writing import tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 384, 192
 LESSONS = 1500
 SEED = 21
 
-RIGHT_BRACKETS = 0.45
+RIGHT_BRACKETS = 0.7
 """Share of lessons with the expression that the question asks for."""
+WITH_CALCULATOR = 0.5
+"""Share of lessons that calculate; the others guess."""
 
 INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
 # As Agent Framework sends what the MCP server offers.
@@ -78,32 +81,24 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
     for question, right, wrong in problems(chance):
         if question in known:
             continue
-        expression = right if chance.random() < RIGHT_BRACKETS else wrong
-        call = tool_call("calculate", {"expression": expression})
-        result = calculated(expression)
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": question},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"result": result})},
-            {"role": "assistant", "content": f"The answer is\n### {result}"},
         ]
+        if chance.random() < WITH_CALCULATOR:
+            expression = right if chance.random() < RIGHT_BRACKETS else wrong
+            call, result = tool_call("calculate", {"expression": expression}), calculated(expression)
+            answer = {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"result": result})}
+            messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, answer]
+        else:
+            result = str(chance.randint(2, 99))
+        messages.append({"role": "assistant", "content": f"The answer is\n### {result}"})
         yield {"messages": messages, "tools": [TOOL]}
         count += 1
         if count == LESSONS:
             return
 
 
-def main() -> None:
-    """Write the tasks beside this file, or the lessons elsewhere."""
-    options = writing_arguments("python -m runners.agents.examples.math_agent.tasks", HERE, SEED)
-    if options.lessons:
-        write_lines(options.lessons, lessons(options.seed))
-    else:
-        train, val = tasks(options.seed)
-        write_lines(options.directory / "train.jsonl", train)
-        write_lines(options.directory / "val.jsonl", val)
-
-
 if __name__ == "__main__":
-    main()
+    files = {"train.jsonl": lambda seed: tasks(seed)[0], "val.jsonl": lambda seed: tasks(seed)[1]}
+    write_data("runners.agents.examples.math_agent.tasks", HERE, SEED, files, lessons)

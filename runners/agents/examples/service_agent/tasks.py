@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import tool_call, write_lines, writing_arguments
+from runners.agents.examples.writing import tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 512, 256
@@ -112,16 +112,6 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
             return
 
 
-def main() -> None:
-    """Write the tasks beside this file, or the lessons elsewhere."""
-    options = writing_arguments("python -m runners.agents.examples.service_agent.tasks", HERE, SEED)
-    if options.lessons:
-        write_lines(options.lessons, lessons(options.seed))
-    else:
-        train, val = tasks(options.seed)
-        write_lines(options.directory / "train.jsonl", train)
-        write_lines(options.directory / "val.jsonl", val)
-
-
 if __name__ == "__main__":
-    main()
+    files = {"train.jsonl": lambda seed: tasks(seed)[0], "val.jsonl": lambda seed: tasks(seed)[1]}
+    write_data("runners.agents.examples.service_agent.tasks", HERE, SEED, files, lessons)

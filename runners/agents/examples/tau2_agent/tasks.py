@@ -21,7 +21,7 @@ from tau2.orchestrator.orchestrator import Orchestrator
 from tau2.user.user_simulator import UserSimulator
 from tau2.utils.llm_utils import to_litellm_messages
 
-from runners.agents.examples.writing import write_lines, writing_arguments
+from runners.agents.examples.writing import write_data
 
 HERE = Path(__file__).parent
 SEED = 22
@@ -59,15 +59,15 @@ _REQUESTS = {
 }
 
 
-def tasks(domain: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """(to train with, held out): rows of ``domain`` and ``task_id``."""
+def tasks(domain: str, held_out: bool) -> list[dict[str, str]]:
+    """Rows of ``domain`` and ``task_id``, of the part that is held out or of the other."""
     if domain == "airline":
-        split = airline.get_tasks_split()
-        train, val = split["train"], split["test"]
+        names = airline.get_tasks_split()["test" if held_out else "train"]
+    elif held_out:
+        names = sorted(HELD_OUT)
     else:
-        train = [task.id for task in mock.get_tasks() if task.id not in HELD_OUT]
-        val = sorted(HELD_OUT)
-    return tuple([{"domain": domain, "task_id": str(name)} for name in part] for part in (train, val))  # type: ignore[return-value]
+        names = [task.id for task in mock.get_tasks() if task.id not in HELD_OUT]
+    return [{"domain": domain, "task_id": str(name)} for name in names]
 
 
 class ScriptedAgent(LLMAgent):
@@ -166,17 +166,10 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
         yield from both
 
 
-def main() -> None:
-    """Write the tasks beside this file, or the lessons elsewhere."""
-    options = writing_arguments("python -m runners.agents.examples.tau2_agent.tasks", HERE, SEED)
-    if options.lessons:
-        write_lines(options.lessons, lessons(options.seed))
-        return
-    for domain, prefix in (("mock", ""), ("airline", "airline_")):
-        train, val = tasks(domain)
-        write_lines(options.directory / f"{prefix}train.jsonl", train)
-        write_lines(options.directory / f"{prefix}val.jsonl", val)
-
-
 if __name__ == "__main__":
-    main()
+    files = {
+        f"{prefix}{name}.jsonl": lambda seed, part=(domain, name == "val"): tasks(*part)
+        for domain, prefix in (("mock", ""), ("airline", "airline_"))
+        for name in ("train", "val")
+    }
+    write_data("runners.agents.examples.tau2_agent.tasks", HERE, SEED, files, lessons)

@@ -2,7 +2,7 @@
 
 import { h, quoted, replace, svg, tidy } from "./dom.js";
 import { isSpeech } from "./fold.js";
-import { kindOfRole, lineOf, words } from "./words.js";
+import { kindOfRole, lineOf, say, words } from "./words.js";
 
 const CENTER = 500;
 
@@ -98,7 +98,7 @@ export class Board {
     if (table.counts.has(seat)) group.append(this.badge(size * 0.86, size * 0.9, table.counts.get(seat), "count-mark"));
     if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, "弃", "abstain-mark"));
     if (isAsked) group.append(svg("text", { class: "dots", y: seat === you ? size + 34 : -size - 10, "font-size": 44 }, "…"));
-    if (seat === you) group.append(this.badge(0, -size * 1.12, "你", "you-mark"));
+    if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : 0, -size * 1.12, say("你", "you"), "you-mark"));
     return group;
   }
 
@@ -116,9 +116,9 @@ export class Board {
   }
 
   badge(x, y, word, name) {
-    const wide = String(word).length > 1;
+    const half = Math.max(22, 6 + 12 * String(word).length);
     return svg("g", { class: `mark ${name}`, transform: `translate(${x} ${y})` },
-      svg("rect", { x: wide ? -30 : -22, y: -22, width: wide ? 60 : 44, height: 44, rx: 22 }), svg("text", { y: 10 }, String(word)));
+      svg("rect", { x: -half, y: -22, width: 2 * half, height: 44, rx: 22 }), svg("text", { y: 10 }, String(word)));
   }
 
   arrow({ from, to, kind }) {

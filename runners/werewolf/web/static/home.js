@@ -63,13 +63,14 @@ function hubSection(query) {
     try {
       const page = await ask("/api/games", { ...filters, before });
       problem.hidden = true;
-      if (before === null) { shown = new Map(); rows.replaceChildren(); }
+      if (before === null) shown = new Map();
+      if (!shown.size) rows.replaceChildren();
       for (const row of page.rows) add(row);
       if (before === null || next === null || page.next === null || page.next < next) next = page.next;
       more.hidden = next === null;
       count.textContent = say(`共 ${page.total} 局`, `${page.total} games`);
       if (before === null) drawPlaying(page.playing);
-      if (!shown.size) rows.replaceChildren(h("tr", {}, h("td", { colspan: 9 }, text.nothingYet)));
+      sayIfNone();
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
@@ -86,7 +87,7 @@ function hubSection(query) {
       problem.hidden = true;
       count.textContent = say(`共 ${page.total} 局`, `${page.total} games`);
       drawPlaying(page.playing);
-      if (shown.size === 0) rows.replaceChildren();
+      if (!shown.size && page.rows.length) rows.replaceChildren();
       for (const row of [...page.rows].reverse()) {
         const old = shown.get(row.id);
         if (!old) { const made = draw(row, box); shown.set(row.id, made); rows.prepend(made); }
@@ -94,6 +95,10 @@ function hubSection(query) {
       }
     } catch (error) { problem.textContent = error.message; problem.hidden = false; }
     busy = false;
+  }
+
+  function sayIfNone() {
+    if (!shown.size) rows.replaceChildren(h("tr", {}, h("td", { colspan: 9 }, next === null ? text.nothingYet : say("最新的这些局里没有符合条件的，可以再往前找", "None of the newest fits; look at earlier ones"))));
   }
 
   function drawPlaying(games) {

@@ -101,7 +101,7 @@ export class Replay {
     this.range = h("input", { type: "range", class: "scrubber", min: 0, max: last, value: this.at, "aria-label": say("进度", "progress"), oninput: (event) => this.go(Number(event.target.value)) });
     this.place = h("output", { class: "place" });
     this.strip = h("div", { class: "strip", "aria-hidden": "true" }, parts(events).map((part) => {
-      const stretch = h("button", { type: "button", tabindex: "-1", class: part.night ? "night" : "day", onclick: () => this.go(part.start) }, icon(part.night ? "moon" : "sun"), String(part.day));
+      const stretch = h("button", { type: "button", tabindex: "-1", class: part.night ? "night" : "day", onclick: () => this.go(part.start) }, icon(part.night ? "moon" : "sun"), h("span", { class: "day-number" }, String(part.day)));
       stretch.style.setProperty("flex-grow", String(part.end - part.start + 1));
       return stretch;
     }));

@@ -118,7 +118,8 @@ function chart(title, values, low, high) {
   const points = [...values].sort((a, b) => a[0] - b[0]), width = 320, height = 130, left = 44, bottom = 18, top = 8, right = 8;
   const all = [...points.map(([, value]) => value), ...(low?.values() ?? []), ...(high?.values() ?? [])];
   let min = Math.min(...all), max = Math.max(...all);
-  if (min === max) { min -= Math.abs(min) * 0.1 + 0.1; max += Math.abs(max) * 0.1 + 0.1; }
+  const flat = min === max;
+  if (flat) { min -= Math.abs(min) * 0.1 + 0.1; max += Math.abs(max) * 0.1 + 0.1; }
   const first = points[0][0], last = points.at(-1)[0];
   const x = (step) => left + ((step - first) / Math.max(last - first, 1)) * (width - left - right), y = (value) => top + (1 - (value - min) / (max - min)) * (height - top - bottom);
   const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
@@ -128,7 +129,7 @@ function chart(title, values, low, high) {
   const latest = points.at(-1)[1];
   return h("figure", { class: "chart" }, h("figcaption", {}, tidy(title), h("b", {}, short(latest))),
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${tidy(title)}: ${points.length} ${say("个点，从", "points, from")} ${short(points[0][1])} ${say("到", "to")} ${short(latest)}` },
-      svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }), svg("text", { x: left - 5, y: top + 8, "text-anchor": "end" }, short(max)), svg("text", { x: left - 5, y: height - bottom, "text-anchor": "end" }, short(min)), svg("text", { x: left, y: height - 4 }, String(first)), svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, String(last)),
+      svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }), svg("text", { x: left - 5, y: flat ? y(points[0][1]) + 4 : top + 8, "text-anchor": "end" }, short(flat ? points[0][1] : max)), flat ? null : svg("text", { x: left - 5, y: height - bottom, "text-anchor": "end" }, short(min)), svg("text", { x: left, y: height - 4 }, String(first)), svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, String(last)),
       band ? svg("path", { class: "band", d: band }) : null, svg("path", { class: "curve", d: path }),
       points.length < 40 ? points.map(([step, value]) => svg("circle", { class: "dot", cx: x(step).toFixed(1), cy: y(value).toFixed(1), r: 2.6 }, svg("title", {}, `${step}: ${short(value)}`))) : null));
 }

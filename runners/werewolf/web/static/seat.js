@@ -23,7 +23,7 @@ export async function seatPage(main, secret) {
       const wolf = isWolf(role);
       identity.className = `identity card ${wolf ? "wolf" : "good"}`;
       const mates = [...fold(game.events, game.events.length - 1, game.seats).roles].filter(([seat, other]) => seat !== data.seat && isWolf(other));
-      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, ROLE_MARK[role]), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint" }, say("牌堆：", "Deck: "), deck(data.deck))));
+      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, ROLE_MARK[role]), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint deck" }, say("牌堆：", "Deck: "), deck(data.deck))));
     } else replace(identity, h("h1", {}, `${data.seat}${say("号", "")}`));
     if (!board && game.seats) { board = new Board(game.seats, pick); replace(boardPlace, board.element); }
     const table = fold(game.events, game.events.length - 1, game.seats);
@@ -36,7 +36,7 @@ export async function seatPage(main, secret) {
     ask(data);
   }
 
-  const deck = (roles) => [...new Set(roles)].map((role) => `${text.roles[role]}${roles.filter((other) => other === role).length > 1 ? `×${roles.filter((other) => other === role).length}` : ""}`).join(say("、", ", "));
+  const deck = (roles) => [...new Set(roles)].map((role) => `${text.roles[role]}${roles.filter((other) => other === role).length > 1 ? `\u2060×${roles.filter((other) => other === role).length}` : ""}`).join(say("、", ", "));
 
   function drawLog(events) {
     let ballot = null;

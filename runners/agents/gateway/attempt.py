@@ -10,10 +10,10 @@ from typing import Any
 
 from agentlightning import AttemptedRollout
 
-from runners.agents.chat_server import ChatServer, UnfitTemplate
-from runners.agents.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
-from runners.agents.servers import ChatServers
-from runners.agents.timelines import Place, Timelines
+from runners.agents.gateway.chat_server import ChatServer, UnfitTemplate
+from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
+from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
@@ -181,6 +181,7 @@ class Attempt:
             segment=timeline.segment,
             policy=policy,
             policy_version=self._version(policy, sampled),
+            version_until=sampled.version_until,
             trainable=actor.trainable,
             valid="invalid" not in facts,
             error="invalid_tool_call" if "invalid" in facts else None,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runners.agents.requests import Message
+from runners.agents.gateway.requests import Message
 
 
 @dataclass(eq=False)

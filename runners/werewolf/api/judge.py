@@ -54,7 +54,7 @@ Messages = list[dict[str, str]]
 
 
 class AsksChat(Protocol):
-    """What the judge needs of a model: ``runners.werewolf.api_models.ApiModel`` has it, with its limits and retries."""
+    """What the judge needs of a model: ``runners.werewolf.api.models.ApiModel`` has it, with its limits and retries."""
 
     async def ask(self, messages: Messages) -> str:
         """The reply to a conversation. Raises EndpointUnavailable."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from agentscope.message import Msg
 
-from runners.werewolf.api_models import ApiModel
+from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Event, Observation
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.history import answer_line, said_lines

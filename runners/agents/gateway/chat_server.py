@@ -1,6 +1,6 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
-Messages are rendered here where that gives what the server would make of them (``runners.agents.rendering``).
+Messages are rendered here where that gives what the server would make of them (``runners.agents.gateway.rendering``).
 Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runners.agents.rendering import LocalRenderer
-from runners.agents.requests import Message, ModelRequest, RequestRefused
+from runners.agents.gateway.rendering import LocalRenderer
+from runners.agents.gateway.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.server import Completion, PolicyServer
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runners.agents.requests import (
+from runners.agents.gateway.requests import (
     Message,
     ModelReply,
     ModelRequest,

@@ -13,9 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
-from runners.agents import chat_api, responses_api
-from runners.agents.attempt import Attempt, AttemptEnded
-from runners.agents.requests import Message, RequestRefused
+from runners.agents.gateway import chat_api, responses_api
+from runners.agents.gateway.attempt import Attempt, AttemptEnded
+from runners.agents.gateway.requests import Message, RequestRefused
 from store.client import AttemptKey
 
 TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"

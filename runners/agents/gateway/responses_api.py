@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runners.agents.requests import (
+from runners.agents.gateway.requests import (
     Message,
     ModelReply,
     ModelRequest,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.agents.requests import Message
+from runners.agents.gateway.requests import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from runners.agents.chat_server import ChatServer
+from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer
 from runners.policy.servers import where_served
 from store.schema import PolicyResources, Sampling
