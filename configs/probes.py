@@ -16,7 +16,9 @@ class ProbeConfig(Section):
     """
 
     listening: float = Field(
-        0.0, ge=0, description="weight of the listening loss beside the policy's; 0: no seat is asked in training"
+        0.0,
+        ge=0,
+        description="weight of the listening loss beside the policy's; 0: no answer is learned from",
     )
     moments: tuple[Literal["speech", "vote"], ...] = Field(
         ("vote",), min_length=1, description="when: before each public speech, before each vote to exile"

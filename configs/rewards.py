@@ -64,6 +64,13 @@ class RewardConfig(Section):
         description="a vote to exile a seat of the other side; zero: a vote is worth what comes of it. Small models "
         "learn far sooner from it than from the outcome, which four seats and chance share",
     )
+    influence: float = Field(
+        0.0,
+        ge=0,
+        description="times what a public speech changed in its listeners' beliefs towards what its side wants, from -1 "
+        "to 1 (``algo.belief.influence``, with its risks); zero: a speech is worth what comes of it. Asks all seats "
+        "before every speech and vote (probes.moments, probes.questions), which is no part of the game",
+    )
     judge_score: float = Field(
         0.0,
         ge=0,

@@ -19,8 +19,22 @@ class RolloutSettings(Section):
     max_policy_lag: int = Field(
         0,
         ge=0,
-        description="0: every step waits for its rollouts. Above: those of that many further steps are always in "
-        "flight, and a turn may be trained on that was played by weights up to that many updates old",
+        description="0: every step waits for its rollouts. Above: groups are always in flight, up to those of that "
+        "many further steps; those that finish first make a step, and a turn may be trained on that was played by "
+        "weights up to that many updates old",
+    )
+    max_groups_in_flight: int | None = Field(
+        None,
+        ge=1,
+        description="most groups in flight, with max_policy_lag; of fewer, more are trained on by the weights that "
+        "played them. null: (max_policy_lag + 1) * groups_per_step, which is the most that the lag allows",
+    )
+    fullest_kv_cache: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="beyond those of one step, no groups are begun that would have running requests fill more of "
+        "vLLM's KV cache than this share",
     )
     timeout_seconds: float = Field(600, gt=0, description="a rollout that takes longer is played again")
     unresponsive_seconds: float = Field(
@@ -32,4 +46,9 @@ class RolloutSettings(Section):
     def _reply_fits(self) -> "RolloutSettings":
         if self.reply_tokens >= self.context_tokens:
             raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        most = self.max_groups_in_flight
+        if most is not None and most < self.groups_per_step:
+            raise ValueError(
+                f"max_groups_in_flight ({most}) must not be below groups_per_step ({self.groups_per_step})"
+            )
         return self

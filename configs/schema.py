@@ -23,6 +23,7 @@ from configs.training import (
     SelectionConfig,
     TrainingConfig,
 )
+from configs.watch import BoundConfig
 
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -117,6 +118,11 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
+    watch: dict[str, BoundConfig] = Field(
+        {"turns/valid_share": BoundConfig(below=0.5)},
+        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
+        "replaces these",
+    )
 
     @field_validator("players", "frozen")
     @classmethod
@@ -169,6 +175,7 @@ class Config(Section):
                 ("serving.weight_transfer", self.serving.weight_transfer, "folder"),
                 ("serving.share_gpus", self.serving.share_gpus, False),
                 ("serving.tensor_parallel", self.serving.tensor_parallel, 1),
+                ("serving.kv_offload_gb", self.serving.kv_offload_gb, 0),
                 ("training.sequence_parallel", self.training.sequence_parallel, 1),
                 ("training.param_offload", self.training.param_offload, False),
                 ("training.optimizer_offload", self.training.optimizer_offload, False),

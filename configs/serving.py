@@ -73,6 +73,12 @@ class ServingConfig(Section):
         description="share of each GPU's memory that vLLM may take; with share_gpus it sleeps while the trainer works, "
         "and what is left beside it holds the trainer's CUDA context and the checkpoints that it writes meanwhile",
     )
+    kv_offload_gb: float = Field(
+        0,
+        ge=0,
+        description="memory of the machine, in GiB for each started server, for what falls out of a GPU's KV cache "
+        "(vLLM's --kv-offloading-size); 12 seats of many games need more than a GPU has",
+    )
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
     max_restarts: int = Field(3, ge=0, description="how often a started vLLM that has died is started again, in all")

@@ -47,6 +47,13 @@ class AdvantageConfig(Section):
         "game",
         description="whether what a turn adds to the reward counts for the seat's whole game, or for that turn alone",
     )
+    look_ahead: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="with credit=turn: how much of what the next turn adds counts for a turn, too, of the one after it "
+        "the square, and so on; 0: what a turn adds counts for itself alone. Not of gae and others that discount",
+    )
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
     lam: float = Field(1.0, ge=0, le=1, description="lambda of gae, by token, and of gae_by_turn")
     weigh: Literal["sequence", "seat", "game", "turn"] = Field(
@@ -55,6 +62,12 @@ class AdvantageConfig(Section):
         "every game, or every turn, so that a vote counts as much as a speech; by scaling advantages, so it does not "
         "concern entropy and KL losses",
     )
+
+    @model_validator(mode="after")
+    def _only_turns_look_ahead(self) -> "AdvantageConfig":
+        if self.look_ahead and self.credit != "turn":
+            raise ValueError("look_ahead is of credit=turn; with credit=game every turn has the whole reward already")
+        return self
 
 
 class ReferenceConfig(Section):

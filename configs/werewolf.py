@@ -13,6 +13,7 @@ from configs.rewards import RewardConfig
 from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
 from configs.warm_start import WarmStartConfig
+from configs.watch import BoundConfig
 
 
 class GameEvaluationConfig(EvaluationConfig):
@@ -52,6 +53,15 @@ class WerewolfConfig(Config):
     warm_start: WarmStartConfig = WarmStartConfig()
     probes: ProbeConfig = ProbeConfig()
     evaluation: GameEvaluationConfig = GameEvaluationConfig()
+    watch: dict[str, BoundConfig] = Field(
+        {
+            "turns/valid_share": BoundConfig(below=0.5),
+            "speech/good/distinct_share": BoundConfig(below=0.1),
+            "speech/wolf/distinct_share": BoundConfig(below=0.1),
+        },
+        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
+        "replaces these",
+    )
 
     def endpoints(self) -> dict[str, EndpointConfig]:
         """The models behind an API, by where they are configured."""
@@ -84,6 +94,11 @@ class WerewolfConfig(Config):
                     raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
                 if Role(role).side not in self.game.train_sides:
                     raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
+        if self.reward.influence and (set(self.probes.moments) != {"speech", "vote"} or self.probes.questions):
+            raise ValueError(
+                "reward.influence needs everybody's beliefs before and after each speech: set "
+                "probes.moments=[speech,vote] and probes.questions=null"
+            )
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
             raise ValueError(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import free_port
 from hub_process import HubProcess
-from test_end_to_end import marked_environment, processes_marked, wait_until
+from test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
 
 from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
@@ -149,10 +149,10 @@ def kill(machine, name, algorithm):
     wait_until(lambda: not ranks_of(machine, name), 60, "the end of the ranks")
 
 
-def kill_when(machine, name, step, doing):
+def kill_when(machine, name, step, doing, *more):
     """Start the algorithm and kill it, and all its processes, once it is at a stage."""
     before = len(machine.log(name))
-    algorithm = machine.algorithm(name)
+    algorithm = machine.algorithm(name, *more)
     at_stage(machine, name, step, doing, algorithm, before)
     kill(machine, name, algorithm)
 
@@ -214,13 +214,68 @@ async def check_games_of(machine, name):
     assert {rollout.status for rollout in rollouts} <= {"succeeded", "failed", "cancelled"}
 
 
-def test_games_in_flight_are_played_by_weights_that_are_not_too_old(machine):
-    finish(machine, "ahead", "rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token")
+LAG = ["rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token", "checkpoint.every_steps=1"]
+
+
+def groups_of(machine, name):
+    return json.loads((machine.folder / name / "summary.json").read_text())["groups_by_step"]
+
+
+def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_it(machine):
+    """Compared with the weights of each version, which checkpoints keep: also of games in whose midst new ones came."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    finish(machine, "ahead", *LAG, "checkpoint.keep=3", "log.save_batches=true")
     steps = [line["data"] for line in steps_of(machine, "ahead")]
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
     assert all(step["games/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
+    assert sorted(group for groups in groups_of(machine, "ahead") for group in groups) == sorted(
+        f"ahead-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
+    )
+
+    folders = [machine.model, *sorted((machine.folder / "ahead" / "checkpoints").glob("step-*/huggingface"))]
+    models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in folders]
+    assert len(models) == STEPS + 1
+    older = 0
+    for step in range(1, STEPS + 1):
+        for line in (machine.folder / "ahead" / "batches" / f"step-{step:04d}.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            ids, start = torch.tensor(row["token_ids"]), 0
+            with torch.no_grad():
+                logits = [model(ids[None]).logits[0, :-1].log_softmax(-1) for model in models]
+            computed = [[0.0, *each.gather(1, ids[1:, None])[:, 0].tolist()] for each in logits]
+            for end, version in zip(row["turn_ends"], row["turn_versions"], strict=True):
+                places = [place for place in range(start, end) if row["loss_mask"][place]]
+                assert step - 2 <= version <= step - 1
+                older += version < step - 1
+
+                by_it, by_next = (
+                    [abs(row["logprobs"][place] - computed[number][place]) < FLOAT32_TOLERANCE for place in places]
+                    for number in (version, version + 1)
+                )
+                # A turn that was sampled while new weights came is of them from some token on.
+                switch = by_it.index(False) if False in by_it else len(places)
+                assert switch > 0 and all(by_next[switch:]), (step, end, version)
+                start = end
+    assert older > 10
+
+
+def test_killed_with_games_in_flight_it_neither_loses_a_group_nor_trains_on_one_twice(machine):
+    name = "ahead-killed"
+    kill_when(machine, name, 2, "giving version", *LAG)
+    finish(machine, name, *LAG)
+    steps = steps_of(machine, name)
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    assert all(line["data"]["games/finished"] == GAMES and line["data"]["policy_lag/max"] <= 1 for line in steps)
+    # As in a run that nothing disturbs: every group of the run once.
+    assert sorted(group for groups in groups_of(machine, name) for group in groups) == sorted(
+        f"{name}-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
+    )
+    summary = json.loads((machine.folder / name / "summary.json").read_text())
+    assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
 
 
 def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(machine):

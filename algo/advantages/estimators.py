@@ -19,7 +19,8 @@ is the outcome, and what turns added that are in no trajectory. Then
   token of turn k has the advantage A + (r_k - m) / s. m is the mean of what answers to the
   same question earned in the group (deal and side), with role_baseline the running mean of what the role earned
   by them: a reward that only votes can earn must not speak against every speech. s is the standard deviation of
-  O that the estimator itself divides by; 1 where it divides by none, and where all O are equal.
+  O that the estimator itself divides by; 1 where it divides by none, and where all O are equal. With ``look_ahead`` = g
+  above zero r_k gives way to r_k + g r_(k+1) + g^2 r_(k+2) + ..., in A and in m.
 """
 
 from collections import defaultdict
@@ -84,8 +85,9 @@ class TokenAdvantages:
     metrics: dict[str, float]
 
 
-def check_estimator(name: str) -> None:
-    """Raise ConfigError, naming what is registered, if the estimator cannot be used here."""
+def check_estimator(config: AdvantageConfig) -> None:
+    """Raise ConfigError, naming what is registered, if the estimator cannot be used here, or not like this."""
+    name = config.estimator
     if name not in ADV_ESTIMATOR_REGISTRY:
         raise ConfigError(
             f"advantage.estimator {name!r} is not registered in verl; registered: {', '.join(_usable_estimators())}"
@@ -98,6 +100,11 @@ def check_estimator(name: str) -> None:
                 f"advantage.estimator {name!r} cannot be used: {reason}. "
                 f"Choose one of {', '.join(_usable_estimators())}"
             )
+    if config.look_ahead and name in RETURN_ESTIMATORS:
+        raise ConfigError(
+            f"advantage.look_ahead: {name} looks ahead by itself, as gamma and lam say; set look_ahead to 0, or choose "
+            "an estimator of outcomes such as grpo or role_baseline"
+        )
 
 
 def token_advantages(
@@ -126,12 +133,18 @@ def token_advantages(
     about the reward or two claim the same number.
     """
     estimator = config.estimator
-    check_estimator(estimator)
+    check_estimator(config)
     if needs_values(estimator) and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
     if estimator == ROLE_BASELINE and role_baselines is None:
         raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
-    rows = actor_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
+    rows = actor_rows(
+        trajectories,
+        by_turn=config.credit == "turn",
+        look_ahead=config.look_ahead,
+        kl_penalties=kl_penalties,
+        values=values,
+    )
     groups: dict[str, list[ActorRow]] = defaultdict(list)
     for row in rows:
         groups[row.group].append(row)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.belief.observed import SeatFacts, wolf_chance
+from algo.belief.observed import SeatFacts, around_speeches, wolf_chance
 from algo.reports.intervals import Estimate
 from algo.werewolf.game_statistics import mean_over_deals
 from configs.roles_and_decks import Side
@@ -68,14 +68,12 @@ def truth_of(speech: NotedSpeech, seats: Mapping[int, SeatFacts]) -> Truth:
 
 def moved(study: StudySpan, deal: int, seats: Mapping[int, SeatFacts]) -> Iterator[Moved]:
     """What the speeches of one game did to those of the good side who heard them and could be asked."""
-    speeches = {speech.at: speech for speech in study.speeches}
-    answers = {(belief.seat, belief.at): belief for belief in study.beliefs if belief.beliefs is not None}
-    for (listener, at), before in answers.items():
-        speech, after = speeches.get(at), answers.get((listener, at + 1))
-        if speech is None or after is None or seats[listener].role.side is not Side.GOOD:
+    for speech, before, after in around_speeches(study):
+        listener = before.seat
+        if seats[listener].role.side is not Side.GOOD:
             continue
         if speech.seat not in (before.beliefs or {}) or speech.seat not in (after.beliefs or {}):
-            continue  # its own speech; or last words: the dead are not asked about
+            continue  # last words: the dead are not asked about
         pairs = {
             "own": (before.beliefs or {}, after.beliefs or {}),
             "expert": (before.ceiling, after.ceiling),
@@ -84,7 +82,7 @@ def moved(study: StudySpan, deal: int, seats: Mapping[int, SeatFacts]) -> Iterat
         reports = {who: _towards(*pair, speech) for who, pair in pairs.items()}
         yield Moved(
             deal=deal,
-            at=at,
+            at=speech.at,
             seat=speech.seat,
             speaker=seats[speech.seat],
             listener=seats[listener],

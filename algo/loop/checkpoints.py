@@ -5,9 +5,10 @@ model, for vLLM and transformers), with LoRA ``adapters/`` too, exact where the 
 ``state.json`` (``RunState``). It is written under another name, flushed to the disk and then renamed; leftovers of a
 write that was cut short are removed by the next.
 
-Which deals a step plays and how its tokens are sampled follows from the run's seed and the step's number, so the step
-is all there is of a position in the data. The games that were in flight are not listed: a resumed run asks the hub for
-the games of its next steps by their ids, and goes on with those that are there (``RolloutQueue.adopt``).
+Which deals a group plays and how its tokens are sampled follows from the run's seed and the group's number, so these
+numbers are all there is of a position in the data: those of the groups that were in flight, and how many were begun. A
+resumed run asks the hub for the games of its next groups by their ids, and goes on with those that are there
+(``RolloutQueue.adopt``).
 """
 
 import fcntl
@@ -21,6 +22,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
+from algo.rollouts.schedule import Group
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -37,7 +39,13 @@ _WHEN_FULL = (
 )
 
 _FILES = "prompts"
-_MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts")
+_MAY_CHANGE = (
+    "timeout_seconds",
+    "unresponsive_seconds",
+    "max_attempts",
+    "max_groups_in_flight",
+    "fullest_kv_cache",
+)
 """Settings of the section rollout that are not fixed within a run."""
 
 
@@ -46,12 +54,13 @@ class RunState(BaseModel):
 
     run_id: names the run's resources and games in the hub, unlike those of any other run.
     step: steps made. policy_version: updates made.
+    in_flight: groups that no step has trained on yet. begun: all groups so far; None is those of the steps made.
     probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.loop.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
     settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
-    resumes: how often the run has been gone on with.
+    resumes: how often the run has been gone on with. resumed_at: the policy version each time.
     """
 
     model_config = ConfigDict(extra="forbid", validate_by_name=True)
@@ -59,12 +68,15 @@ class RunState(BaseModel):
     run_id: str
     step: int = 0
     policy_version: int = 0
+    in_flight: list[Group] = []
+    begun: int | None = None
     probe: list[int] | None = None
     role_baselines: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     score: float | None = Field(None, validation_alias=AliasChoices("score", "win_rate"))
     settings: dict[str, Any] = {}
     resumes: int = 0
+    resumed_at: list[int] = []
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:

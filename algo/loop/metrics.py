@@ -4,6 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,10 @@ class Stopwatch:
 
 
 def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Numbers about a step's sequences: tokens; rewards and their dimensions by side and by role.
+    """Numbers about a step's sequences: tokens; entropy by side; rewards and their dimensions by side and by role.
+
+    ``sampling/entropy/<side>`` estimates the policy's entropy at the sampling temperature: the mean of -log p of its
+    sampled tokens, in nats.
 
     Dimensions are means over the seats' own means, not weighed; a seat counts once, however many segments it has.
     """
@@ -50,6 +54,10 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "tokens/total": float(sum(len(trajectory.token_ids) for trajectory in trajectories)),
         "tokens/sampled": float(sum(sum(trajectory.loss_mask) for trajectory in trajectories)),
     }
+    surprise: dict[str, list[float]] = defaultdict(list)
+    for trajectory in trajectories:
+        surprise[trajectory.side] += (-value for value in compress(trajectory.logprobs, trajectory.loss_mask))
+    metrics |= {f"sampling/entropy/{side}": fmean(found) for side, found in sorted(surprise.items())}
     seats = {(trajectory.task_id, trajectory.actor): trajectory for trajectory in trajectories}
     values: dict[str, list[float]] = defaultdict(list)
     for trajectory in seats.values():

@@ -50,7 +50,9 @@ class OpenedRun:
     @property
     def resumption(self) -> Resumption | None:
         """Which of the rollouts in the hub it may go on with; None for a run that begins."""
-        return Resumption(self.state.policy_version, self.state.resumes) if self.began_before else None
+        if not self.began_before:
+            return None
+        return Resumption(self.state.policy_version, self.state.resumes, tuple(self.state.resumed_at[:-1]))
 
 
 def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
@@ -78,6 +80,9 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         check_same_run(state.settings, config, config.run_dir)
         began = load_state(config.run_dir)
         state.resumes = began.resumes = began.resumes + 1
+        # A run of an earlier version noted its number alone.
+        missing = began.resumes - len(began.resumed_at)
+        state.resumed_at = began.resumed_at = [*began.resumed_at, *[state.policy_version] * missing]
         write_run_file(config.run_dir, began)
         if (config.run_dir / "config.yaml").exists():
             (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")

@@ -35,7 +35,7 @@ _BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "
 def check_before_starting(config: Config) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
     check_engine(config)
-    check_estimator(config.advantage.estimator)
+    check_estimator(config.advantage)
     check_weighing(config.advantage, config.training)
     warmup = config.critic.warmup_steps
     if warmup and not needs_values(config.advantage.estimator):

@@ -57,6 +57,7 @@ class RunSummary:
         state = state or {}
         self.steps: list[dict[str, float]] = list(state.get("steps", []))
         self.before: dict[str, float] = dict(state.get("before", {}))
+        self._groups: list[list[str]] = [list(groups) for groups in state.get("groups", [])]
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))
         self._seconds: dict[str, float] = dict(state.get("seconds", {}))
 
@@ -65,13 +66,15 @@ class RunSummary:
         return {
             "steps": self.steps,
             "before": self.before,
+            "groups": self._groups,
             "left_out": dict(self._left_out),
             "seconds": self._all_seconds(stopwatch),
         }
 
-    def add_step(self, metrics: dict[str, float], left_out: Counter[str]) -> None:
-        """Take a finished step's metrics and its left-out turns by reason."""
+    def add_step(self, metrics: dict[str, float], left_out: Counter[str], groups: Sequence[str] = ()) -> None:
+        """Take a finished step's metrics, its left-out turns by reason, and the ids of the groups that made it."""
         self.steps.append(metrics)
+        self._groups.append(list(groups))
         self._left_out += left_out
 
     def write(self, stopwatch: Stopwatch, policy_version: int) -> None:
@@ -111,6 +114,7 @@ class RunSummary:
             "seconds_by_stage": {name: round(seconds, 1) for name, seconds in self._all_seconds(stopwatch).items()},
             "before": self.before,
             "step_metrics": self.steps,
+            "groups_by_step": self._groups,
             "files": {
                 "logs": str(self.run_dir / "logs"),
                 "metrics": str(self.run_dir / "metrics.jsonl"),

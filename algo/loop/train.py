@@ -7,7 +7,6 @@ room each. Whatever ends the process, ``--resume auto`` goes on from the newest 
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,14 @@ from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
 from algo.loop.summary import RunSummary, log_step
 from algo.loop.update import assess, update
+from algo.loop.watch import watch
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
+from algo.rollouts.in_flight import InFlight
+from algo.rollouts.schedule import Schedule
 from algo.sequences.selection import STALE, select_sequences
 from algo.sequences.trajectories import build_trajectories
-from store.schema import Task
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +38,26 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     stopwatch = Stopwatch()
     summary = RunSummary(config.run_dir, state.summary)
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
-    in_flight: dict[int, Sequence[Task]] = {}
+    per_step = config.rollout.groups_per_step
+    # Without lag no group outlives its step.
+    begun = state.step * per_step if state.begun is None else state.begun
+    lag, most = config.rollout.max_policy_lag, config.rollout.max_groups_in_flight
+    schedule = Schedule(per_step, lag, config.run.steps * per_step, state.in_flight, begun, most)
     saving: asyncio.Future[Path] | None = None
-    adopting = opened.began_before  # the hub may hold games of the next steps
     cancel_on_signals()
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
             cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
+        in_flight = InFlight(
+            run.queue,
+            schedule,
+            per_step,
+            workload.tasks,
+            adopting=opened.began_before,
+            load=run.serving.load if lag else None,
+            fullest_kv_cache=config.rollout.fullest_kv_cache,
+        )
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
                 summary.before = await run.evaluate()
@@ -54,23 +67,25 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             title = f"step {step}/{config.run.steps}"
             seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
 
-            # Play. With rollout.max_policy_lag what later steps play is in flight, too, and go on meanwhile.
+            # Play. With rollout.max_policy_lag more groups are in flight than the step needs: those that finish first
+            # make it, the others go on meanwhile and make a later one.
             with stopwatch.stage("play"):
-                for ahead in range(step, min(step + config.rollout.max_policy_lag, config.run.steps) + 1):
-                    if ahead not in in_flight:
-                        in_flight[ahead] = workload.tasks(ahead)
-                        known = await run.queue.enqueue(in_flight[ahead], run.resources(), resumed=adopting)
-                        adopting = adopting and known > 0  # steps are enqueued in order: nothing lies beyond a gap
-                tasks = in_flight.pop(step)
-                logger.info("%s: playing %d rollouts", title, len(tasks))
-                with game_progress(f"{title}: rollouts", len(tasks), (step - 1, config.run.steps)) as on_progress:
-                    played = await run.queue.collect(tasks, run.keep_serving, on_progress)
+                per_group = config.rollout.rollouts_per_group
+                logger.info("%s: playing %d rollouts", title, per_step * per_group)
+                most_in_flight = (len(schedule.open) + schedule.room) * per_group
+                with game_progress(f"{title}: rollouts", most_in_flight, (step - 1, config.run.steps)) as on_progress:
+                    made_of = await in_flight.play_step(
+                        state.policy_version, run.resources, run.keep_serving, on_progress
+                    )
+            played = made_of.rollouts
             write_transcripts(config, step, played.finished)
 
             # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
             found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.rest_serving(found.trajectories)
             with stopwatch.stage("assess"):
+                # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
+                await _written(saving)
                 assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
             advantages = token_advantages(
                 found.trajectories,
@@ -135,22 +150,22 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                     metrics |= await run.evaluate()
             metrics |= time_metrics(seconds_of_step(), played.calls, in_trainer)
             metrics["policy_version"] = float(state.policy_version)
-            summary.add_step(metrics, left_out)
+            metrics["groups/left_over"] = float(made_of.left_over)
+            summary.add_step(metrics, left_out, made_of.groups)
             run.tracking.log(metrics, step=step)
             log_step(step, config.run.steps, metrics)
             summary.write(stopwatch, state.policy_version)
+            watch(summary.steps, config.watch)
             state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)
+            state.in_flight, state.begun = schedule.open, schedule.begun
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
                 logger.info("%s: writing a checkpoint", title)
                 with stopwatch.stage("checkpoint"):
                     exported = policy_folder(config, state.policy_version)
-                    await _written(saving)
                     # Beside what the next step plays; its update waits on the trainer's thread.
                     saving = run.trainer.submit(
                         save_checkpoint, config, run.engine, state.model_copy(deep=True), exported
                     )
-            elif saving is not None and saving.done():
-                await _written(saving)  # if it failed, the run ends now
         with stopwatch.stage("checkpoint"):
             await _written(saving)
         summary.write(stopwatch, state.policy_version)

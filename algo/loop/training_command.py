@@ -18,11 +18,18 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def parse_training_arguments(
-    program: str, description: str, arguments: list[str] | None, *, one: str, default: str | None
+    program: str,
+    description: str,
+    arguments: list[str] | None,
+    *,
+    one: str,
+    default: str | None,
+    add: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used.
 
     one: what a rollout is called in the help: game, task. default: see ``add_configuration_options``.
+    add: adds what the program has besides.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     add_configuration_options(parser, example="run.steps=5", default=default)
@@ -38,6 +45,7 @@ def parse_training_arguments(
         action="store_true",
         help=f"play one {one}, print everything that would reach the update, train nothing",
     )
+    add(parser)
     options = parser.parse_args(arguments)
     if options.dry_run and options.resume != "never":
         parser.error("--dry-run trains nothing that could be resumed")
@@ -64,6 +72,7 @@ def run_training(
     from algo.loop.startup import check_before_starting
     from algo.loop.summary import show_summary
     from algo.loop.train import train
+    from algo.loop.watch import Collapsed
 
     opened = begin_run(
         config,
@@ -89,6 +98,8 @@ def run_training(
         f"--resume auto goes on from there",
         {
             WeightsNotServed: "{}",
+            Collapsed: "{}: the run ends, as that bound says. --resume auto goes on from the newest checkpoint before "
+            "this, best with a smaller training.learning_rate or with reference.kl",
             RayError: "the trainer's Ray workers failed: {}. --resume auto goes on from the last checkpoint",
         },
     )

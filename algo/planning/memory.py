@@ -127,4 +127,5 @@ def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> li
     parts.append(Part("loading", loading, "training.ranks"))
     if config.serving.share_gpus and servers:
         parts.append(Part("vLLM's weights asleep", size * shape.parameters * servers, "serving.servers"))
+    parts.append(Part("KV cache kept here", config.serving.kv_offload_gb * GIB * servers, "serving.kv_offload_gb"))
     return [*parts, Part("processes", 3 * GIB * (ranks_here + servers))]

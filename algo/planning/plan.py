@@ -1,7 +1,8 @@
 """A plan: what each GPU and the machine must hold at their fullest, against what they have."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -83,7 +84,7 @@ def make_plan(
     here = host(config, shape, ranks_here, serving.servers if starts else 0)
     phases = [Phase("the machine", tuple(here), machine.host_gib * GIB)]
     if training.device == "cuda":
-        beside = [Part("frozen policies", policy.gpu_memory_utilization * gpu, "frozen") for policy in frozen]
+        beside, apart = _frozen_policies(config, frozen, gpu)
         kept = states(config, shape)
         updating = [*kept, *passes(config, shape), Part("the rank's process", CUDA_CONTEXT)]
         # Weights count though they are offloaded: a checkpoint is written beside the next step, and verl loads them.
@@ -97,6 +98,8 @@ def make_plan(
             phases.append(Phase("a training GPU", tuple(updating), gpu))
             if starts:
                 phases.append(Phase("a serving GPU", (*vllm, Part("vLLM's process", CUDA_CONTEXT), *beside), gpu))
+        if apart:
+            phases.append(Phase("a GPU of frozen policies", tuple(apart), gpu))
     if not starts:
         kv_tokens = math.inf
     return Plan(
@@ -107,6 +110,21 @@ def make_plan(
         kv_tokens / config.rollout.context_tokens,
         seconds_of_step(config, shape, machine, seats),
     )
+
+
+def _frozen_policies(config: Config, frozen: Sequence[FrozenPolicyConfig], gpu: float) -> tuple[list[Part], list[Part]]:
+    """What they take of the fullest GPU that serves the trained policy too, and of the fullest other one."""
+    serving = config.serving
+    ours = set(serving.devices or range(serving.servers * serving.tensor_parallel))
+    shares: Counter[int] = Counter()
+    for policy in frozen:
+        for device in policy.devices or (0,):
+            shares[device] += policy.gpu_memory_utilization
+
+    def fullest(devices: Set[int]) -> list[Part]:
+        return [Part("frozen policies", max(shares[each] for each in devices) * gpu, "frozen")] if devices else []
+
+    return fullest(shares.keys() & ours), fullest(shares.keys() - ours)
 
 
 def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> None:

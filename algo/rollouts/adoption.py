@@ -20,10 +20,16 @@ class Resumption:
     policy_version: of the weights that it goes on with. Updates beyond it are undone and made again, perhaps from other
         games, under the same numbers: what they played is of weights that are no more, and is played anew.
     number: how often the run has been gone on with, this time included.
+    before: the policy versions of the earlier times, which undid updates likewise.
     """
 
     policy_version: int
     number: int
+    before: tuple[int, ...] = ()
+
+    def newest_version_of(self, number: int) -> int:
+        """The newest version of a process's policy that is still that version. number: its own; 0 began the run."""
+        return min((*self.before, self.policy_version)[number:], default=self.policy_version)
 
 
 def version_of(rollout: Rollout) -> int:
@@ -72,4 +78,4 @@ async def may_be_used(
     if rollout.status != "succeeded":
         return False
     spans = await client.query_spans(rollout.rollout_id)
-    return all(kind.call.decode(span).policy_version <= newest_version for span in spans if kind.call.is_in(span))
+    return all(kind.call.decode(span).newest_version <= newest_version for span in spans if kind.call.is_in(span))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -30,6 +30,8 @@ _FULL_LOOK_SECONDS = 5.0
 _LONELY_SECONDS = 30.0
 _CANCEL_SECONDS = 10.0
 _TERMINAL = ("succeeded", "failed", "cancelled")
+_PROCESS = "process"
+"""Of a rollout's metadata: which of the run's processes enqueued it (``Resumption.number``; 0 began the run)."""
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 
 
@@ -80,6 +82,17 @@ class PlayedRollouts:
 
 
 @dataclass(frozen=True)
+class _EndedGame:
+    """A game that was read and not yet taken; the fields mean what they mean in ``PlayedRollouts``."""
+
+    finished: FinishedRollout | None
+    failures: Counter[str]
+    retried: Counter[str]
+    turns_stored: int
+    left_out: Counter[str]
+
+
+@dataclass(frozen=True)
 class _OpenGame:
     """A game that was enqueued and not yet read. mode: ``train`` or ``val``, as agentlightning names them."""
 
@@ -91,7 +104,8 @@ class _OpenGame:
 class RolloutQueue:
     """Plays games through the hub. Survives a hub that restarts with an empty memory.
 
-    Games of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some.
+    Games of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some; ``watch`` waits
+    for whichever end first, and ``take`` hands them over.
     """
 
     def __init__(
@@ -107,6 +121,9 @@ class RolloutQueue:
         self._config = config
         self._resumption = resumption
         self._open: dict[str, _OpenGame] = {}
+        self._ended: dict[str, _EndedGame] = {}  # by task, in the order in which they ended
+        self.unclaimed = 0
+        """Rollouts that no runner had taken when ``watch`` looked last at all that it waits for."""
 
     async def play(
         self,
@@ -127,13 +144,17 @@ class RolloutQueue:
         resources: PolicyResources,
         resumed: bool = False,
         mode: RolloutMode = "train",
+        oldest_version: int = 0,
     ) -> int:
         """Publish the policy and enqueue the games; returns how many of them the hub had, in whatever state.
 
         resumed: an earlier process of this run may have enqueued some of the games; see ``adopt``.
+        oldest_version: those that it enqueued for an older policy are enqueued anew.
         """
         await self._publish([resources])
-        missing, known = await self.adopt(tasks, resources, mode) if resumed else (list(tasks), 0)
+        missing, known = list(tasks), 0
+        if resumed:
+            missing, known = await self.adopt(tasks, resources, mode, oldest_version)
         if missing:
             await self._enqueue([_OpenGame(task, resources, mode) for task in missing])
         return known
@@ -159,64 +180,93 @@ class RolloutQueue:
         Raises NothingFinished if not one of the games can be used.
         """
         wanted = {task.task_id for task in tasks}
-        finished: dict[str, FinishedRollout] = {}
-        failures: Counter[str] = Counter()
-        retried: Counter[str] = Counter()
-        left_out: Counter[str] = Counter()
+        await self.watch(wanted, lambda: not self._still_open(wanted), check_alive, on_progress)
+        return self.take(tasks)
+
+    async def watch(
+        self,
+        watched: Collection[str],
+        enough: Callable[[], bool],
+        look_after: Callable[[], Awaitable[object]],
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        """Read games as they end, until it is enough; other games that are in flight are left alone.
+
+        watched: ids of their tasks; ``look_after``, called every few seconds, may enqueue further ones and add them.
+            What it raises ends the wait.
+        enough: asked again whenever games have ended (``ended``).
+        """
         looks: Counter[str] = Counter()
-        turns_stored = 0
         ended_since = FinishedGames(self._client)
         statuses: Counter[str] = Counter()
         next_full_look, lonely_since = 0.0, time.monotonic()
-        while waiting := [rollout_id for rollout_id, game in self._open.items() if game.task.task_id in wanted]:
+        while not enough():
             if time.monotonic() >= next_full_look:
-                await check_alive()
+                await look_after()
                 next_full_look = time.monotonic() + _FULL_LOOK_SECONDS
+                waiting = self._still_open(watched)
                 rollouts = await self._client.query_rollouts(rollout_id_in=waiting)
                 known = {rollout.rollout_id for rollout in rollouts}
                 await self._restore_forgotten([rollout_id for rollout_id in waiting if rollout_id not in known])
-                ended = [rollout for rollout in rollouts if rollout.status in _TERMINAL]
+                closed = [rollout for rollout in rollouts if rollout.status in _TERMINAL]
                 statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in _TERMINAL)
+                self.unclaimed = statuses["queuing"] + statuses["requeuing"]
             else:  # in between, only what has ended since
-                ended = await ended_since.look(waiting)
-            for rollout in ended:
-                rollout_id = rollout.rollout_id
-                spans = list(await self._client.query_spans(rollout_id))
-                if rollout.status == "succeeded" and not spans and looks[rollout_id] < _LOOKS_FOR_SPANS:
-                    looks[rollout_id] += 1
+                closed = await ended_since.look(self._still_open(watched))
+            for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):
+                spans = list(await self._client.query_spans(rollout.rollout_id))
+                if rollout.status == "succeeded" and not spans and looks[rollout.rollout_id] < _LOOKS_FOR_SPANS:
+                    looks[rollout.rollout_id] += 1
                     continue  # the hub may just have restarted empty; then the next look finds the game forgotten
-                turns_stored += sum(map(self._kind.call.is_in, spans))
-                retried.update(await self._earlier_failures(rollout))
-                task_id = self._open.pop(rollout_id).task.task_id
-                game = read_rollout(self._kind, rollout, spans, left_out, failures)
-                if game is not None:
-                    finished[task_id] = game
-            still_open = sum(game.task.task_id in wanted for game in self._open.values())
+                retried = Counter(await self._earlier_failures(rollout))
+                task_id = self._open.pop(rollout.rollout_id).task.task_id
+                self._ended[task_id] = _read(self._kind, rollout, spans, retried)
+            games = [self._ended[task_id] for task_id in self.ended(watched)]
+            finished, still_open = sum(game.finished is not None for game in games), len(self._still_open(watched))
             playing = min(statuses["preparing"] + statuses["running"], still_open)
-            on_progress(Progress(len(finished), failures.total(), playing, still_open - playing))
+            on_progress(Progress(finished, len(games) - finished, playing, still_open - playing))
             if playing or not still_open:
                 lonely_since = time.monotonic()
             elif time.monotonic() - lonely_since > _LONELY_SECONDS:
                 command = f"python -m {self._kind.runner} --n 8 --store {self._client.server_address_root}"
                 logger.warning("%d games wait and no runner takes them; start one: %s", still_open, command)
                 lonely_since = time.monotonic()
-            if still_open:
+            if still_open and not enough():
                 await asyncio.sleep(_POLL_SECONDS)
+
+    def ended(self, watched: Collection[str]) -> list[str]:
+        """Those of the tasks whose games have finished or failed for good, in the order in which they did."""
+        return [task_id for task_id in self._ended if task_id in watched]
+
+    def take(self, tasks: Sequence[Task]) -> PlayedRollouts:
+        """What came of these tasks, which have ended; it can be taken once.
+
+        Raises NothingFinished if not one of the games can be used.
+        """
+        games = [self._ended.pop(task.task_id) for task in tasks if task.task_id in self._ended]
+        finished = tuple(game.finished for game in games if game.finished is not None)
+        failures, retried, left_out = (
+            sum((getattr(game, name) for game in games), Counter()) for name in ("failures", "retried", "left_out")
+        )
         if not finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
             raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
-        ordered = tuple(finished[task.task_id] for task in tasks if task.task_id in finished)
-        return PlayedRollouts(ordered, failures, retried, turns_stored, +left_out)
+        return PlayedRollouts(finished, failures, retried, sum(game.turns_stored for game in games), left_out)
+
+    def _still_open(self, watched: Collection[str]) -> list[str]:
+        """Ids of the open rollouts of these tasks."""
+        return [rollout_id for rollout_id, game in self._open.items() if game.task.task_id in watched]
 
     async def adopt(
-        self, tasks: Sequence[Task], resources: PolicyResources, mode: RolloutMode = "train"
+        self, tasks: Sequence[Task], resources: PolicyResources, mode: RolloutMode = "train", oldest_version: int = 0
     ) -> tuple[list[Task], int]:
         """Take up those of the games that an earlier process of the run enqueued, whether they are played yet or not.
 
         Returns the tasks of which the hub has no game that can be used, which are to be enqueued, and of how many tasks
         it has any game. One cannot be used that was taken back, failed for good (as games do while no policy is
-        served), or was played by weights that are no more (``Resumption``). Of several games of one task (the stock
-        hub may have been given a request twice) the one that got furthest counts, the others are taken back.
+        served), was played by weights that are no more (``Resumption``), or was enqueued for a policy older than
+        ``oldest_version``. Of several games of one task (the stock hub may have been given a request twice) the one
+        that got furthest counts, the others are taken back.
         """
         found = await find_rollouts(self._client, resources.run_name, {task.task_id for task in tasks})
         missing, republished = [], {resources.resources_id: resources}
@@ -225,7 +275,7 @@ class RolloutQueue:
             candidates = sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status))
             best = None
             for rollout in candidates:
-                if best is None and await self._may_be_used(rollout):
+                if best is None and version_of(rollout) >= oldest_version and await self._may_be_used(rollout):
                     best = rollout
                 elif rollout.status not in _TERMINAL:
                     await self._client.take_back(rollout.rollout_id)
@@ -249,7 +299,8 @@ class RolloutQueue:
         if self._resumption is None:
             return True
         weights_change = self._config.max_policy_lag > 0
-        return await may_be_used(self._client, self._kind, rollout, self._resumption.policy_version, weights_change)
+        newest = self._resumption.newest_version_of((rollout.metadata or {}).get(_PROCESS, 0))
+        return await may_be_used(self._client, self._kind, rollout, newest, weights_change)
 
     async def cancel_open(self) -> None:
         """Take back the games that nobody will read any more, so that no runner plays them in vain."""
@@ -283,6 +334,7 @@ class RolloutQueue:
                     metadata={
                         "task_id": game.task.task_id,
                         "run": game.resources.run_name,
+                        _PROCESS: self._resumption.number if self._resumption else 0,
                         # A hub that knows it takes a request that is repeated after a lost answer only once.
                         IDEMPOTENCY_KEY: self._idempotency_key(game),
                     },
@@ -328,6 +380,13 @@ def _reason_of(attempt: Attempt) -> str:
 def _kind_of(reason: str) -> str:
     """The name of the error that a reason begins with; the reason itself, in one word, where it names none."""
     return reason.partition(":")[0].replace(" ", "_")
+
+
+def _read(kind: TaskKind, rollout: Rollout, spans: Sequence[Span], retried: Counter[str]) -> _EndedGame:
+    left_out: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    finished = read_rollout(kind, rollout, spans, left_out, failures)
+    return _EndedGame(finished, failures, retried, sum(map(kind.call.is_in, spans)), +left_out)
 
 
 def read_rollout(

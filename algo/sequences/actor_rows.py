@@ -12,11 +12,15 @@ from algo.sequences.trajectories import Trajectory
 
 
 class TurnReward(NamedTuple):
-    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked."""
+    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked.
+
+    to_come: the reward, and what later turns add, each discounted once for every turn that lies between.
+    """
 
     end: int
     reward: float
     question: str
+    to_come: float
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,11 @@ class ActorRow:
         return rewards if self.kl is None else rewards - self.kl
 
     def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
-        """At each token its turn's reward less what is expected of its question; 0.0 at tokens of no turn."""
+        """At each token what is to come from its turn on, less what is expected of its question; 0.0 without a turn."""
         gains = torch.zeros(self.tokens)
         start = 0
         for turn in self.turns:
-            gains[start : turn.end] = turn.reward - expected[turn.question]
+            gains[start : turn.end] = turn.to_come - expected[turn.question]
             start = turn.end
         return gains
 
@@ -74,12 +78,13 @@ def actor_rows(
     trajectories: Sequence[Trajectory],
     *,
     by_turn: bool,
+    look_ahead: float,
     kl_penalties: PerToken | None,
     values: PerToken | None,
 ) -> list[ActorRow]:
     """The rows of all actors of all rollouts, in the order in which they first occur.
 
-    by_turn: whether turn rewards count on their own.
+    by_turn: whether turn rewards count on their own. look_ahead: the discount of those of later turns, 0.0 to 1.0.
 
     Raises ValueError, naming the rollout and actor, when segments of one actor disagree about the reward, two claim the
     same number, or a per-token row does not fit its trajectory.
@@ -98,7 +103,7 @@ def actor_rows(
             raise ValueError(f"{task_id}, {actor}: a segment occurs twice")
         if len({(trajectory.group_id, trajectory.side, trajectory.role, trajectory.reward) for trajectory in own}) != 1:
             raise ValueError(f"{task_id}, {actor}: its segments differ in group, side, role or reward")
-        turns = _turns(own) if by_turn else ()
+        turns = _turns(own, look_ahead) if by_turn else ()
         rows.append(
             ActorRow(
                 task_id=task_id,
@@ -142,13 +147,17 @@ def _ends_by_segment(segments: Sequence[Trajectory]) -> list[list[int]]:
     return found
 
 
-def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
-    turns: list[TurnReward] = []
+def _turns(segments: Sequence[Trajectory], look_ahead: float) -> tuple[TurnReward, ...]:
+    found: list[tuple[int, float, str]] = []
     for trajectory, ends in zip(segments, _ends_by_segment(segments), strict=True):
         if trajectory.turn_rewards:
             questions = trajectory.turn_questions or ("",) * len(ends)
-            turns += map(TurnReward, ends, trajectory.turn_rewards, questions)
-    return tuple(turns)
+            found += zip(ends, trajectory.turn_rewards, questions, strict=True)
+    turns, to_come = [], 0.0
+    for end, reward, question in reversed(found):
+        to_come = reward + look_ahead * to_come
+        turns.append(TurnReward(end, reward, question, to_come))
+    return tuple(reversed(turns))
 
 
 def _sampled(

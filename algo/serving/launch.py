@@ -31,7 +31,8 @@ class Launch:
     model: Hugging Face folder. served_name: the model's name in requests.
     log_name: of the file in the run's folder that takes what it prints.
     devices: its GPUs, as many as it splits the model over; ignored on CPU.
-    kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
+    kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory. kv_offload_gb: of the machine's,
+        in GiB, for what falls out of the GPU's cache.
     can_sleep: it leaves the GPUs to the trainer at times.
     weight_transfer: "folder", "nccl" or "ipc".
     lora_rank: of the adapters that it is given, with ``model`` as their base; 0: it is given whole weights, or none.
@@ -51,6 +52,7 @@ class Launch:
     lora_rank: int = 0
     adapters: tuple[tuple[str, Path], ...] = ()
     version: int = 0
+    kv_offload_gb: float = 0
 
 
 def base_name(served_name: str) -> str:
@@ -76,6 +78,7 @@ def policy_launches(config: Config) -> list[Launch]:
             weight_transfer=settings.weight_transfer,
             lora_rank=config.model.lora_rank,
             adapters=tuple(adapter_folders(config).items()),
+            kv_offload_gb=settings.kv_offload_gb,
         )
         for number in range(settings.servers)
     ]
@@ -179,6 +182,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     else:
         options["--gpu-memory-utilization"] = launch.gpu_memory_utilization
         options["--tensor-parallel-size"] = len(launch.devices)
+        if launch.kv_offload_gb:
+            options["--kv-offloading-size"] = launch.kv_offload_gb
         if launch.can_sleep:
             flags.append("--enable-sleep-mode")
         if launch.weight_transfer != "folder":

@@ -139,8 +139,8 @@ class Serving:
             ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word); with
             ``model.lora_rank`` a folder of adapters.
         version: their number, told with every completion from now on.
-        Replies under way are finished first; requests that arrive meanwhile wait, and get the new weights. Sleeping
-        servers are woken.
+        Replies under way are finished first, or with ``rollout.max_policy_lag`` halted meanwhile and told as of both
+        versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
 
         A server that refuses them may hold half of the new weights: it is lost, and started again if that is possible.
         Raises ValueError for weights of another model, before anything is touched, and, when no server is left and
@@ -245,6 +245,19 @@ class Serving:
             await self._group.ask(_wake_wholly)
             await self._in_service_again()
 
+    async def load(self) -> dict[str, float]:
+        """What the servers in service have to do now: ``running`` and ``waiting`` requests, and ``slots`` (sequences
+        decoded at once), summed over them; ``kv_cache``, the share that running requests hold, of the fullest."""
+        answers = (await self._group.ask(lambda server: server.figures())).values()
+        slots = self._config.serving.max_concurrent_sequences * len(answers)
+        sums = {
+            name: sum(figures.get(f"vllm:num_requests_{name}", 0.0) for figures in answers)
+            for name in ("running", "waiting")
+        }
+        # With no server in service there is no room.
+        fullest = max((figures.get("vllm:kv_cache_usage_perc", 0.0) for figures in answers), default=1.0)
+        return sums | {"slots": max(slots, 1), "kv_cache": min(fullest, 1.0)}
+
     async def metrics(self) -> dict[str, float]:
         """What the servers did since the last call, summed over them.
 
@@ -253,7 +266,7 @@ class Serving:
         ``serving/restarts`` of the whole run so far.
         """
         sums = dict.fromkeys(_CACHE_COUNTERS, 0.0)
-        for server, totals in (await self._group.ask(lambda server: server.counters())).items():
+        for server, totals in (await self._group.ask(lambda server: server.figures())).items():
             # A server that was started again counts from zero.
             counted = self._counted.setdefault((server.base_url, server.starts), {})
             for name, counter in _CACHE_COUNTERS.items():

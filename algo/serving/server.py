@@ -148,9 +148,13 @@ class VllmServer:
             )
 
     async def pause(self) -> None:
-        """Finish the replies under way and let requests that come meanwhile wait."""
-        # mode=wait drains; the default would abort the replies under way.
-        await self._call("POST", "/pause?mode=wait", timeout=self._longest_reply)
+        """Let requests that come meanwhile wait. Replies under way are finished first, or halted in their midst where
+        games go on while the policy is updated (``rollout.max_policy_lag``): they go on with the new weights, by which
+        vLLM computes anew what their past left in the KV cache.
+        """
+        # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts.
+        mode = "keep" if self._config.rollout.max_policy_lag else "wait"
+        await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
 
     async def reload(self, folder: Path) -> None:
         """Read new weights, or adapters, from a folder. Only while paused."""
@@ -172,7 +176,10 @@ class VllmServer:
 
     async def forget_old_weights(self, version: int) -> None:
         """Empty the prefix cache, which the old weights filled, and note the new weights' number."""
-        answer = await self._call("POST", "/reset_prefix_cache", timeout=_PUSH_TIMEOUT_SECONDS)
+        path = "/reset_prefix_cache"
+        if self.launch is not None and self.launch.kv_offload_gb:
+            path += "?reset_external=true"
+        answer = await self._call("POST", path, timeout=_PUSH_TIMEOUT_SECONDS)
         if answer != {"success": True}:
             raise ServingError(
                 f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
@@ -211,15 +218,15 @@ class VllmServer:
             raise ServingError(f"{self.base_url}: vLLM gave log-probs that are not finite; its weights are broken")
         return logprobs
 
-    async def counters(self) -> dict[str, float]:
-        """vLLM's counters since it was started, by name (ending in ``_total``), summed over its engines."""
+    async def figures(self) -> dict[str, float]:
+        """vLLM's counters since it was started (names end in ``_total``) and its gauges, summed over its engines."""
         status, text = await self._request("GET", "/metrics", None, _ASK_TIMEOUT_SECONDS)
         if status != 200:
             raise ServingError(f"GET {self.base_url}/metrics answered {status}: {text[:_BODY_SHOWN]}")
         totals: dict[str, float] = {}
         try:
             for family in text_string_to_metric_families(text):
-                for sample in family.samples if family.type == "counter" else ():
+                for sample in family.samples if family.type in ("counter", "gauge") else ():
                     totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
         except ValueError as error:
             raise ServingError(

@@ -1,13 +1,15 @@
 """Tells with every completion which version of the policy's weights sampled it: an ASGI middleware for vLLM.
 
 vLLM takes it by its option ``--middleware algo.serving.version_header.PolicyVersionHeader`` and runs it in its API
-server, so it imports nothing but the standard library. Weights are pushed with no reply under way, so a reply is of
-one version.
+server, so it imports nothing but the standard library. Where weights are pushed with no reply under way, a reply is of
+one version. Where replies are halted meanwhile and go on with the new weights (``rollout.max_policy_lag``), one that
+was under way is of two: both are told.
 """
 
 import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -17,7 +19,10 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 POLICY_VERSION_HEADER = "x-policy-version"
-"""Of a completion: decimal number of the weights that sampled it. Runners read it."""
+"""Of a completion: decimal number of the weights that sampled it, its first tokens at least. Runners read it."""
+
+POLICY_VERSION_UNTIL_HEADER = "x-policy-version-until"
+"""Of a completion in whose midst new weights came: the number of those that may have sampled its last tokens."""
 
 INITIAL_VERSION = "INITIAL_POLICY_VERSION"
 """Environment variable: the version that a vLLM starts with. Empty: its weights are yet to be pushed, and until then
@@ -28,13 +33,33 @@ SET_VERSION_PATH = "/update_weight_version"
 
 COMPLETIONS_PATH = "/v1/completions"
 
+PAUSE_PATH = "/pause"
+"""vLLM's own, likewise: once it has answered, nothing is sampled until ``/resume``."""
+
+_FINISHING = b"mode=wait"
+"""Of its query: that replies under way are finished before it answers, while requests that come wait."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """A completion that is under way. since: version of the weights that sampled its first token, or will."""
+
+    since: str
+
 
 class PolicyVersionHeader:
-    """Adds ``x-policy-version`` to the answers of ``/v1/completions``: the version when the answer began."""
+    """Adds ``x-policy-version`` to answers of ``/v1/completions``, and ``x-policy-version-until`` where that differs.
+
+    A reply's first version is that of its request's arrival; of a request that arrives while vLLM is paused, that of
+    the weights that come. Its last one is that of its answer, which begins when the last token is sampled. (A request
+    that waited in vLLM's queue when the weights came is told as of both, though the new ones sampled all of it.)
+    """
 
     def __init__(self, app: Application) -> None:
         self._app = app
         self._version = os.environ.get(INITIAL_VERSION, "0")
+        self._paused = False
+        self._waiting: list[_Call] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on unchanged; note a version that vLLM has accepted, tell it with completions."""
@@ -42,12 +67,29 @@ class PolicyVersionHeader:
             await self._app(scope, receive, send)
         elif scope["path"] == SET_VERSION_PATH:
             await self._note_version(scope, receive, send)
+        elif scope["path"] == PAUSE_PATH:
+            await self._note_pause(scope, receive, send)
         elif scope["path"] != COMPLETIONS_PATH:
             await self._app(scope, receive, send)
         elif self._version:
-            await self._app(scope, receive, self._with_version(send))
+            call = _Call(self._version)
+            if self._paused:
+                self._waiting.append(call)
+            await self._app(scope, receive, self._with_version(call, send))
         else:
             await _refuse(send)
+
+    async def _note_pause(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # While replies under way are finished first, no reply is of two versions: one that vLLM still took in before it
+        # paused has its answer before the new weights come.
+        self._paused = _FINISHING in scope.get("query_string", b"")
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._paused = message["status"] == 200
+            await send(message)
+
+        await self._app(scope, receive, noting)
 
     async def _note_version(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = bytearray()
@@ -60,15 +102,21 @@ class PolicyVersionHeader:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 self._version = str(json.loads(body)["new_version"])
+                # What arrives from now on is of this version, and so is what has arrived during the pause.
+                for call in self._waiting:
+                    call.since = self._version
+                self._waiting, self._paused = [], False
             await send(message)
 
         await self._app(scope, copying, noting)
 
-    def _with_version(self, send: Send) -> Send:
+    def _with_version(self, call: _Call, send: Send) -> Send:
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start":
-                header = (POLICY_VERSION_HEADER.encode(), self._version.encode())
-                message = {**message, "headers": [*message.get("headers", ()), header]}
+                told = [(POLICY_VERSION_HEADER.encode(), call.since.encode())]
+                if call.since != self._version:
+                    told.append((POLICY_VERSION_UNTIL_HEADER.encode(), self._version.encode()))
+                message = {**message, "headers": [*message.get("headers", ()), *told]}
             await send(message)
 
         return telling

@@ -1,12 +1,17 @@
 """Numbers about a step's games, for the log."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
+from store.werewolf import TurnSpan
+
+_RUN = 4
+"""Characters of the runs by which speeches are compared, as in the facts of ``store.werewolf.TURN_FACTS``."""
 
 
 def game_metrics(played: PlayedRollouts) -> dict[str, float]:
@@ -35,7 +40,40 @@ def game_metrics(played: PlayedRollouts) -> dict[str, float]:
         metrics["judge/judged_share"] = sum(len(game.outcome.judgements) for game in games) / asked
     for result in ("wolf", "good", "draw"):
         metrics[f"games/{result}_share"] = sum(game.outcome.result == result for game in games) / len(games)
-    return metrics | _wins_of_policy(games)
+    return metrics | _wins_of_policy(games) | variety_metrics(games)
+
+
+def variety_metrics(games: Sequence[FinishedRollout]) -> dict[str, float]:
+    """By side, how the policy's replies vary over the games of a step; a side that said nothing has no numbers.
+
+    ``speech/<side>/distinct_share``: different texts among its speeches. ``speech/<side>/similarity``: mean share of a
+    speech's 4-character runs that the side's speeches in other games have, too. ``replies/<side>/cut_share``: of its
+    replies those that ended at their token limit.
+    """
+    metrics = {}
+    for side in SIDES:
+        turns = [turn for game in games for turn in game.turns if turn.policy == TRAINED_POLICY and turn.side == side]
+        if turns:
+            metrics[f"replies/{side}/cut_share"] = fmean(turn.facts.get("cut", 0.0) for turn in turns)
+        speeches = [turn for turn in turns if turn.facts.get("speech_chars")]
+        if speeches:
+            metrics[f"speech/{side}/distinct_share"] = len({turn.reply for turn in speeches}) / len(speeches)
+            metrics[f"speech/{side}/similarity"] = _similarity(speeches)
+    return metrics
+
+
+def _similarity(speeches: Sequence[TurnSpan]) -> float:
+    runs = [{turn.reply[at : at + _RUN] for at in range(len(turn.reply) - _RUN + 1)} for turn in speeches]
+    games_with: dict[str, set[str]] = defaultdict(set)
+    for turn, own in zip(speeches, runs, strict=True):
+        for run in own:
+            games_with[run].add(turn.game_id)
+    shares = [
+        fmean(bool(games_with[run] - {turn.game_id}) for run in own)
+        for turn, own in zip(speeches, runs, strict=True)
+        if own
+    ]
+    return fmean(shares) if shares else 0.0
 
 
 def _wins_of_policy(games: Iterable[FinishedRollout]) -> dict[str, float]:

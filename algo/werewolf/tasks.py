@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import get_args
 
 from configs.game import GameConfig
-from configs.probes import ProbeConfig
 from configs.roles_and_decks import DECKS
 from configs.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
@@ -35,17 +34,18 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
                     seating=seating_rules(game_config, sides),
                     trainable=frozenset(sides),
                     limits=token_limits(rollout),
-                    study=study_of_training(config.probes),
+                    study=study_of_training(config),
                 )
             )
     return tasks
 
 
-def study_of_training(probes: ProbeConfig) -> Study | None:
-    """What is noted of the games that are trained on; None where nobody is to learn to listen."""
-    if not probes.listening:
+def study_of_training(config: WerewolfConfig) -> Study | None:
+    """What is noted of the games that are trained on; None where neither listening nor influence is learned from."""
+    probes = config.probes
+    if not probes.listening and not config.reward.influence:
         return None
-    return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=True)
+    return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=bool(probes.listening))
 
 
 def token_limits(rollout: RolloutSettings) -> TokenLimits:

@@ -17,7 +17,7 @@ NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report",
-       "agent_verl", "learn_agents")),
+       "agent_verl", "learn_agents", "exploit")),
     *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table")),
     *((program, WRONG_KEY, 2) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo")),
@@ -26,6 +26,7 @@ ASKED = [
     *((program, [*AGENT, *WRONG_KEY], 2) for program in ("agent_verl", "learn_agents")),
     ("agent_verl", [*AGENT, *NO_MODEL], 2),
     ("learn_agents", [*AGENT, "--set", "agents.train=no/such/file"], 2),
+    ("exploit", ["--model", "no/such/folder"], 2),
     ("evaluate", [*NO_MODEL, "--set", "evaluation.deals=1"], 2),
     ("cross_table", [*NO_MODEL, "--deals", "1"], 2),
     ("learn", ["--directory", "tests"], 2),

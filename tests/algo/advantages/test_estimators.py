@@ -147,12 +147,12 @@ def test_every_other_estimator_of_verl_rewards_the_better_game(name):
 
 def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
     with pytest.raises(ConfigError, match=r"'gpro' is not registered in verl; registered: .*grpo"):
-        check_estimator("gpro")
+        check_estimator(AdvantageConfig(estimator="gpro"))
     with pytest.raises(ConfigError, match=r"'remax' cannot be used: it needs the reward of a greedily played copy"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="remax"))
     for name in REFUSED:
         with pytest.raises(ConfigError, match="cannot be used"):
-            check_estimator(name)
+            check_estimator(AdvantageConfig(estimator=name))
 
 
 def test_segments_that_disagree_are_refused():
@@ -248,7 +248,7 @@ def test_rloo_leaves_out_the_whole_rollout():
 @pytest.mark.parametrize("name", sorted(MISNAMED))
 def test_an_estimator_whose_name_promises_something_else_is_refused(name):
     with pytest.raises(ConfigError, match="use rloo_by_rollout"):
-        check_estimator(name)
+        check_estimator(AdvantageConfig(estimator=name))
 
 
 def test_a_kl_penalty_is_taken_from_the_reward_at_its_token():
@@ -303,6 +303,29 @@ def test_credit_to_the_turn_where_outcomes_or_turns_are_equal():
     assert silent.informative == (False, False) and not any(row.any() for row in silent.per_token)
     same_turns = token_advantages([same[0], seat("b", -0.9, turns=(-0.1, -0.1))], config)
     assert values(same_turns) == pytest.approx([1 / math.sqrt(2), -1 / math.sqrt(2)], abs=1e-5)
+
+
+def test_looking_ahead_a_turn_is_worth_what_it_brought_about():
+    """To come from a's turns: 0.2 + 0.5 * 0.4, then 0.4; from b's 0; the questions' means are 0.2 and 0.2."""
+    config = AdvantageConfig(credit="turn", look_ahead=0.5, normalize_by_std=False)
+    trajectories = [
+        seat("a", 0.6, turns=(0.2,), asked=("speech",), mask=(0, 1, 1)),
+        seat("a", 0.6, segment=1, turns=(0.4,), asked=("vote",), mask=(0, 1)),
+        seat("b", 0.0, turns=(0.0, 0.0), asked=("speech", "vote")),
+    ]
+    result = token_advantages(trajectories, config)
+    assert rows_of(result)[0] == pytest.approx([0, 0.2, 0.2])
+    assert rows_of(result)[1] == pytest.approx([0, 0.2])
+    assert rows_of(result)[2] == pytest.approx([0, -0.2, 0, -0.2])
+    alone = token_advantages(trajectories, config.model_copy(update={"look_ahead": 0.0}))
+    assert rows_of(alone)[0] == pytest.approx([0, 0.1, 0.1])
+
+
+def test_only_credit_to_turns_of_estimators_of_outcomes_can_be_told_to_look_ahead():
+    with pytest.raises(ValueError, match="look_ahead is of credit=turn"):
+        AdvantageConfig(look_ahead=0.5)
+    with pytest.raises(ConfigError, match="gae_by_turn looks ahead by itself"):
+        check_estimator(AdvantageConfig(estimator="gae_by_turn", credit="turn", look_ahead=0.5))
 
 
 def test_turns_of_several_segments_and_of_none():

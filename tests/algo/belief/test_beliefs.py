@@ -7,6 +7,7 @@ from statistics import fmean
 
 import pytest
 
+from algo.belief.influence import influence_of_turns
 from algo.belief.observed import SeatFacts, deck_chances, observed, wolf_chance
 from algo.belief.persuasion import moved, persuasion, truth_of
 from algo.belief.scores import area_under_curve, belief_report, calibration
@@ -157,3 +158,31 @@ def test_only_what_one_speech_moved_is_counted():
     assert found.suspicion == pytest.approx(0.3)
     # Towards the one, away from the other, and the listener is not asked of itself.
     assert found.towards_reports == pytest.approx((0.3 - 0.3) / 2)
+
+
+def test_a_speech_is_worth_what_it_makes_good_listeners_believe_of_the_true_wolves():
+    roles = {1: Role.WOLF, 2: Role.SEER, 3: Role.VILLAGER, 4: Role.VILLAGER}
+
+    def answer(at, seat, *of_wolf):
+        chances = {other: {"wolf": chance, "villager": 1 - chance} for other, chance in of_wolf}
+        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances)
+
+    speeches = (
+        NotedSpeech(at=4, day=1, seat=2, turn=1, claimed="seer", reports=((1, "wolf"),)),
+        NotedSpeech(at=5, day=1, seat=1, turn=3),
+        NotedSpeech(at=6, day=1, seat=3),
+    )
+    beliefs = (
+        # The seer speaks: 3 and 4 suspect the wolf by 0.3 and 0.1 more; what they think of others does not count,
+        # neither does what the wolf or the seer itself think.
+        answer(4, 3, (1, 0.2), (4, 0.5)), answer(5, 3, (1, 0.5), (4, 0.1)),
+        answer(4, 4, (1, 0.2), (2, 0.5)), answer(5, 4, (1, 0.3), (2, 0.5)),
+        answer(4, 1, (3, 0.2)), answer(5, 1, (3, 0.9)),
+        answer(4, 2, (1, 0.2)), answer(5, 2, (1, 0.9)),
+        # The wolf speaks: 3 suspects it by 0.25 less, the seer as before; 4 was not asked of it any more.
+        answer(6, 3, (1, 0.25), (4, 0.1)), answer(6, 2, (1, 0.9)), answer(6, 4, (2, 0.5)),
+        # 3 spoke without a turn of its own.
+        answer(7, 2, (1, 0.1)), answer(7, 4, (1, 0.1)),
+    )  # fmt: skip
+    found = influence_of_turns(StudySpan(game_id="g", speeches=speeches, beliefs=beliefs), roles)
+    assert found == {2: {1: pytest.approx(0.2)}, 1: {3: pytest.approx(0.125)}}

@@ -1,23 +1,29 @@
 """Rows of the listening loss are the questions that were asked, in their very tokens, answered with the truth."""
 
 import random
+from statistics import fmean
 
 import pytest
 from fakes import FakeVllm
 from small_models import make_trajectories
 from test_table import legal_answer, make_task, policy_seats
 
+from algo.belief.influence import influence_of_turns
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
+from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
+from configs.rewards import RewardConfig
+from configs.roles_and_decks import Role
 from configs.werewolf import WerewolfConfig
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
-from store.werewolf import GAME
+from store.werewolf import GAME, seat_name
 from store.werewolf_study import Study
 
+SPOKEN = {"speech", "closing_speech", "pk_speech", "last_words"}
 NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}
 
 
@@ -30,7 +36,8 @@ async def vllm(tiny_tokenizer):
 
 
 async def played(vllm, **study):
-    task, spans = make_task(study=Study(probes=frozenset({"vote"}), with_tokens=True, **study)), []
+    asked = {"probes": frozenset({"vote"}), "with_tokens": True, **study}
+    task, spans = make_task(study=Study(**asked)), []
     attempt = AttemptSpans(spans.append, ("r", "a"), 1.0)
     result = await play_game(task, 0, policy_seats(vllm, task), lambda turn, *t: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
@@ -64,6 +71,42 @@ async def test_of_so_many_seats_is_asked_as_the_task_says_and_others_on_other_oc
     vllm.answer = legal_answer(random.Random(1))  # the same game once more
     (again,) = (await played(vllm, questions=1)).notes
     assert [tuple(one.target for one in belief.asked) for belief in again.beliefs] == targets
+
+
+async def test_the_notes_say_which_turn_made_a_speech(vllm):
+    rollout = await played(vllm)
+    turns = {(turn.seat, turn.turn): turn for turn in rollout.turns}
+    (note,) = rollout.notes
+    assert len(note.speeches) > 3
+    for speech in note.speeches:
+        turn = turns[speech.seat, speech.turn]
+        assert turn.day == speech.day and turn.decision in SPOKEN and turn.error is None
+    assert len({(speech.seat, speech.turn) for speech in note.speeches}) == len(note.speeches)
+
+
+async def test_influence_is_a_part_of_what_the_turns_of_speeches_earn(vllm):
+    vllm.likely = lambda prompt, token: -1.0 - (sum(prompt) % 7) / 7  # beliefs that change
+    rollout = await played(vllm, probes=frozenset({"speech", "vote"}))
+    (note,) = rollout.notes
+    roles = {seat.seat: Role(seat.role) for seat in rollout.outcome.seats}
+    of_turns = influence_of_turns(note, roles)
+    assert of_turns and any(of_turns.values())
+    plain, moved = (game_rewards(rollout, RewardConfig(turns="summed", influence=weight)) for weight in (0.0, 2.0))
+    for seat, influence in of_turns.items():
+        name = seat_name(seat)
+        for turn, value in moved[name].turns.items():
+            assert value == pytest.approx(plain[name].turns[turn] + 2.0 * influence.get(turn, 0.0))
+        assert moved[name].total == pytest.approx(plain[name].total + 2.0 * sum(influence.values()))
+        assert moved[name].dimensions["influence"] == pytest.approx(fmean(influence.values()))
+
+
+def test_games_in_training_are_studied_for_influence_and_then_of_everybody():
+    asked = {"probes": {"moments": ["speech", "vote"], "questions": None}, "reward": {"influence": 0.1}}
+    (study,) = {task.study for task in step_tasks(WerewolfConfig(**asked), 1)}
+    assert study == Study(probes=frozenset({"speech", "vote"}))
+    for wrong in ({"moments": ["vote"], "questions": None}, {"moments": ["speech", "vote"], "questions": 1}):
+        with pytest.raises(ValueError, match="questions=null"):
+            WerewolfConfig(**asked | {"probes": wrong})
 
 
 def test_games_in_training_are_studied_only_where_listening_is_learned():

@@ -90,7 +90,7 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
         open_run(config, resume=True)
     begun.lock.close()
     again = open_run(config, resume=True)
-    resumed_once = begun.state.model_copy(update={"resumes": 1})
+    resumed_once = begun.state.model_copy(update={"resumes": 1, "resumed_at": [0]})
     assert (again.config.run.name, again.state, again.began_before) == ("mine", resumed_once, True)
     assert (begun.resumption, again.resumption) == (None, Resumption(policy_version=0, number=1))
     assert (config.run_dir / "config-before-resume-1.yaml").exists()
@@ -100,8 +100,11 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
     state = begun.state.model_copy(update={"step": 4, "policy_version": 3})
     (checkpoint / "state.json").write_text(state.model_dump_json())
     resumed = open_run(config, resume=True)
-    assert (resumed.checkpoint, resumed.state) == (checkpoint, state.model_copy(update={"resumes": 2}))
-    assert resumed.resumption == Resumption(policy_version=3, number=2)
+    assert (resumed.checkpoint, resumed.state) == (
+        checkpoint,
+        state.model_copy(update={"resumes": 2, "resumed_at": [0, 3]}),
+    )
+    assert resumed.resumption == Resumption(policy_version=3, number=2, before=(0,))
     resumed.lock.close()
     with pytest.raises(ConfigError, match=r"run\.seed"):
         open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)

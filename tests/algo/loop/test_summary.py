@@ -40,7 +40,7 @@ def test_rewards_and_dimensions_by_side_and_role():
     metrics = trajectory_metrics([wolf, replace(wolf, segment=1), mate, seer, replace(guard, segment=2)])
     assert metrics == {
         "tokens/sequences": 5, "tokens/total": 15, "tokens/sampled": 10,
-        "reward/wolf": 3, "reward/good": -1.5,
+        "sampling/entropy/wolf": 1, "sampling/entropy/good": 1, "reward/wolf": 3, "reward/good": -1.5,
         "reward/role/wolf_king": 3, "reward/role/seer": -1, "reward/role/guard": -2,
         "reward/dim/outcome/wolf": 1, "reward/dim/outcome/good": -1,
         "reward/dim/outcome/role/wolf_king": 1, "reward/dim/outcome/role/seer": -1, "reward/dim/outcome/role/guard": -1,

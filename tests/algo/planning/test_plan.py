@@ -14,6 +14,7 @@ from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
 from algo.werewolf.tasks import policy_seats
+from configs.agents import AgentConfig
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.serving import FrozenPolicyConfig
@@ -32,8 +33,8 @@ def qwen3_8b(tmp_path_factory):
     return folder
 
 
-def planned(configuration, model, *overrides, machine=H100, **options):
-    config = load_config(Path(f"configs/{configuration}.yaml"), [f"model.path={model}", *overrides], WerewolfConfig)
+def planned(configuration, model, *overrides, machine=H100, schema=WerewolfConfig, **options):
+    config = load_config(Path(f"configs/{configuration}.yaml"), [f"model.path={model}", *overrides], schema)
     return config, make_plan(config, machine, **options)
 
 
@@ -43,7 +44,7 @@ def gib_of(plan, phase):
 
 
 def test_the_sizes_of_qwen3_8b(qwen3_8b):
-    config, plan = planned("qwen3_8b", qwen3_8b)
+    config, plan = planned("qwen3_8b_shared", qwen3_8b)
     assert plan.shape.parameters == 8_190_735_360 and plan.shape.kv_per_token == 73_728
     updating = gib_of(plan, "a GPU while updating")
     whole = 8_190_735_360 * 4 / GIB  # 30.5 GiB
@@ -71,11 +72,31 @@ def test_adapters_leave_gradients_and_moments_to_themselves(qwen3_8b):
     ("configuration", "overrides", "options", "message"),
     [
         # As the configuration stood: a ninth vLLM on a GPU beside one that takes most of it.
-        ("qwen3_8b", [], {"frozen": [FrozenPolicyConfig(path="any")] * 2}, "a GPU while playing would hold .*frozen"),
+        (
+            "qwen3_8b_shared",
+            [],
+            {"frozen": [FrozenPolicyConfig(path="any")] * 2},
+            "a GPU while playing would hold .*frozen",
+        ),
         ("one_gpu", [], {}, r"a GPU while updating would hold 1\d\d\.\d GiB.*training\.optimizer_offload"),
-        ("qwen3_8b", ["serving.gpu_memory_utilization=0.22"], {}, r"room for \d+ tokens.*gpu_memory_utilization"),
-        ("qwen3_8b", [], {"machine": Machine(8, H100_GIB, 250.0, 1.0, 1.0)}, "the machine would hold 292.*has 250"),
-        ("qwen3_8b", ["training.sequence_parallel=1", "training.micro_batch_size=16"], {}, "lower|max_sequence_tokens"),
+        (
+            "qwen3_8b_shared",
+            ["serving.gpu_memory_utilization=0.22"],
+            {},
+            r"room for \d+ tokens.*gpu_memory_utilization",
+        ),
+        (
+            "qwen3_8b_shared",
+            [],
+            {"machine": Machine(8, H100_GIB, 250.0, 1.0, 1.0)},
+            "the machine would hold 292.*has 250",
+        ),
+        (
+            "qwen3_8b_shared",
+            ["training.sequence_parallel=1", "training.micro_batch_size=16"],
+            {},
+            "lower|max_sequence_tokens",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_the_setting_to_change(qwen3_8b, configuration, overrides, options, message):
@@ -84,9 +105,33 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(qwen3_8b, configu
         plan.check(config)
 
 
+def test_serving_and_training_have_gpus_of_their_own(qwen3_8b):
+    config, plan = planned("qwen3_8b", qwen3_8b)
+    assert [phase.name for phase in plan.phases] == ["the machine", "a training GPU", "a serving GPU"]
+    assert gib_of(plan, "a training GPU")["weights"] == pytest.approx(8_190_735_360 * 4 / GIB / 5)
+    assert gib_of(plan, "the machine")["KV cache kept here"] == 3 * 150
+    plan.check(config)
+
+
 def test_gpus_that_are_elsewhere_refuse_nothing(qwen3_8b):
     config, plan = planned("one_gpu", qwen3_8b, machine=Machine(0, math.inf, math.inf, 1.0, 1.0))
     plan.check(config)
+
+
+def test_frozen_policies_count_where_they_are_served(qwen3_8b):
+    """The customer of the airline has the eighth GPU; on the agent's first one it would not fit."""
+
+    def airline(gpu):
+        options = f"frozen.user.path={qwen3_8b}", f"frozen.user.devices=[{gpu}]"
+        frozen = [FrozenPolicyConfig(path=qwen3_8b, devices=[gpu], gpu_memory_utilization=0.85)]
+        return planned("agent_tau2_airline", qwen3_8b, *options, schema=AgentConfig, frozen=frozen)
+
+    config, plan = airline(7)
+    assert gib_of(plan, "a GPU of frozen policies") == {"frozen policies": pytest.approx(0.85 * H100_GIB)}
+    plan.check(config)
+    config, plan = airline(0)
+    with pytest.raises(ConfigError, match=r"a GPU while playing would hold .*frozen"):
+        plan.check(config)
 
 
 @pytest.mark.parametrize(

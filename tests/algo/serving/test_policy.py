@@ -125,6 +125,28 @@ async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
     assert fake.bodies["/collective_rpc"] == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
 
 
+async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake, other_model):
+    rollout = fake.config.rollout.model_copy(update={"max_policy_lag": 1})
+    async with await Serving.attach(fake.config.model_copy(update={"rollout": rollout})) as serving:
+        fake.calls.clear()
+        await serving.push_weights(other_model, 7)
+    assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
+
+
+async def test_the_load_is_what_vllm_has_to_do_now(fake):
+    fake.metrics = """# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} 5.0
+vllm:num_requests_running{engine="1"} 2.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0"} 3.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+"""
+    async with await Serving.attach(fake.config) as serving:
+        slots = fake.config.serving.max_concurrent_sequences
+        assert await serving.load() == {"running": 7, "waiting": 3, "slots": slots, "kv_cache": 0.25}
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "message"),
     [
@@ -212,7 +234,10 @@ def test_the_command_for_each_device(configure):
     cuda = config.model_copy(update={"training": config.training.model_copy(update={"device": "cuda"})})
     command = vllm_command(cuda)
     assert "--gpu-memory-utilization" in command and "--kv-cache-memory-bytes" not in command
-    assert "--enforce-eager" not in command
+    assert "--enforce-eager" not in command and "--kv-offloading-size" not in command
+    offloading = cuda.model_copy(update={"serving": cuda.serving.model_copy(update={"kv_offload_gb": 100.0})})
+    command = vllm_command(offloading)
+    assert command[command.index("--kv-offloading-size") + 1] == "100.0"
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
 
 
@@ -363,6 +388,17 @@ def logprobs_under(model, token_ids, temperature=1.0):
     return torch.log_softmax(logits, -1).gather(-1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
 
 
+def new_connections():
+    """One for each request: a server closes those that are idle for seconds, as while a forward pass is made here."""
+    return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+
+
+async def until_paused(serving):
+    """Return once the first server begins nothing new."""
+    while not (await serving.servers[0]._call("GET", "/is_paused", timeout=10))["is_paused"]:
+        pass
+
+
 def processes_of(server):
     """Process ids of a started vLLM's guard, and of the API server and its engine."""
     guard = server._process.pid
@@ -381,7 +417,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
 
-    async with await Serving.start(config) as serving, aiohttp.ClientSession(trust_env=False) as http:
+    async with await Serving.start(config) as serving, new_connections() as http:
 
         async def sample(**options):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
@@ -412,6 +448,12 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert stopped["token_ids"] == [tiny_tokenizer.eos_token_id]
         assert stopped["logprobs"]["token_logprobs"] == pytest.approx([0.0], abs=1e-5)
 
+        # What a web page, or whoever else reaches the server, asks of it besides.
+        for path in ("/pause", "/collective_rpc", "/update_weights", "/reset_prefix_cache"):
+            control = serving.endpoints[0].removesuffix("/v1") + path
+            async with http.post(control, json={"method": "reload_weights"}) as refused:
+                assert refused.status == 403, path
+
         # The same server passes the checks made of one that is attached to.
         attached = config.serving.model_copy(
             update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
@@ -424,9 +466,10 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         # A push under load: the reply under way is finished with the old weights, the request that
         # comes meanwhile waits for the new ones.
         under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=200, ignore_eos=True))
-        await asyncio.sleep(0.3)
+        while not (await serving.load())["running"]:
+            pass
         push = asyncio.create_task(serving.push_weights(other_model, 7))
-        await asyncio.sleep(0.2)
+        await until_paused(serving)
         late = await sample(temperature=1.0)
         assert await push < 30
         assert len(check(await under_way, old, 1.0)) == 200
@@ -455,3 +498,58 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         guard, group = processes_of(serving.servers[0])
 
     assert is_gone(guard) and all(map(is_gone, group))
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
+    tmp_path, tiny_model, other_model, tiny_tokenizer
+):
+    """With ``rollout.max_policy_lag``: every token's log-prob is that of the weights that sampled it, and the versions
+    told are those; the cache holds nothing of the old weights afterwards."""
+    config = serving_config(tmp_path, tiny_model, kv_cache_gb=0.25)
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 1})})
+    old, new = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (tiny_model, other_model))
+    prompts = [
+        tiny_tokenizer.apply_chat_template([{"role": "user", "content": text * 40}], add_generation_prompt=True)[
+            "input_ids"
+        ]
+        for text in ("天亮了，昨晚是平安夜。", "现在是投票环节，请选择要放逐的玩家。", "请发言。")
+    ]
+
+    async with await Serving.start(config) as serving, new_connections() as http:
+
+        async def sample(prompt, length, seed):
+            body = {"model": serving.model, "prompt": prompt, "max_tokens": length, "ignore_eos": True, "seed": seed}
+            body |= {"logprobs": 0, "return_token_ids": True}
+            async with http.post(f"{serving.endpoints[0]}/completions", json=body) as response:
+                assert response.status == 200, await response.text()
+                choice = json.loads(await response.text())["choices"][0]
+                until = response.headers.get("x-policy-version-until")
+                return choice | {"versions": (response.headers["x-policy-version"], until)}
+
+        def by_which(choice, prompt):
+            """(tokens that the old weights sampled, tokens that the new ones did); every log-prob is one of the two."""
+            ids = choice["token_ids"]
+            given = torch.tensor(choice["logprobs"]["token_logprobs"])
+            of_old, of_new = (torch.tensor(logprobs_under(m, prompt + ids))[len(prompt) - 1 :] for m in (old, new))
+            is_old = (given - of_old).abs() < 1e-5
+            switch = len(ids) if is_old.all() else int(is_old.logical_not().nonzero()[0])
+            assert (given[switch:] - of_new[switch:]).abs().max() < 1e-5 if switch < len(ids) else True
+            return switch, len(ids) - switch
+
+        long = [asyncio.create_task(sample(prompt, 1200, seed)) for seed, prompt in enumerate(prompts)]
+        while (await serving.servers[0].figures()).get("vllm:generation_tokens_total", 0) < 100:
+            pass
+        push = asyncio.create_task(serving.push_weights(other_model, 7))
+        await until_paused(serving)
+        late = await sample(prompts[0], 20, 5)
+        await push
+        assert late["versions"][-1] in (None, "7") and by_which(late, prompts[0])[1] > 0
+        for task, prompt in zip(long, prompts, strict=True):
+            choice = await task
+            before, after = by_which(choice, prompt)
+            assert before > 10 and after > 10 and choice["versions"] == ("0", "7")
+        for prompt in prompts:  # the cache was emptied of what the old weights had left there
+            again = await sample(prompt, 20, 5)
+            assert by_which(again, prompt) == (0, 20) and again["versions"] == ("7", None)

@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -30,7 +31,7 @@ def vllm(monkeypatch):
     return Vllm()
 
 
-async def call(app, path, body=b"{}"):
+async def call(app, path, body=b"{}", query=b""):
     """(status, headers, body) of a request whose body comes in two parts."""
     parts = [
         {"type": "http.request", "body": body[:5], "more_body": True},
@@ -44,7 +45,7 @@ async def call(app, path, body=b"{}"):
     async def send(message):
         sent.append(message)
 
-    await app({"type": "http", "path": path}, receive, send)
+    await app({"type": "http", "path": path, "query_string": query}, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 
@@ -92,3 +93,71 @@ async def test_completions_are_refused_while_the_weights_are_yet_to_come(vllm, m
     assert not hasattr(vllm, "body") and (await call(app, "/health"))[0] == 200
     await call(app, "/update_weight_version", new_version("3"))
     assert (await call(app, "/v1/completions"))[1][b"x-policy-version"] == b"3"
+
+
+class SlowVllm(Vllm):
+    """Answers completions, and a pause that finishes replies first, when it is let."""
+
+    def __init__(self):
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+        self.finishing, self.finished = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["path"] == "/v1/completions":
+            self.begun.set()
+            await self.gate.wait()
+        elif scope["path"] == "/pause" and scope["query_string"]:
+            self.finishing.set()
+            await self.finished.wait()
+        await super().__call__(scope, receive, send)
+
+
+async def test_a_reply_in_whose_midst_new_weights_came_tells_both_versions(monkeypatch):
+    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+    vllm = SlowVllm()
+    app = PolicyVersionHeader(vllm)
+    under_way = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    await call(app, "/pause")
+    vllm.begun.clear()
+    while_paused = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    await call(app, "/update_weight_version", new_version("7"))
+    await call(app, "/resume")
+    vllm.begun.clear()
+    afterwards = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    vllm.gate.set()
+    told = {b"x-policy-version": b"0", b"x-policy-version-until": b"7"}
+    assert (await under_way)[1] == {b"a": b"b"} | told
+    for later in (while_paused, afterwards):
+        assert (await later)[1] == {b"a": b"b", b"x-policy-version": b"7"}
+
+
+async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone(monkeypatch):
+    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+    vllm = SlowVllm()
+    app = PolicyVersionHeader(vllm)
+    pause = asyncio.create_task(call(app, "/pause", query=b"mode=wait"))
+    await vllm.finishing.wait()
+    waiting = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    vllm.finished.set()
+    await pause
+    await call(app, "/update_weight_version", new_version("7"))
+    vllm.gate.set()
+    assert (await waiting)[1] == {b"a": b"b", b"x-policy-version": b"7"}
+
+
+async def test_a_pause_that_vllm_refuses_changes_nothing(monkeypatch):
+    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+    vllm = SlowVllm()
+    app = PolicyVersionHeader(vllm)
+    vllm.status = 500
+    await call(app, "/pause")
+    vllm.status = 200
+    under_way = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    await call(app, "/update_weight_version", new_version("7"))
+    vllm.gate.set()
+    assert (await under_way)[1][b"x-policy-version"] == b"0"

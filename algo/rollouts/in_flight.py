@@ -1,0 +1,124 @@
+"""A run's groups on their way through the hub: begun as far as there is room, trained on as they finish."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from algo.rollouts.pacing import Load
+from algo.rollouts.queue import PlayedRollouts, Progress, RolloutQueue
+from algo.rollouts.schedule import Schedule
+from store.schema import PolicyResources, Task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PlayedStep:
+    """What a step trains on. groups: their ids. left_over: groups that stay in flight, for later steps."""
+
+    groups: tuple[str, ...]
+    rollouts: PlayedRollouts
+    left_over: int
+
+
+class InFlight:
+    """Begins groups, and hands over those of each step.
+
+    Group k is the same in every process: group k % n of ``tasks_of_step(1 + k // n)``, where n groups make a step.
+    """
+
+    def __init__(
+        self,
+        queue: RolloutQueue,
+        schedule: Schedule,
+        per_step: int,
+        tasks_of_step: Callable[[int], Sequence[Task]],
+        adopting: bool,
+        load: Callable[[], Awaitable[dict[str, float]]] | None = None,
+        fullest_kv_cache: float = 1.0,
+    ):
+        """adopting: an earlier process of the run may have left rollouts in the hub.
+
+        load: of the policy's servers (``Serving.load``); None: no more than a step's groups are in play at once.
+        """
+        self._queue = queue
+        self._schedule = schedule
+        self._per_step = per_step
+        self._tasks_of_step = tasks_of_step
+        self._adopting = adopting
+        self._load = load
+        self._fullest_kv_cache = fullest_kv_cache
+        self._held_back: str | None = None
+        self._tasks: dict[int, list[Task]] = {}
+        self._watched: set[str] = set()
+
+    async def play_step(
+        self,
+        version: int,
+        resources: Callable[[], PolicyResources],
+        keep_serving: Callable[[], Awaitable[None]],
+        on_progress: Callable[[Progress], None],
+    ) -> PlayedStep:
+        """Wait until enough groups have finished for the step that finds the policy at ``version``, and take them.
+
+        Raises what ``keep_serving`` raises, and NothingFinished.
+        """
+        known = [group.number for group in self._schedule.open if group.number not in self._tasks]
+        if known:  # an earlier process began them
+            await self._enqueue(known, resources(), 0)
+        await self._begin(version, resources)
+
+        def chosen() -> list[int] | None:
+            return self._schedule.choose(self._finished(), version)
+
+        async def look_after() -> None:
+            await keep_serving()
+            await self._begin(version, resources)
+
+        await self._queue.watch(self._watched, lambda: chosen() is not None, look_after, on_progress)
+        numbers = chosen()
+        assert numbers is not None
+        self._schedule.take(numbers)
+        groups = [self._tasks.pop(number) for number in numbers]
+        tasks = [task for group in groups for task in group]
+        self._watched.difference_update(task.task_id for task in tasks)
+        played = self._queue.take(tasks)
+        return PlayedStep(tuple(group[0].group_id for group in groups), played, len(self._schedule.open))
+
+    async def _begin(self, version: int, resources: Callable[[], PolicyResources]) -> None:
+        """Begin as many groups as there is room for in the lag and in the servers."""
+        load = None
+        if self._load is not None and self._schedule.room:
+            load = Load(**await self._load(), unclaimed=self._queue.unclaimed)
+        count, held_back = self._schedule.to_begin(self._finished(), load, self._fullest_kv_cache)
+        if held_back and self._held_back is None:
+            logger.info("%d groups in flight, and no more for now: %s", len(self._schedule.open) + count, held_back)
+        self._held_back = held_back
+        if count:
+            numbers = [group.number for group in self._schedule.begin(count, version)]
+            # What an earlier process had begun sooner than now would be too old before the schedule says so.
+            known = await self._enqueue(numbers, resources(), version)
+            self._adopting = self._adopting and known > 0  # they are begun in order: nothing lies beyond a gap
+
+    async def _enqueue(self, numbers: Sequence[int], resources: PolicyResources, oldest_version: int) -> int:
+        self._tasks |= self._tasks_of(numbers)
+        tasks = [task for number in numbers for task in self._tasks[number]]
+        self._watched.update(task.task_id for task in tasks)
+        return await self._queue.enqueue(tasks, resources, resumed=self._adopting, oldest_version=oldest_version)
+
+    def _tasks_of(self, numbers: Sequence[int]) -> dict[int, list[Task]]:
+        found = {}
+        for step in dict.fromkeys(number // self._per_step for number in numbers):
+            groups: dict[str, list[Task]] = {}
+            for task in self._tasks_of_step(step + 1):
+                groups.setdefault(task.group_id, []).append(task)
+            found |= {step * self._per_step + place: tasks for place, tasks in enumerate(groups.values())}
+        return {number: found[number] for number in numbers}
+
+    def _finished(self) -> list[int]:
+        """Groups all of whose rollouts have ended, in the order in which the last of each did."""
+        ended = {task_id: place for place, task_id in enumerate(self._queue.ended(self._watched))}
+        last = {
+            number: max(ended.get(task.task_id, len(ended)) for task in tasks) for number, tasks in self._tasks.items()
+        }
+        return sorted((number for number, place in last.items() if place < len(ended)), key=last.__getitem__)

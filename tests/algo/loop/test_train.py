@@ -1,0 +1,158 @@
+"""The training loop with groups in flight, over a real hub and a real worker; vLLM, verl and the game are fakes."""
+
+from collections import Counter
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+
+import pytest
+import torch
+from gated_play import GatedPlay, playing
+from settings import werewolf_config
+
+from algo.loop import train as loop
+from algo.loop.checkpoints import RunState
+from algo.loop.run_folder import OpenedRun
+from algo.loop.update import Update, assess
+from algo.rollouts.queue import RolloutQueue
+from algo.training.thread import TrainerThread
+from algo.werewolf.workload import Werewolf
+from store.schema import PolicyResources
+from store.werewolf import GAME
+
+STEPS = 5
+
+
+class Killed(Exception):
+    """Stands for kill -9: nothing is taken back or written any more."""
+
+
+class Machine:
+    """What a run would start, with what it does noted; ``state`` is that of the last checkpoint."""
+
+    def __init__(self, client, config, play):
+        self.client, self.config, self.play = client, config, play
+        self.state = RunState(run_id="run-1").model_dump_json()
+        self.processes = 0
+        self.resumed_at = []
+        self.kill_in: set[tuple[int, str]] = set()
+
+    async def process(self):
+        """A process of the run, from its newest checkpoint to its end; returns its summary."""
+        state = RunState.model_validate_json(self.state)
+        state.resumes, self.processes = self.processes, self.processes + 1
+        self.resumed_at += [state.policy_version] if state.resumes else []
+        state.resumed_at = list(self.resumed_at)
+        opened = OpenedRun(self.config, state, None, began_before=self.processes > 1, lock=None)
+        self.play.version = state.policy_version
+        return await loop.train(opened, Werewolf(self.config, None))
+
+    def at(self, state, stage):
+        if (state.step + 1, stage) in self.kill_in:  # of "save" the step is that after it
+            self.kill_in.remove((state.step + 1, stage))
+            raise Killed
+
+    async def start(self, opened, workload, summary, stack: AsyncExitStack):
+        state = opened.state
+
+        async def nothing(*_):
+            self.at(state, "rest")
+
+        async def push():
+            self.play.version = state.policy_version
+            self.at(state, "push")
+            return {}
+
+        async def load():
+            return {"running": 0, "waiting": 0, "slots": 64, "kv_cache": 0.0}
+
+        async def metrics():
+            return {}
+
+        return SimpleNamespace(
+            config=opened.config,
+            state=state,
+            engine=self,
+            trainer=TrainerThread(),
+            queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
+            serving=SimpleNamespace(load=load, metrics=metrics, wake=nothing),
+            tracking=SimpleNamespace(log=lambda metrics, step: None),
+            resources=lambda: PolicyResources(
+                run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
+            ),
+            keep_serving=metrics,
+            rest_serving=nothing,
+            push=push,
+            evaluation_is_due=lambda: False,
+        )
+
+    def save(self, config, engine, state, exported):
+        self.at(state, "save")
+        if state.resumes == self.processes - 1:  # a thread of a process that was killed writes nothing any more
+            self.state = state.model_dump_json()
+
+
+def updated(config, engine, trajectories, advantages, *_):
+    """A fake of the update: everything is trained on, and nothing happens."""
+    return Update(tuple(trajectories), advantages, [torch.zeros(1)] * len(trajectories), Counter(), {})
+
+
+@pytest.fixture
+def machine(client, tmp_path, monkeypatch):
+    def make(lag, every_steps=1):
+        config = werewolf_config(
+            groups_per_step=2,
+            rollouts_per_group=2,
+            max_policy_lag=lag,
+            checkpoint={"every_steps": every_steps},
+            log={"transcripts_per_step": 0},
+        )
+        run = config.run.model_copy(update={"dir": tmp_path, "steps": STEPS})
+        (tmp_path / run.name).mkdir()
+        machine = Machine(client, config.model_copy(update={"run": run}), GatedPlay())
+        machine.play.wait = False
+        monkeypatch.setattr(loop, "start", machine.start)
+        monkeypatch.setattr(loop, "update", updated)
+        monkeypatch.setattr(loop, "save_checkpoint", machine.save)
+        return machine
+
+    return make
+
+
+GROUPS = [f"run-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)]
+
+
+async def test_without_lag_each_step_trains_on_its_own_groups_in_their_order(machine, client):
+    machine = machine(lag=0)
+    async with playing(client, machine.play):
+        summary = await machine.process()
+    assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
+    assert summary["games"] == {"finished": 4 * STEPS, "failed": 0}
+
+
+async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_again(machine, client, monkeypatch):
+    machine = machine(lag=0)
+    machine.kill_in = {(2, "save")}
+    assessed = []
+    monkeypatch.setattr(loop, "assess", lambda *asked: assessed.append(1) or assess(*asked))
+    async with playing(client, machine.play):
+        with pytest.raises(Killed):
+            await machine.process()
+    assert len(assessed) == 1
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2])
+async def test_killed_anywhere_it_trains_on_every_group_once(machine, client, lag):
+    machine = machine(lag, every_steps=2)
+    machine.kill_in = {(1, "rest"), (2, "push"), (3, "rest"), (4, "rest"), (5, "push")}
+    kills = len(machine.kill_in)
+    async with playing(client, machine.play):
+        for _ in range(kills):
+            with pytest.raises(Killed):
+                await machine.process()
+        summary = await machine.process()
+    assert not machine.kill_in
+    assert [len(groups) for groups in summary["groups_by_step"]] == [2] * STEPS
+    assert sorted(group for groups in summary["groups_by_step"] for group in groups) == GROUPS
+    assert summary["games"] == {"finished": 4 * STEPS, "failed": 0} and summary["turns"]["left_out"] == {}
+    if lag == 0:
+        assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]

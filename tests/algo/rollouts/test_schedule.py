@@ -1,0 +1,97 @@
+"""Which groups make a step: whatever finishes when, each once, none too old, and without lag as they were begun."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algo.rollouts.pacing import Load
+from algo.rollouts.schedule import Group, Schedule
+
+
+def run(per_step, lag, steps, luck, limit=None, moves=lambda step: True):
+    """Make a run's steps with groups that finish in a random order; yields (step, version, chosen groups)."""
+    schedule, version, finished, begun_at = Schedule(per_step, lag, steps * per_step), 0, [], {}
+    for step in range(steps):
+        load = None if limit is None else Load(luck.randint(0, 9), 0, 10, luck.random(), luck.randint(0, 1))
+        count = schedule.room if limit is None else schedule.to_begin(finished, load, 0.9)[0]
+        assert 0 <= count <= schedule.room
+        begun_at |= {group.number: version for group in schedule.begin(count, version)}
+        playing = [group.number for group in schedule.open if group.number not in finished]
+        luck.shuffle(playing)
+        while (chosen := schedule.choose(finished, version)) is None:
+            finished.append(playing.pop())  # raises where even all that are in flight make no step
+        schedule.take(chosen)
+        yield step, version, {number: begun_at[number] for number in chosen}
+        version += moves(step)
+    assert not schedule.open
+
+
+@given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 12), st.integers(0, 10**6), st.booleans())
+def test_every_group_is_trained_on_once_and_never_too_old(per_step, lag, steps, seed, few):
+    luck = random.Random(seed)
+    seen = []
+    for _, version, chosen in run(per_step, lag, steps, luck, per_step if few else None):
+        assert len(chosen) == per_step and all(version - begun <= lag for begun in chosen.values())
+        seen += chosen
+    assert sorted(seen) == list(range(per_step * steps))
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 10), st.integers(0, 10**6))
+def test_steps_that_change_no_weights_lose_nothing(per_step, lag, steps, seed):
+    luck = random.Random(seed)
+    found = list(run(per_step, lag, steps, luck, moves=lambda step: luck.random() < 0.5))
+    assert all(version - begun <= lag for _, version, chosen in found for begun in chosen.values())
+    assert sorted(number for *_, chosen in found for number in chosen) == list(range(per_step * steps))
+
+
+def test_without_lag_steps_are_as_they_were_begun():
+    for step, _, chosen in run(3, 0, 4, random.Random(1)):
+        assert list(chosen) == [3 * step, 3 * step + 1, 3 * step + 2]
+
+
+def test_those_that_finish_first_make_the_step_and_slow_ones_a_later_one():
+    schedule = Schedule(2, 1, 8)
+    schedule.begin(3, version=0)
+    assert schedule.choose([2], version=0) is None
+    assert schedule.choose([2, 0, 1], version=0) == [0, 2]
+    schedule.take([0, 2])
+    assert schedule.open == [Group(number=1, version=0)] and schedule.room == 3
+    schedule.begin(2, version=1)
+    # Group 1 would be too old in the step after: it is waited for, though two others have finished.
+    assert schedule.choose([3, 4], version=1) is None
+    assert schedule.choose([3, 4, 1], version=1) == [1, 3]
+
+
+def test_no_more_are_begun_than_steps_within_the_lag_can_take():
+    schedule = Schedule(2, 2, 7)
+    assert schedule.room == 6
+    schedule.begin(6, version=0)
+    assert schedule.room == 0
+    # Two steps are left for the others, so any two may make this one.
+    assert schedule.choose([5, 3], version=0) == [3, 5]
+    schedule.take([3, 5])
+    assert schedule.room == 1  # the run's last
+
+
+def test_a_steps_groups_are_always_in_play_and_the_load_decides_on_the_others():
+    busy = Load(running=10, waiting=9, slots=64, kv_cache=0.5, unclaimed=0)
+    schedule = Schedule(4, 1, 100)
+    count, why = schedule.to_begin([], busy, 0.9)
+    assert count == 4 and "9 requests wait" in why
+    schedule.begin(4, version=0)
+    assert schedule.to_begin([], busy, 0.9)[0] == 0
+    # Three are played and wait for the slow one: their places in play are free.
+    assert schedule.to_begin([0, 1, 2], busy, 0.9)[0] == 3
+    assert schedule.to_begin([0, 1, 2], None, 0.9) == (3, None)
+    idle = Load(running=0, waiting=0, slots=64, kv_cache=0, unclaimed=0)
+    assert schedule.to_begin([0, 1, 2], idle, 0.9) == (4, None)
+    assert Schedule(4, 1, 100, most=5).to_begin([], idle, 0.9) == (5, None)
+
+
+def test_a_later_process_goes_on_with_what_was_in_flight():
+    schedule = Schedule(2, 1, 8, [Group(number=1, version=3)], begun=5)
+    assert (schedule.room, schedule.begun) == (3, 5)
+    assert [group.number for group in schedule.begin(3, version=4)] == [5, 6, 7]
+    assert schedule.choose([5, 6, 7], version=4) is None
+    assert schedule.choose([7, 6, 5, 1], version=4) == [1, 7]
