@@ -70,7 +70,7 @@ agents: install ## Train an unmodified agent's service on this machine, with a r
 	$(BIN)/python -m algo.learn_agents --config configs/agent_service.yaml --seeds $(or $(SEEDS),1) $(LEARN_FLAGS)
 
 test: install ## All tests, those with real processes included
-	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
@@ -78,7 +78,7 @@ endurance: install ## 100,000 random and 20,000 scripted games, every invariant 
 soak: install ## Hubs, runners and algorithms killed very often, 20,000 games through one hub (hours)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step web postgres")
+bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step overlap lag web loads kills kept")
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
 
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan

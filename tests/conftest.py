@@ -20,6 +20,11 @@ settings.load_profile("repeatable")
 os.environ["VLLM_CONTROL_TOKEN"] = "of-all-tests"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    """The longest first, so that what runs beside them fills the time until the last of them ends."""
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

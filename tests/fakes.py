@@ -75,7 +75,7 @@ class FakeVllm:
     fail_next: number of coming requests to answer with a server error, which says to ask again in retry_after_ms.
     gate: while cleared, completions wait. healthy: else it answers 503 to whoever asks for its models.
     signs_of_life: how often it was asked for its models.
-    policy_version: what it says with every completion that it serves; None says nothing.
+    policy_version, version_until: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
     likely: prompt's token ids, token id -> log-prob of that token, where log-probs of given tokens are asked for.
     """
@@ -88,6 +88,7 @@ class FakeVllm:
         self.tokenizer_info = True
         self.likely: Callable[[list[int], int], float] = lambda prompt, token: -5.0
         self.policy_version: int | str | None = None
+        self.version_until: int | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
         self.retry_after_ms: int | None = None
@@ -192,5 +193,12 @@ class FakeVllm:
         self.exchanges.append((body, choice))
         return web.json_response(
             {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]},
-            headers={} if self.policy_version is None else {"x-policy-version": str(self.policy_version)},
+            headers={
+                name: str(version)
+                for name, version in (
+                    ("x-policy-version", self.policy_version),
+                    ("x-policy-version-until", self.version_until),
+                )
+                if version is not None
+            },
         )

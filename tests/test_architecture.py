@@ -1,6 +1,8 @@
 """Dependencies point one way: game <- table and players <- worker -> store <- algo."""
 
 import ast
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,8 +24,9 @@ GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "t
 FORBIDDEN = {
     "configs": {"algo", "runners", "store", "agentlightning", *HEAVY},
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
-    "runners": {"algo", "configs", *HEAVY},
-    "algo": {"runners", "agentscope"},
+    "store/sql": {"store.hub"},
+    "runners": {"algo", "configs", "store.hub", "store.sql", *HEAVY},
+    "algo": {"runners", "agentscope", "store.hub", "store.sql"},
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
@@ -158,3 +161,14 @@ def test_the_rules_know_no_clock_no_io_and_no_global_chance():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
                 assert node.attr == "Random", f"{path}:{node.lineno} uses random.{node.attr}"
+
+
+def test_links_of_readmes_lead_somewhere():
+    pages = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    dead = [
+        f"{page}: {target}"
+        for page in pages.stdout.split()
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
+        if not ((ROOT / page).parent / target).exists()
+    ]
+    assert dead == []

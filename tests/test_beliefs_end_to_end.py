@@ -1,18 +1,14 @@
 """Beliefs asked of a real vLLM beside a real game: what transformers would say, and a game that is as without them."""
 
-import asyncio
 import math
 
 import pytest
 import torch
-from bench.prefix_cache import wait_until_healthy
-from conftest import free_port
+from real_vllm import of_length, real_vllm
 from small_models import load_model
 
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
-from algo.serving.launch import launch_vllm
-from configs.loading import load_config
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
@@ -28,22 +24,9 @@ FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end
 @pytest.fixture(scope="module")
 def vllm(tiny_model, tmp_path_factory):
     """Base URL of a real vLLM, ending in /v1."""
-    port = free_port()
-    settings = (
-        f"model.path={tiny_model}",
-        f"serving.port={port}",
-        f"rollout.context_tokens={CONTEXT}",
-        f"rollout.reply_tokens={REPLY}",
-        "serving.kv_cache_gb=0.5",
-    )
-    with (tmp_path_factory.mktemp("vllm") / "log").open("wb") as log:
-        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
-        try:
-            asyncio.run(wait_until_healthy(f"http://127.0.0.1:{port}", 300))
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            process.wait()
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    with real_vllm(log, f"model.path={tiny_model}", *of_length(CONTEXT, REPLY)) as url:
+        yield f"{url}/v1"
 
 
 async def play(endpoint, study):

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import (
     agent_calls,
     fleet,
+    overlap,
     postgres,
     prefix_cache,
     prompt_search,
@@ -37,33 +38,43 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "agents": agent_calls.measure,
     "prompts": lambda model: prompt_search.measure(),
     "step": training_step.measure,
+    "overlap": overlap.measure,
+    "lag": lambda model: training_step.measure_lag(),
     "web": web_pages.measure,
 }
+
+_LONG = ("lag", "web")
+"""Which take many minutes."""
 
 
 def main() -> None:
     """Measure the named parts, or all."""
+    known = (*PARTS, *postgres.PARTS)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "parts",
         nargs="*",
         metavar="PART",
-        help=f"any of {', '.join(PARTS)}, postgres (default: all but web and postgres)",
+        help=f"any of {', '.join(known)} (default: all but {', '.join((*_LONG, *postgres.PARTS))})",
     )
     parser.add_argument(
-        "--scale", type=float, default=DEFAULT_SCALE, help="share of the loads of `postgres` (%(default)s)"
+        "--scale",
+        type=float,
+        default=DEFAULT_SCALE,
+        help=f"size of {', '.join(postgres.PARTS)}, 1 being the whole (%(default)s)",
     )
     options = parser.parse_args()
-    known = (*PARTS, "postgres")
     unknown = sorted(set(options.parts) - set(known))
     if unknown:
         parser.error(f"unknown parts {unknown}; known: {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 110)
     with tempfile.TemporaryDirectory() as folder:
-        model = build_tiny_model(Path(folder) / "model")
-        for name in options.parts or (name for name in PARTS if name != "web"):  # which fills a hub for minutes
+        model = Path(folder) / "model"
+        if not set(options.parts) <= set(postgres.PARTS) or not options.parts:
+            build_tiny_model(model)
+        for name in options.parts or (name for name in PARTS if name not in _LONG):
             with console.status(f"measuring {name}"):
-                table = postgres.measure(options.scale) if name == "postgres" else PARTS[name](model)
+                table = PARTS[name](model) if name in PARTS else postgres.PARTS[name](options.scale)
             console.print(table)
 
 

@@ -17,21 +17,24 @@ from statistics import median
 from agentlightning import Attempt as StoredAttempt
 from agentlightning import AttemptedRollout
 from bench.llm_proxy import Proxy, llm_proxy
-from bench.prefix_cache import START_SECONDS, wait_until_healthy
 from openai import AsyncOpenAI
 from rich.table import Table
 
-from algo.serving.launch import launch_vllm
-from configs.loading import load_config
-from runners.agents.attempt import Attempt
-from runners.agents.gateway import Gateway
-from runners.agents.servers import ChatServers
+from runners.agents.gateway.address import Gateway
+from runners.agents.gateway.attempt import Attempt
+from runners.agents.gateway.servers import ChatServers
 from store.agents import AgentTask
 from store.schema import PolicyResources
 
 # isort: split
-from conftest import free_port
+from real_vllm import WITH_TOOLS, of_length, real_vllm
 
+WAYS = {
+    "plain": "vLLM, plainly",
+    "tokens": "vLLM, asked for token ids and log-probs",
+    "gateway": "our gateway",
+    "proxy": "agentlightning's LLMProxy",
+}
 CALLS, REPLY_TOKENS, ROUNDS = 6, 24, 6
 CONTEXT_TOKENS = 4096
 TOOL = {
@@ -142,38 +145,23 @@ async def _measure(url: str, proxy: Proxy) -> dict[int, dict[str, float]]:
 
 def measure(model_folder: Path) -> Table:
     """Start vLLM and agentlightning's proxy, converse all ways."""
-    port = free_port()
-    settings = (
-        f"model.path={model_folder}",
-        f"serving.port={port}",
-        f"rollout.context_tokens={CONTEXT_TOKENS}",
-        f"training.max_sequence_tokens={CONTEXT_TOKENS}",
-        "serving.tool_parser=hermes",
-        "serving.reasoning_parser=qwen3",
-    )
-    with tempfile.TemporaryFile() as log:
-        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            asyncio.run(wait_until_healthy(url, START_SECONDS))
-            with llm_proxy(url) as proxy:
-                found = asyncio.run(_measure(url, proxy))
-        finally:
-            process.terminate()
-            process.wait()
-    title = f"A call of {REPLY_TOKENS} sampled tokens: vLLM's chat completions, and the agents' gateway before it"
+    settings = (f"model.path={model_folder}", *of_length(CONTEXT_TOKENS, REPLY_TOKENS), *WITH_TOOLS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        real_vllm(Path(folder) / "log", *settings) as url,
+        llm_proxy(url) as proxy,
+    ):
+        found = asyncio.run(_measure(url, proxy))
+    title = f"A call of {REPLY_TOKENS} sampled tokens: milliseconds, and times that of the same call made plainly"
     table = Table(title=title, title_justify="left")
-    for column in ("calls at once", "directly", "with token ids", "through the gateway", "added", "ratio", "LLMProxy"):
-        table.add_column(column, justify="right")
-    for at_once, taken in found.items():
-        plain, through = taken["plain"], taken["gateway"]
-        table.add_row(
-            str(at_once),
-            f"{1000 * plain:.1f} ms",
-            f"{1000 * taken['tokens']:.1f} ms",
-            f"{1000 * through:.1f} ms",
-            f"{1000 * (through - plain):.1f} ms",
-            f"{through / plain:.2f}",
-            f"{1000 * taken['proxy']:.1f} ms",
-        )
+    table.add_column("through")
+    for at_once in found:
+        for column in (f"{at_once} at once", "added", "ratio"):
+            table.add_column(column, justify="right")
+    for way, name in WAYS.items():
+        cells = []
+        for taken in found.values():
+            added = taken[way] - taken["plain"]
+            cells += [f"{1000 * taken[way]:.1f}", f"{1000 * added:.1f}", f"{taken[way] / taken['plain']:.2f}"]
+        table.add_row(name, *cells)
     return table

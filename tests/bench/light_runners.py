@@ -65,7 +65,7 @@ class LightRunners:
             if taken:
                 await self._play(session, taken[0]["rollout_id"], taken[0]["attempt"]["attempt_id"])
             else:
-                await asyncio.sleep(0.2 + 0.3 * self._chance.random())
+                await asyncio.sleep(0.5 + self._chance.random())
 
     async def _play(self, session: aiohttp.ClientSession, rollout_id: str, attempt_id: str) -> None:
         key, number = (rollout_id, attempt_id), 0

@@ -1,12 +1,15 @@
-"""The hub on PostgreSQL beside the one on SQLite and the stock one: agentlightning's own six loads, kills among ten
-thousand open games, and what a game costs among many that are kept. ``scale`` 1 is the whole; the default is for two
-cores. All hubs get the same requests, from runners that wait for nobody."""
+"""The hub on PostgreSQL beside the one on SQLite and the stock one, in three parts.
+
+``loads``: agentlightning's own six; ``kills``: among ten thousand open games; ``kept``: what a game costs among many
+kept ones. ``scale`` 1 is the whole; the default is for two cores. All hubs get the same requests, from runners that
+wait for nobody.
+"""
 
 import asyncio
 import random
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,6 @@ import psutil
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from bench.light_runners import LightRunners
 from postgres_server import PostgresServer, discard, new_server
-from rich.console import Group
 from rich.table import Table
 
 from store.client import connect
@@ -208,14 +210,20 @@ async def _flat(scale: float, server: PostgresServer) -> Table:
     return table
 
 
-def measure(scale: float) -> Group:
-    """All three."""
-    server = new_server(*_SERVER).start()
+def _measured(part: Callable[[float, PostgresServer], Awaitable[Table]]) -> Callable[[float], Table]:
+    def measure(scale: float) -> Table:
+        server = new_server(*_SERVER).start()
+        try:
+            return asyncio.run(part(scale, server))
+        finally:
+            discard(server)
 
-    async def each() -> list[Table]:
-        return [await _six_loads(scale, server), await _with_kills(scale, server), await _flat(scale, server)]
+    return measure
 
-    try:
-        return Group(*asyncio.run(each()))
-    finally:
-        discard(server)
+
+PARTS: Mapping[str, Callable[[float], Table]] = {
+    "loads": _measured(_six_loads),
+    "kills": _measured(_with_kills),
+    "kept": _measured(_flat),
+}
+"""By name, each with a database server of its own."""

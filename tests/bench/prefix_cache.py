@@ -13,8 +13,6 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
-from algo.serving.launch import launch_vllm
-from configs.loading import load_config
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import PolicyServer
 from runners.policy.servers import load_chat_tokens
@@ -26,11 +24,10 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import GameTask, TurnSpan
 
 # isort: split
-from conftest import free_port
+from real_vllm import of_length, real_vllm
 
 PRESET, SEED = "12p_sheriff", 7
 CONTEXT_TOKENS, REPLY_TOKENS = 12_288, 40
-START_SECONDS = 300
 
 
 async def _play(url: str, model_folder: Path) -> list[TurnSpan]:
@@ -60,18 +57,6 @@ async def _play(url: str, model_folder: Path) -> list[TurnSpan]:
     return turns
 
 
-async def wait_until_healthy(url: str, seconds: float) -> None:
-    """Return once vLLM answers; TimeoutError when it does not in time."""
-    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(seconds):
-        while True:
-            try:
-                if (await client.get(f"{url}/health")).is_success:
-                    return
-            except httpx.TransportError:
-                pass  # not listening yet; the time-out bounds the wait
-            await asyncio.sleep(1)
-
-
 def _counter(metrics: str, name: str) -> float:
     found = re.findall(rf"^vllm:{name}_total{{[^}}]*}} ([0-9.e+]+)$", metrics, re.MULTILINE)
     assert found, f"vLLM reports no {name}"
@@ -79,7 +64,6 @@ def _counter(metrics: str, name: str) -> float:
 
 
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
-    await wait_until_healthy(url, START_SECONDS)
     turns = await _play(url, model_folder)
     async with httpx.AsyncClient(trust_env=False) as client:
         metrics = (await client.get(f"{url}/metrics")).text
@@ -88,22 +72,12 @@ async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float,
 
 def measure(model_folder: Path) -> Table:
     """Start vLLM, play one game, read its own counters."""
-    port = free_port()
-    settings = (
-        f"model.path={model_folder}",
-        f"serving.port={port}",
-        f"rollout.context_tokens={CONTEXT_TOKENS}",
-        f"training.max_sequence_tokens={CONTEXT_TOKENS}",
-        f"rollout.reply_tokens={REPLY_TOKENS}",
-        "serving.kv_cache_gb=2",
-    )
-    with tempfile.TemporaryFile() as log:
-        process = launch_vllm(load_config(None, settings), log, grace_seconds=10)
-        try:
-            turns, queried, hit = asyncio.run(_measure(f"http://127.0.0.1:{port}", model_folder))
-        finally:
-            process.terminate()
-            process.wait()
+    shape = (*of_length(CONTEXT_TOKENS, REPLY_TOKENS), "serving.kv_cache_gb=2")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        real_vllm(Path(folder) / "log", f"model.path={model_folder}", *shape) as url,
+    ):
+        turns, queried, hit = asyncio.run(_measure(url, model_folder))
     prompts = sum(turn.context_tokens + len(turn.prompt_ids) for turn in turns)
     sent_before = sum(turn.context_tokens for turn in turns)
     table = Table(title=f"vLLM's prefix cache over one {PRESET} game, {len(turns)} calls", title_justify="left")

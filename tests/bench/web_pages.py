@@ -1,12 +1,13 @@
 """What open pages cost a hub that holds very many games, and how soon pages open.
 
-A hub of its own is filled with short finished games ($WEB_GAMES, 50,000 by default). Then one long game is played at
-the pace of real models, twice: with no page open; and with the list of games open, which asks every 5 s, and the game
-followed live. What the pages add to the hub's CPU time is told as a share of one core for that time, beside what the
-game itself costs. Pages are opened in Chromium where there is one.
+A hub of its own is filled with copies of a short finished game ($WEB_GAMES, 50,000 by default). Then one long game is
+played at the pace of real models, twice: with no page open; and with the list of games open, which asks every 5 s, and
+the game followed live. What the pages add to the hub's CPU time is told as a share of one core for that time, beside
+what the game itself costs. Pages are opened in Chromium where there is one.
 """
 
 import asyncio
+import json
 import os
 import tempfile
 import time
@@ -27,13 +28,14 @@ from web_server import WebServer
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
+from store.hub.restoring import restore
+from store.hub.retention import export
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan
 
 GAMES = int(os.environ.get("WEB_GAMES", "50000"))
-PLAY_SECONDS = 90.0
+PLAY_SECONDS = 60.0
 LIST_EVERY_SECONDS = 5.0  # as home.js
-_AT_ONCE = 500
 RESOURCES = PolicyResources(run_name="bench-0123abcd", version=0, endpoints=(), model="")
 
 
@@ -47,15 +49,22 @@ async def _enqueue(client: PatientStoreClient, preset: str, seeds: range) -> lis
     return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
-async def _fill(client: PatientStoreClient, result: ResultSpan) -> None:
+async def _fill(client: PatientStoreClient, hub: hub_process.HubProcess, folder: Path, result: ResultSpan) -> None:
+    """One game is played; the others are its copies, as from an archive."""
+
     async def play(rollout: object, on_turn: object) -> ResultSpan:
         return result.model_copy(update={"turns": 0})
 
-    for start in range(0, GAMES, 10 * _AT_ONCE):
-        seeds = range(start, min(start + 10 * _AT_ONCE, GAMES))
-        for first in range(seeds.start, seeds.stop, _AT_ONCE):
-            await _enqueue(client, "5p_tiny", range(first, min(first + _AT_ONCE, seeds.stop)))
-        await Worker(client, play, "fills", games_at_once=200, max_games=len(seeds)).run()
+    (rollout_id,) = await _enqueue(client, "5p_tiny", range(1))
+    await Worker(client, play, "fills", games_at_once=1, max_games=1).run()
+    await asyncio.to_thread(export, hub.database, folder / "one.jsonl")
+    game = json.loads((folder / "one.jsonl").read_text())
+    began = game["rollout"]["start_time"]
+    with (folder / "many.jsonl").open("w") as copies:
+        for number in range(1, GAMES):
+            game["rollout"] |= {"start_time": began + number * 1e-3, "end_time": began + number * 1e-3 + 1}
+            copies.write(json.dumps(game).replace(rollout_id, f"{rollout_id}-{number}") + "\n")
+    assert await restore(hub.database, [folder / "many.jsonl"]) == (GAMES - 1, 0)
 
 
 async def _play_one(client: PatientStoreClient, rollout_ids: list[str], turns: list[TurnSpan], result: ResultSpan):
@@ -118,7 +127,7 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     try:
         await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
         started = time.perf_counter()
-        await _fill(client, short)
+        await _fill(client, hub, folder, short)
         filled = time.perf_counter() - started
         process = psutil.Process(hub.process.pid)
         before = sum(process.cpu_times()[:2])
@@ -130,7 +139,7 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
                 async with session.get("/api/games") as response:  # what a page costs once, when it opens
                     await response.read()
                 watched = await _hub_seconds(hub, client, session, turns, result)
-            opened = await _opened(server, client)
+            opened = await _opened(server, client, short.result)
     finally:
         await client.close()
         hub.kill()
@@ -151,12 +160,12 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     return Group(costs, opened)
 
 
-async def _opened(server: WebServer, client: PatientStoreClient) -> Table:
+async def _opened(server: WebServer, client: PatientStoreClient, result: str) -> Table:
     """Seconds from an address to what it shows, cold and again."""
     newest = (await client.query_rollouts(limit=1, sort_by="start_time", sort_order="desc")).items[0].rollout_id
     pages = {
         "the list": ("/", "table.games tbody tr.open"),
-        "the list, filtered": ("/?result=wolf&preset=5p_tiny", "table.games tbody tr.open"),
+        "the list, filtered": (f"/?result={result}&preset=5p_tiny", "table.games tbody tr.open"),
         "a game": (f"/game?id=hub:{newest}", ".board .seat"),
         "a table": ("/play", "form button.primary"),
     }
