@@ -38,13 +38,19 @@ def calculators():
     return [child for child in children if "mcp-server-calculator" in str(child.cmdline())]
 
 
+def no_calculators():
+    for process in calculators():
+        process.kill()
+        process.wait()
+
+
 @pytest.fixture
 async def math_player():
+    no_calculators()  # of other files of tests
     player = LitPlayer(load_agent("runners.agents.examples.math_agent:agent"))
     yield player
     await player.close()
-    for process in calculators():
-        process.kill()
+    no_calculators()
 
 
 def solving(prompt):
