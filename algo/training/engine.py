@@ -202,18 +202,17 @@ class Engine:
         self._updates = state["updates"]
         return state["step"]
 
-    def export(self, directory: Path) -> None:
-        """Write the present policy as a Hugging Face folder, in ``model.dtype``: safetensors, config, tokenizer.
+    def export(self, directory: Path, dtype: str | None = None) -> None:
+        """Write the present policy as a Hugging Face folder: safetensors, config, tokenizer.
 
+        dtype: of its weights ("float32" or "bfloat16"); None takes ``model.dtype``.
         LoRA adapters are merged into the weights. The directory appears under its name when it is complete; one of
         that name is replaced.
         """
         partial_directory = _partial(directory)
         partial_directory.mkdir(parents=True)
-        source = str(self._model.path.absolute())
-        self._call(
-            lambda: self._ranks.export_policy(str(partial_directory.absolute()), source=source, dtype=self._model.dtype)
-        )
+        source, dtype = str(self._model.path.absolute()), dtype or self._model.dtype
+        self._call(lambda: self._ranks.export_policy(str(partial_directory.absolute()), source=source, dtype=dtype))
         _complete(partial_directory, directory)
 
     def export_adapters(self, directory: Path) -> None:

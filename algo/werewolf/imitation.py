@@ -110,7 +110,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
                 *(epoch, settings.epochs, metrics["imitation/loss"], losses[-1]),
             )
         with stopwatch.stage("export"):
-            await trainer.run(engine.export, config.run_dir / MODEL_FOLDER)
+            await trainer.run(engine.export, config.run_dir / MODEL_FOLDER, config.model.dtype)
     if losses[-1] > min(losses):
         best = losses.index(min(losses))
         logger.warning(
@@ -140,10 +140,12 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
     steps: optimizer steps in all, over which the learning rate is scheduled.
     """
     training = {"learning_rate": config.warm_start.learning_rate, "epochs": 1}
+    dtype = config.warm_start.dtype or config.model.dtype
     return config.model_copy(
         update={
             "run": config.run.model_copy(update={"steps": steps}),
             "training": config.training.model_copy(update=training),
+            "model": config.model.model_copy(update={"dtype": dtype}),
             "reference": ReferenceConfig(),
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
@@ -228,7 +230,7 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
-    machine = this_machine(config.training.device, config.model.dtype, rates=False)
+    machine = this_machine(config.training.device, imitation.model.dtype, rates=False)
     make_plan(imitation, machine, serves=False).check(imitation)
 
 

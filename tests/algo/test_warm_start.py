@@ -223,6 +223,9 @@ def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
 def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
     settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
     config = imitation_config(make_config(tiny_model, **settings), steps=7)
+    assert config.model.dtype == "float32"
+    faster = imitation_config(make_config(tiny_model, **settings, **{"warm_start.dtype": "bfloat16"}), steps=7)
+    assert faster.model == config.model.model_copy(update={"dtype": "bfloat16"})
     assert (config.reference.kl, config.advantage.estimator) == ("none", "grpo")
     assert (config.run.steps, config.run.seed) == (7, 3)
     assert (config.training.learning_rate, config.training.epochs) == (0.25, 1)
