@@ -53,12 +53,12 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     past = tmp_path / "past"
     past.mkdir()
     (past / "adapter_config.json").touch()
-    config = configure(frozen={"past": past, "other": tmp_path})
+    config = configure(frozen={"earlier": past, "other": tmp_path})
     command = vllm_command(config, policy_launches(config)[0])
     options = dict(pairwise(command))
     assert options["--served-model-name"] == "policy-base" and "--enable-lora" in command
     assert (options["--max-lora-rank"], options["--max-loras"]) == ("8", "2")
-    assert command[command.index("--lora-modules") + 1 :] == [f"past={past}"]
+    assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
 
 
 async def test_new_adapters_are_loaded_in_place_of_the_old(configure, tmp_path):
@@ -92,13 +92,13 @@ def test_adapters_do_not_travel_as_whole_weights(configure):
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
     """What a merge in bfloat16 would round away is there."""
     first, second, past = (make_adapters(tmp_path / f"adapters-{n}", tiny_model, n) for n in range(3))
-    config = configure(frozen={"past": past}, kv_cache_gb=0.25)
+    config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
     async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             assert await serving.score(ids) == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
-        for name, adapters in (("initial", None), ("past", past)):
+        for name, adapters in (("initial", None), ("earlier", past)):
             served = serving.beside[name]
             body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
             async with http.post(f"{served.endpoint}/completions", json=body) as response:
