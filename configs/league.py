@@ -39,7 +39,7 @@ class LeagueConfig(Section):
     @model_validator(mode="after")
     def _servers_can_be_filled(self) -> "LeagueConfig":
         if self.servers > self.size:
-            raise ValueError(f"servers ({self.servers}) must not be more than the members that they serve ({self.size})")
+            raise ValueError(f"servers ({self.servers}) must not be more than members, at most {self.size} (size)")
         if self.devices is not None and len(self.devices) != self.servers:
             raise ValueError(f"devices has {len(self.devices)} GPUs for {self.servers} servers: name one for each")
         return self

@@ -107,9 +107,9 @@ class WerewolfConfig(Config):
             )
         if self.rollout.max_policy_lag and not self.model.lora_rank:
             raise ValueError(
-                f"rollout.max_policy_lag={self.rollout.max_policy_lag}: a server of the pool changes its member between "
-                f"two steps, and games would be in flight then. Set it to 0, or train adapters (model.lora_rank), of "
-                f"which the policy's servers hold all members"
+                f"rollout.max_policy_lag={self.rollout.max_policy_lag}: a server of the pool changes its member "
+                f"between two steps, and games would be in flight then. Set it to 0, or train adapters "
+                f"(model.lora_rank), of which the policy's servers hold all members"
             )
         return self
 

@@ -29,7 +29,7 @@ RANDOM_PLAYER = "random"
 PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
 """Players that every runner has, by the names that tasks use."""
 PAST_SELVES = "past"
-"""In a task: one of the trained policy's past selves, drawn by the runner of those whose ``FrozenPolicy`` has a share."""
+"""In a task: one of the trained policy's past selves, whom the runner draws among the ``FrozenPolicy`` with a share."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
 FROZEN_RESOURCE_PREFIX = "frozen_"

@@ -7,7 +7,7 @@ protocol. One server alone is the matter of ``algo.serving.server``, which of th
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +51,7 @@ class Serving:
         self._group = ServerGroup(servers, urls, config.serving.max_restarts, progress)
         self._model = servers[0].model
         self._asleep = False
+        self._beside: dict[str, Path] = {}
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
@@ -152,6 +153,8 @@ class Serving:
             check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
+            # First, since a server that has just come up answers requests once it has the policy's weights.
+            await server.serve_beside(self._beside)
             await _reload(server, folder, version)
 
         self._group.update = reload
@@ -159,6 +162,17 @@ class Serving:
         await self._group.ask(reload, loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
+
+    async def serve_beside(self, folders: Mapping[str, Path]) -> None:
+        """Serve these adapters beside those of the policy, on every server, until they are told otherwise.
+
+        folders: by their names in requests. Those of before that are not among them can be asked for no more; replies
+        under way are finished. A server that refuses is lost, as in ``push_weights``, and comes back with them.
+        Only where the policy is adapters, and after ``push_weights``.
+        """
+        self._beside = {name: folder.resolve() for name, folder in folders.items()}
+        await self._group.ask(lambda server: server.serve_beside(self._beside), loses_refusing=True)
+        await self._group.wait_for_a_server()
 
     async def transfer_weights(
         self,

@@ -81,6 +81,8 @@ class Machine:
             ),
             keep_serving=metrics,
             rest_serving=nothing,
+            seat_past_selves=metrics,
+            count_matches=lambda played: {},
             push=push,
             evaluation_is_due=lambda: False,
         )

@@ -145,9 +145,7 @@ def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
         task, roles = make_task(seating, seed), deal(seed)
         names = who_plays(task, roles, POOL)
         (member,) = set(names.values()) - {"policy"}
-        assert names == who_plays(
-            task.model_copy(update={"game_id": "game-2"}), roles, dict(reversed(POOL.items()))
-        )
+        assert names == who_plays(task.model_copy(update={"game_id": "game-2"}), roles, dict(reversed(POOL.items())))
         # Who is met changes nothing about where: the lineup is that of a task that is looked at alone.
         assert {seat for seat, name in names.items() if name == member} == {
             seat for seat, name in who_plays(task, roles).items() if name == "past"
@@ -157,6 +155,6 @@ def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
 
 
 def test_an_empty_pool_is_an_error_that_names_the_remedy_where_a_game_needs_it():
-    with pytest.raises(UnknownPlayer, match="game-1 seats 'past'.*set league.every_steps"):
+    with pytest.raises(UnknownPlayer, match=r"game-1 seats 'past'.*set league\.every_steps"):
         who_plays(make_task({"wolf": "past", "good": "policy"}), deal(3), {})
     assert "policy" in who_plays(make_task({"wolf": "scripted", "good": "policy"}), deal(3), {}).values()
