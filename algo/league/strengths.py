@@ -1,7 +1,8 @@
 """How strong the policy was in each row, and each of its opponents, by one joint fit (``algo.reports.logistic``).
 
 A row is a player of its own, though its weights change within it. Rows never meet each other, and opponents neither:
-what tells them apart is whom they met in common.
+what tells them apart is whom they met in common. A policy that always plays the same side cannot be told from that
+side's advantage: then rows can be compared with rows, and hardly with opponents.
 """
 
 from dataclasses import dataclass
