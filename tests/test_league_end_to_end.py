@@ -1,8 +1,8 @@
 """A league with every real part: past selves join, are served, and play with the weights that their names say.
 
-Real hub (`python -m store`), runner, verl, vLLM for the policy (attached to) and for its past selves. What is proven, for
-whole weights and for adapters: members join; every turn of a past self has the log-probs that transformers computes from
-that member's folder; a run that was killed ends with the payoff table and the weights of one that was left alone.
+Real hub (`python -m store`), runner, verl, vLLM for the policy (attached to) and for its past selves. What is proven,
+for whole weights and for adapters: members join; every turn of a past self has the log-probs that transformers computes
+from that member's folder; a run that was killed ends with the payoff table and the weights of one that was left alone.
 """
 
 import json
