@@ -52,12 +52,7 @@ class League:
         self._places = places
         self._write = write
         self._in_checkpoint = in_checkpoint
-        for version in sorted(state.needed):
-            if not self._folder(version).is_dir():
-                raise ConfigError(
-                    f"{self._folder(version)} is gone, and the run's checkpoint has it in its pool of past selves: "
-                    f"bring it back, or start a new run"
-                )
+        folders_of(config, state)
         self._drop_folders(state.needed)  # of steps that a crash undid
 
     async def prepare(self, step: int, version: int, log_probs: Callable[[], Awaitable[Sequence[float]]]) -> None:
@@ -71,15 +66,15 @@ class League:
         every = self._settings.every_steps
         assert every is not None
         if not self.state.members or (step % every == 0 and self.state.members[-1].version < version):
-            if not self._folder(version).is_dir():
-                await self._write(version, self._folder(version))
+            folder = _folder(self._config, version)
+            if not folder.is_dir():
+                await self._write(version, folder)
             join(self.state, version, await log_probs(), self._settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
         forget_left(self.state, version, self._config.rollout.max_policy_lag)
         publish(self.state, version, self._settings, self._places.servers, self._config.run.seed)
         assert self.state.published is not None
-        folders = {member: self._folder(member) for member in sorted(self.state.needed)}
-        await self._places.serve(self.state.published, folders)
+        await self._places.serve(self.state.published, folders_of(self._config, self.state))
         if needed != self.state.needed:
             # A checkpoint may be under way that has the pool as it was.
             self._drop_folders(needed | self.state.needed)
@@ -135,13 +130,26 @@ class League:
             table["strengths"] = {name: strengths.beyond(name, present).model_dump() for name in strengths.names}
         write_whole(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
 
-    def _folder(self, version: int) -> Path:
-        if version == 0 and not self._config.model.lora_rank:
-            return self._config.model.path
-        return self._config.run_dir / FOLDER / past_name(version)
-
     def _drop_folders(self, needed: Collection[int]) -> None:
         kept = {past_name(version) for version in {*needed, *self._in_checkpoint()}}
         for folder in (self._config.run_dir / FOLDER).glob("*"):
             if folder.name not in kept:
                 shutil.rmtree(folder)
+
+
+def folders_of(config: Config, state: LeagueState) -> dict[int, Path]:
+    """Where the weights lie of all versions that are needed. Raises ConfigError where some are missing."""
+    folders = {version: _folder(config, version) for version in sorted(state.needed)}
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder} is gone, and the run's checkpoint has it in its pool of past selves: bring it back, or "
+                f"start a new run"
+            )
+    return folders
+
+
+def _folder(config: Config, version: int) -> Path:
+    if version == 0 and not config.model.lora_rank:
+        return config.model.path
+    return config.run_dir / FOLDER / past_name(version)

@@ -15,9 +15,9 @@ from algo.advantages.correction import check_correction
 from algo.advantages.estimators import check_estimator
 from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
-from algo.league.league import League
+from algo.league.league import League, folders_of
 from algo.league.places import BesideThePolicy, OwnServers, Places
-from algo.league.state import LeagueState
+from algo.league.state import LeagueState, past_name
 from algo.loop.checkpoints import load_state, newest_checkpoint
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
@@ -138,6 +138,9 @@ async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
     if opened.config.model.lora_rank:
+        # Games of an earlier process go on as soon as the policy is served, and may meet its past.
+        past = folders_of(opened.config, opened.state.league or LeagueState())
+        serving.serve_beside_from_push({past_name(version): folder for version, folder in past.items()})
         await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.

@@ -51,7 +51,7 @@ class Serving:
         self._group = ServerGroup(servers, urls, config.serving.max_restarts, progress)
         self._model = servers[0].model
         self._asleep = False
-        self._beside: dict[str, Path] = {}
+        self._adapters: dict[str, Path] = {}
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
@@ -153,9 +153,7 @@ class Serving:
             check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
-            # First, since a server that has just come up answers requests once it has the policy's weights.
-            await server.serve_beside(self._beside)
-            await _reload(server, folder, version)
+            await _reload(server, folder, version, self._adapters)
 
         self._group.update = reload
         self._group.take_in_restarted()
@@ -170,9 +168,13 @@ class Serving:
         under way are finished. A server that refuses is lost, as in ``push_weights``, and comes back with them.
         Only where the policy is adapters, and after ``push_weights``.
         """
-        self._beside = {name: folder.resolve() for name, folder in folders.items()}
-        await self._group.ask(lambda server: server.serve_beside(self._beside), loses_refusing=True)
+        self.serve_beside_from_push(folders)
+        await self._group.ask(lambda server: server.serve_beside(self._adapters), loses_refusing=True)
         await self._group.wait_for_a_server()
+
+    def serve_beside_from_push(self, folders: Mapping[str, Path]) -> None:
+        """``serve_beside`` from the next ``push_weights`` on, before any request is answered with those weights."""
+        self._adapters = {name: folder.resolve() for name, folder in folders.items()}
 
     async def transfer_weights(
         self,
@@ -316,8 +318,11 @@ class Serving:
         await self._group.wait_for_a_server()
 
 
-async def _reload(server: VllmServer, folder: Path, version: int) -> None:
+async def _reload(server: VllmServer, folder: Path, version: int, adapters: Mapping[str, Path] | None = None) -> None:
+    """adapters: that it is to serve beside the policy's; None leaves these as they are."""
     await _make_ready(server)
+    if adapters is not None:
+        await server.serve_beside(adapters)
     await server.reload(folder)
     await _serve_as(server, version)
 
