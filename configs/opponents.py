@@ -28,8 +28,8 @@ class SeatingRuleConfig(Section):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share, drawn for each deal: policy, expert, scripted, timid, random, or a name of the "
-        "sections players and frozen",
+        description="name -> share, drawn for each deal: policy, expert, scripted, timid, random, past (section "
+        "league), or a name of the sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all the seats of a game, instead of one for each")
 
@@ -112,13 +112,20 @@ class EndpointConfig(Section):
 INITIAL_POLICY = "initial"
 """In ``evaluation.opponents``: the weights that the run started from."""
 
+PAST_SELVES = "past"
+"""In ``game.opponent`` and ``game.seating``: a member of the pool of past selves (section league), the same in all such
+seats of a game."""
+
 
 def check_player_names(names: Collection[str]) -> None:
     """Raise ValueError unless all of them may name players of the sections players and frozen."""
+    taken = (*BUILT_IN_PLAYERS, INITIAL_POLICY, PAST_SELVES)
     for name in names:
-        if name in (*BUILT_IN_PLAYERS, INITIAL_POLICY) or not _PLAYER_NAME.fullmatch(name):
-            taken = ", ".join((*BUILT_IN_PLAYERS, INITIAL_POLICY))
-            raise ValueError(f"{name!r} cannot name a player: use letters, digits, _ and -, and not {taken}")
+        if name in taken or name.startswith(f"{PAST_SELVES}-") or not _PLAYER_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} cannot name a player: use letters, digits, _ and -, and not {', '.join(taken)}, or what "
+                f"begins with {PAST_SELVES}-"
+            )
 
 
 def unknown_player(name: str, configured: Collection[str]) -> str | None:

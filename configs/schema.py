@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from configs.league import LeagueConfig
 from configs.opponents import EndpointConfig, check_player_names
 from configs.rollout import RolloutSettings
 from configs.section import Section
@@ -208,6 +209,11 @@ class Config(Section):
     def endpoints(self) -> dict[str, EndpointConfig]:
         """The models behind an API, by where they are configured."""
         return {f"players.{name}": endpoint for name, endpoint in self.players.items()}
+
+    @property
+    def pool(self) -> LeagueConfig | None:
+        """The pool of past selves, of a workload that has one."""
+        return None
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:

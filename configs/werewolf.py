@@ -7,7 +7,8 @@ from typing import ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from configs.game import GameConfig
-from configs.opponents import INITIAL_POLICY, EndpointConfig, unknown_player
+from configs.league import LeagueConfig
+from configs.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, unknown_player
 from configs.probes import ProbeConfig
 from configs.rewards import RewardConfig
 from configs.roles_and_decks import DECKS, Role
@@ -52,6 +53,7 @@ class WerewolfConfig(Config):
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     probes: ProbeConfig = ProbeConfig()
+    league: LeagueConfig = LeagueConfig()
     evaluation: GameEvaluationConfig = GameEvaluationConfig()
     watch: dict[str, BoundConfig] = Field(
         {
@@ -68,6 +70,11 @@ class WerewolfConfig(Config):
         return super().endpoints() | ({"judge": self.judge} if self.judge else {})
 
     @property
+    def pool(self) -> LeagueConfig | None:
+        """The pool of past selves; None without one."""
+        return self.league if self.league.every_steps else None
+
+    @property
     def fixed_files(self) -> Mapping[str, Path]:
         """Files with prompts that replace built-in ones, by the prompt's name."""
         return self.game.prompts
@@ -75,7 +82,10 @@ class WerewolfConfig(Config):
     @model_validator(mode="after")
     def _seated_players_exist(self) -> "WerewolfConfig":
         for where, name in self._named_players():
-            if problem := unknown_player(name, [*self.players, *self.frozen]):
+            if name == PAST_SELVES and where.startswith("game."):
+                if self.pool is None:
+                    raise ValueError(f"{where}: {name!r} is drawn from a pool: set league.every_steps, e.g. to 10")
+            elif problem := unknown_player(name, [*self.players, *self.frozen]):
                 raise ValueError(f"{where}: {problem}")
         return self
 
@@ -85,6 +95,23 @@ class WerewolfConfig(Config):
         for number, rule in enumerate(self.game.seating):
             yield from ((f"game.seating.{number}.players", name) for name in rule.players)
         yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)
+
+    @model_validator(mode="after")
+    def _pool_can_be_met(self) -> "WerewolfConfig":
+        if self.pool is None:
+            return self
+        if PAST_SELVES not in {name for where, name in self._named_players() if where.startswith("game.")}:
+            raise ValueError(
+                f"league.every_steps={self.pool.every_steps} would keep a pool that nobody meets: name {PAST_SELVES!r} "
+                f"in game.opponent or game.seating, or set it to null"
+            )
+        if self.rollout.max_policy_lag and not self.model.lora_rank:
+            raise ValueError(
+                f"rollout.max_policy_lag={self.rollout.max_policy_lag}: a server of the pool changes its member "
+                f"between two steps, and games would be in flight then. Set it to 0, or train adapters "
+                f"(model.lora_rank), of which the policy's servers hold all members"
+            )
+        return self
 
     @model_validator(mode="after")
     def _nothing_is_set_in_vain(self) -> "WerewolfConfig":

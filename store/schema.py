@@ -28,6 +28,8 @@ TIMID_PLAYER = "timid"
 RANDOM_PLAYER = "random"
 PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
 """Players that every runner has, by the names that tasks use."""
+PAST_SELVES = "past"
+"""In a task: one of the trained policy's past selves, whom the runner draws among the ``FrozenPolicy`` with a share."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
 FROZEN_RESOURCE_PREFIX = "frozen_"
@@ -154,12 +156,14 @@ class FrozenPolicy(BaseModel):
     """A policy whose weights stay as they are: played token by token like the trained one, and never trained on.
 
     endpoint: base URL of the vLLM that serves it, ending in ``/v1``. model: its name there.
+    share: how often it is met where a seat is for ``PAST_SELVES``, any positive weight; 0: it is not one of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: str = Field(min_length=1)
     model: str = Field(min_length=1)
+    share: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class PolicyResources(BaseModel):
@@ -198,6 +202,11 @@ class PolicyResources(BaseModel):
         return self
 
     @property
+    def past_selves(self) -> dict[str, float]:
+        """Of whom a seat for ``PAST_SELVES`` is drawn: the shares of the policies that have one, by name."""
+        return {name: policy.share for name, policy in self.frozen.items() if policy.share}
+
+    @property
     def resources_id(self) -> str:
         """The id under which this version is published."""
         return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
@@ -217,7 +226,9 @@ class PolicyResources(BaseModel):
         }
         for name, frozen in self.frozen.items():
             resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
-                endpoint=frozen.endpoint, model=frozen.model, sampling_parameters=sampling
+                endpoint=frozen.endpoint,
+                model=frozen.model,
+                sampling_parameters=sampling | ({"share": frozen.share} if frozen.share else {}),
             )
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
@@ -255,7 +266,9 @@ class PolicyResources(BaseModel):
             },
             frozen={
                 name.removeprefix(FROZEN_RESOURCE_PREFIX): FrozenPolicy(
-                    endpoint=resource.endpoint, model=resource.model
+                    endpoint=resource.endpoint,
+                    model=resource.model,
+                    share=resource.sampling_parameters.get("share", 0.0),
                 )
                 for name, resource in update.resources.items()
                 if name.startswith(FROZEN_RESOURCE_PREFIX) and isinstance(resource, LLM)

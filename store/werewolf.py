@@ -32,8 +32,9 @@ class SeatingRule(BaseModel):
 
     side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
     players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, one of
-        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``. The draw follows
-        from the task's ``seed``, so that all games of a group seat the same players.
+        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``, or
+        ``PAST_SELVES``: one member of the pool of past selves, the same in all seats of a game. The draws follow from
+        the task's ``seed``, so that all games of a group seat the same players.
     together: one draw for all the seats that the rule matches, instead of one for each.
     """
 

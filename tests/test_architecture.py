@@ -18,7 +18,7 @@ OF_A_WORKLOAD = {
     *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.probes", "configs.agents"),
 }
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
-GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "training", "serving", "loop")
+GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "training", "serving", "league", "loop")
 
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
 FORBIDDEN = {

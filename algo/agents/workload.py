@@ -8,6 +8,7 @@ from algo.agents.evaluate import evaluate
 from algo.agents.metrics import agent_metrics
 from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
+from algo.league.payoff import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
@@ -54,6 +55,10 @@ class Agents:
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the tasks."""
         return agent_metrics(played)
+
+    def matches(self, played: PlayedRollouts) -> Iterable[Match]:
+        """None: tasks have no opponents."""
+        return ()
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Do held-out tasks; the score is the mean reward."""

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from algo.league.state import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
@@ -56,6 +57,7 @@ class RunState(BaseModel):
     step: steps made. policy_version: updates made.
     in_flight: groups that no step has trained on yet. begun: all groups so far; None is those of the steps made.
     probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
+    league: who is in the pool of past selves and how the policy fares against them; None without a pool.
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.loop.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
@@ -71,6 +73,7 @@ class RunState(BaseModel):
     in_flight: list[Group] = []
     begun: int | None = None
     probe: list[int] | None = None
+    league: LeagueState | None = None
     role_baselines: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     score: float | None = Field(None, validation_alias=AliasChoices("score", "win_rate"))

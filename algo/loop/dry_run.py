@@ -41,6 +41,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
     async with AsyncExitStack() as stack:
         run = await start(opened, workload, RunSummary(config.run_dir), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place
+        await run.seat_past_selves()
         resources = run.resources()
         task = workload.tasks(1)[0]
         _show(console, "Configuration", as_yaml(config))

@@ -8,19 +8,21 @@ from typing import Any
 
 from verl.utils.tracking import Tracking
 
+from algo.league.league import League
 from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
 from algo.loop.checkpoints import RunState
 from algo.loop.run_folder import OpenedRun, policy_resources
-from algo.loop.startup import open_tracking, start_frozen, start_policy
+from algo.loop.startup import open_tracking, start_frozen, start_league, start_policy
 from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
 from algo.planning.machine import this_machine
 from algo.planning.plan import make_plan
-from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.frozen import share_out, with_own_server
+from algo.serving.launch import pool_servers
 from algo.serving.policy import Serving
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -35,6 +37,7 @@ class Running:
 
     lent_for: policies that evaluations need, and that some of the policy's servers serve then; their folders.
     began_before: an earlier process of the run may have left rollouts in the hub.
+    league: the pool of past selves; None without one.
     """
 
     config: Config
@@ -49,11 +52,12 @@ class Running:
     queue: RolloutQueue
     tracking: Tracking
     published: Mapping[str, Any]
+    league: League | None = None
     _served_before: list[float] = field(default_factory=list)
 
     def resources(self) -> PolicyResources:
         """What runners are told about the policy as it stands."""
-        frozen = self.serving.beside | self.frozen
+        frozen = self.serving.beside | self.frozen | (self.league.policies() if self.league else {})
         return policy_resources(
             self.config, self.serving, frozen, self.state.run_id, self.state.policy_version, self.published
         )
@@ -62,6 +66,26 @@ class Running:
         """Restart or give up servers that have died; runners are told where the policy is served now."""
         if await self.serving.check_alive():
             await self.queue.serve_at(self.serving.endpoints)
+        if self.league:
+            await self.league.check_alive()
+
+    async def seat_past_selves(self) -> None:
+        """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""
+
+        async def log_probs() -> Sequence[float]:
+            if self.state.probe is not None and not self._served_before:
+                self._served_before = await self.serving.score(self.state.probe)
+            return self._served_before
+
+        if self.league:
+            await self.league.prepare(self.state.step, self.state.policy_version, log_probs)
+
+    def count_matches(self, played: PlayedRollouts) -> dict[str, float]:
+        """After a step's games: what they say of the policy beside its past; numbers for the log."""
+        if self.league is None:
+            return {}
+        matches = list(self.workload.matches(played))
+        return self.league.count(matches, self.state.policy_version, len(played.finished))
 
     async def rest_serving(self, trajectories: Sequence[Trajectory]) -> None:
         """What the step plays is played: vLLM leaves the GPUs to the trainer, where both share them.
@@ -75,6 +99,8 @@ class Running:
             self.state.probe = list(trajectories[0].token_ids[:length])
         if self.state.probe is not None and not self._served_before:
             self._served_before = await self.serving.score(self.state.probe)
+        if self.league and self._served_before:
+            self.league.know(self.state.policy_version, self._served_before)
         await self.serving.sleep()
 
     async def push(self) -> dict[str, float]:
@@ -126,9 +152,10 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     await client.wait_until_reachable()
     alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
     machine = this_machine(config.training.device, config.model.dtype, rates=False)
-    make_plan(config, machine, frozen=with_own_server(config, alone)).check(config)
+    make_plan(config, machine, frozen=[*with_own_server(config, alone), *pool_servers(config)]).check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await start_frozen(config, alone, stack)
+    league = await start_league(opened, serving, engine, trainer, stack)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)
@@ -146,4 +173,5 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         queue=queue,
         tracking=tracking,
         published=published,
+        league=league,
     )

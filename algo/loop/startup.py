@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,12 +15,18 @@ from algo.advantages.correction import check_correction
 from algo.advantages.estimators import check_estimator
 from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
+from algo.league.league import League, folders_of
+from algo.league.places import BesideThePolicy, OwnServers, Places
+from algo.league.state import LeagueState, past_name
+from algo.loop.checkpoints import load_state, newest_checkpoint
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
-from algo.loop.weight_transfer import policy_folder, push_policy
+from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
 from algo.machine.whole_files import copy_whole
 from algo.serving.frozen import open_frozen
+from algo.serving.launch import Launch, frozen_launch, pool_servers
 from algo.serving.policy import Serving
+from algo.serving.preconditions import require_servable_model
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
@@ -131,6 +138,9 @@ async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
     if opened.config.model.lora_rank:
+        # Games of an earlier process go on as soon as the policy is served, and may meet its past.
+        past = folders_of(opened.config, opened.state.league or LeagueState())
+        serving.serve_beside_from_push({past_name(version): folder for version, folder in past.items()})
         await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
@@ -164,6 +174,38 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
         if metrics:
             tracking.log(metrics, step=number, backend=["file"])
     return tracking
+
+
+async def start_league(
+    opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread, stack: AsyncExitStack
+) -> League | None:
+    """Start what serves the pool of past selves, where the run has one; stopped with ``stack``.
+
+    serving: the policy's, which serves adapters of its past, too.
+    Raises ServingError as ``Serving.start`` does, and ConfigError where weights of a member are missing.
+    """
+    config, state = opened.config, opened.state
+    if config.pool is None:
+        return None
+    state.league = state.league or LeagueState()
+
+    def in_checkpoint() -> set[int]:
+        newest = newest_checkpoint(config.run_dir)
+        kept = None if newest is None else load_state(newest).league
+        return set() if kept is None else kept.needed
+
+    places: Places = BesideThePolicy(serving)
+    if settings := pool_servers(config):
+        require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
+        launches = [frozen_launch(config, f"past-{number}", policy) for number, policy in enumerate(settings, start=1)]
+        places = OwnServers([await _start_server(config, launch, stack) for launch in launches])
+    return League(config, state.league, places, partial(keep_policy, config, engine, trainer), in_checkpoint)
+
+
+async def _start_server(config: Config, launch: Launch, stack: AsyncExitStack) -> Serving:
+    server = await Serving.start(config, lambda line: logger.info("%s", line), [launch])
+    stack.push_async_callback(server.stop)
+    return server
 
 
 async def start_frozen(config: Config, names: Sequence[str], stack: AsyncExitStack) -> dict[str, FrozenPolicy]:

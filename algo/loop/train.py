@@ -70,6 +70,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             # Play. With rollout.max_policy_lag more groups are in flight than the step needs: those that finish first
             # make it, the others go on meanwhile and make a later one.
             with stopwatch.stage("play"):
+                await run.seat_past_selves()
                 per_group = config.rollout.rollouts_per_group
                 logger.info("%s: playing %d rollouts", title, per_step * per_group)
                 most_in_flight = (len(schedule.open) + schedule.room) * per_group
@@ -102,6 +103,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 oldest_version_allowed=state.policy_version - config.rollout.max_policy_lag,
             )
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+            metrics |= run.count_matches(played)
             left_out = played.left_out + found.left_out + selected.left_out
 
             # Update, and give the new weights to vLLM.

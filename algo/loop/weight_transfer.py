@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from algo.machine.disk import whole_or_removed
+from algo.machine.whole_files import sync
 from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingError
 from algo.serving.server import VllmServer
@@ -63,6 +64,29 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
         seconds = await serving.transfer_weights(version, send, export)
     _drop_old_policies(folder)
     return seconds
+
+
+async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
+    """Write the policy's present weights, or adapters, into a folder that lasts; it is whole or not there.
+
+    version: of these weights. Raises DiskFull, and what the engine raises.
+    """
+    pushed, unfinished = policy_folder(config, version), folder.with_name(f"unfinished-{folder.name}")
+
+    def write() -> None:
+        with whole_or_removed(unfinished, "Free some space there, or lower league.size"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.parent.mkdir(exist_ok=True)
+            if pushed.is_dir():
+                shutil.copytree(pushed, unfinished)
+            else:  # handed over on the GPUs
+                engine.export(unfinished)
+            for path in [*unfinished.rglob("*"), unfinished]:
+                sync(path)  # a checkpoint will name it
+        unfinished.rename(folder)
+        sync(folder.parent)
+
+    await (asyncio.to_thread(write) if pushed.is_dir() else trainer.run(write))
 
 
 def _drop_old_policies(pushed: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from algo.league.payoff import Match
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
@@ -64,6 +65,9 @@ class Workload(Protocol):
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""
+
+    def matches(self, played: PlayedRollouts) -> Iterable[Match]:
+        """The step's games of the learning policy against one other player; asked only where a pool is configured."""
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Play what is held out with the policy after ``step``, and write what it shows into the run's folder.

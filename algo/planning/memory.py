@@ -4,14 +4,17 @@ Estimates to plan by, in bytes. What is known exactly (weights, gradients, Adam,
 for themselves is a constant, named as such; ``tests/algo/planning`` holds the sums against measured ones on CPU.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from algo.advantages.registry import needs_values
 from algo.planning.machine import GIB
 from algo.planning.model_shape import BYTES, ModelShape
+from algo.serving.launch import past_adapters
 from algo.training.chunked_head import CHUNK_ELEMENTS
 from algo.training.verl_configs import packs_sequences, reference_without_adapters
 from configs.schema import Config
+from configs.serving import FrozenPolicyConfig
 from configs.training import TrainingConfig
 
 CUDA_CONTEXT = 1.2 * GIB
@@ -88,7 +91,7 @@ def passes(config: Config, shape: ModelShape) -> list[Part]:
 def served(config: Config, shape: ModelShape, gpu_bytes: float) -> tuple[list[Part], float]:
     """What vLLM takes on each of its GPUs, and for how many tokens its KV cache has room; on CPU of one server."""
     serving, size = config.serving, BYTES[config.model.dtype]
-    adapters = size * shape.adapters * 2
+    adapters = size * shape.adapters * (2 + past_adapters(config))
     weights = size * shape.parameters / serving.tensor_parallel
     per_token = size * shape.kv_per_token / serving.tensor_parallel
     if config.training.device == "cpu":
@@ -103,6 +106,13 @@ def served(config: Config, shape: ModelShape, gpu_bytes: float) -> tuple[list[Pa
     setting = "serving.kv_cache_gb" if config.training.device == "cpu" else "serving.gpu_memory_utilization"
     parts.append(Part("KV cache", max(cache, 0.0), setting))
     return parts, cache / per_token
+
+
+def frozen_servers(config: Config, shape: ModelShape, frozen: Sequence[FrozenPolicyConfig]) -> list[Part]:
+    """What vLLM servers of frozen policies take on CPU, taken to be of the trained policy's size."""
+    weights = 2 * BYTES[config.model.dtype] * shape.parameters
+    needed = sum(CPU_VLLM + weights + policy.kv_cache_gb * GIB for policy in frozen)
+    return [Part("frozen policies", needed, "league.servers, frozen")] if frozen else []
 
 
 def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> list[Part]:

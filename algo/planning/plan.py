@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.planning.machine import GIB, Machine
-from algo.planning.memory import CUDA_CONTEXT, Part, host, passes, served, states, tokens_at_once
+from algo.planning.memory import CUDA_CONTEXT, Part, frozen_servers, host, passes, served, states, tokens_at_once
 from algo.planning.model_shape import ModelShape, shape_of
 from algo.planning.seconds import FILLED, seconds_of_step
 from configs.schema import Config
@@ -72,7 +72,7 @@ def make_plan(
 ) -> Plan:
     """Plan a run. seats: actors of a rollout that the policy plays, on average.
 
-    frozen: policies that have a vLLM of their own here.
+    frozen: policies that have a vLLM of their own here, members of a pool of past selves among them.
     serves: False for a trainer alone (a warm start), beside which no policy is served.
     """
     training, serving = config.training, config.serving
@@ -82,6 +82,8 @@ def make_plan(
     vllm, kv_tokens = served(config, shape, gpu)
     ranks_here = training.ranks // training.nodes
     here = host(config, shape, ranks_here, serving.servers if starts else 0)
+    if training.device == "cpu":
+        here += frozen_servers(config, shape, frozen)
     phases = [Phase("the machine", tuple(here), machine.host_gib * GIB)]
     if training.device == "cuda":
         beside, apart = _frozen_policies(config, frozen, gpu)

@@ -12,22 +12,14 @@ and one that never played has 0. Intervals resample deals, since games of one de
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from algo.protocol.games import ProtocolGame
 from algo.reports.intervals import CONFIDENCE, Estimate
+from algo.reports.logistic import Floats, fit_logistic
 from store.schema import TRAINED_POLICY
 
-PRIOR_DEVIATION = 2.0
-"""Of every strength and term, in log-odds."""
-ADVANTAGE_DEVIATION = 10.0
-"""Of the good side's advantage: it matters only where one side always wins."""
 _RESAMPLES = 300
-_STEPS = 50
-_SETTLED = 1e-8
-
-Floats = NDArray[np.float64]
 
 
 class Strengths(BaseModel):
@@ -101,22 +93,3 @@ def _features(game: ProtocolGame, names: Sequence[str], roles: Sequence[str]) ->
                 of_role[seat.role] += sign / len(own)
     pairs = [(share.get((name, "good"), 0.0), share.get((name, "wolf"), 0.0)) for name in names]
     return [1.0, *(good - wolf for good, wolf in pairs), *(good + wolf for good, wolf in pairs), *of_role.values()]
-
-
-def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> Floats:
-    """Coefficients of a logistic regression with the module's prior, the wide one on the first, by Newton's method.
-
-    table: shape (rows, columns). won, weights: shape (rows,). Raises ArithmeticError if it does not settle.
-    """
-    penalty = np.full(table.shape[1], PRIOR_DEVIATION**-2)
-    penalty[0] = ADVANTAGE_DEVIATION**-2
-    found = start.copy()
-    for _ in range(_STEPS):
-        likely = 1.0 / (1.0 + np.exp(-np.clip(table @ found, -40, 40)))
-        gradient = table.T @ (weights * (won - likely)) - penalty * found
-        curvature = (table.T * (weights * likely * (1.0 - likely))) @ table + np.diag(penalty)
-        step = np.linalg.solve(curvature, gradient)
-        found += step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
-        if np.abs(step).max() < _SETTLED:
-            return found
-    raise ArithmeticError(f"the fit of {len(won)} games did not settle in {_STEPS} steps")

@@ -36,7 +36,8 @@ class Launch:
     can_sleep: it leaves the GPUs to the trainer at times.
     weight_transfer: "folder", "nccl" or "ipc".
     lora_rank: of the adapters that it is given, with ``model`` as their base; 0: it is given whole weights, or none.
-    adapters: folders of adapters that it serves from the start, by their names in requests.
+    adapters: folders of adapters that it serves from the start, by their names in requests. more_adapters: that it is
+        told of later.
     version: of the policy's weights in ``model``.
     """
 
@@ -51,6 +52,7 @@ class Launch:
     weight_transfer: str = "folder"
     lora_rank: int = 0
     adapters: tuple[tuple[str, Path], ...] = ()
+    more_adapters: int = 0
     version: int = 0
     kv_offload_gb: float = 0
 
@@ -78,6 +80,7 @@ def policy_launches(config: Config) -> list[Launch]:
             weight_transfer=settings.weight_transfer,
             lora_rank=config.model.lora_rank,
             adapters=tuple(adapter_folders(config).items()),
+            more_adapters=past_adapters(config),
             kv_offload_gb=settings.kv_offload_gb,
         )
         for number in range(settings.servers)
@@ -90,6 +93,21 @@ def adapter_folders(config: Config) -> dict[str, Path]:
     if not config.model.lora_rank:
         return {}
     return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
+
+
+def past_adapters(config: Config) -> int:
+    """Most members of the pool of past selves that the policy's servers hold, beside adapters of the policy."""
+    # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
+    # played with (``rollout.max_policy_lag``) needs no room here.
+    return config.pool.size if config.pool and config.model.lora_rank else 0
+
+
+def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
+    """The vLLM servers of the pool of past selves, which hold whole weights; none without a pool, or with adapters."""
+    if config.pool is None or config.model.lora_rank:
+        return []
+    initial = FrozenPolicyConfig(path=config.model.path)
+    return [config.pool.server_settings(number, initial) for number in range(config.pool.servers)]
 
 
 def names_beside(config: Config) -> dict[str, str]:
@@ -164,7 +182,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         flags.append("--enable-lora")
         # vLLM knows these sizes only; a larger one costs memory.
         options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= launch.lora_rank)
-        options["--max-loras"] = 1 + len(launch.adapters)
+        options["--max-loras"] = 1 + len(launch.adapters) + launch.more_adapters
     if settings.tool_parser is not None:
         flags.append("--enable-auto-tool-choice")
         options["--tool-call-parser"] = settings.tool_parser

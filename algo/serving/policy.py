@@ -7,7 +7,7 @@ protocol. One server alone is the matter of ``algo.serving.server``, which of th
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +51,7 @@ class Serving:
         self._group = ServerGroup(servers, urls, config.serving.max_restarts, progress)
         self._model = servers[0].model
         self._asleep = False
+        self._adapters: dict[str, Path] = {}
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
@@ -152,13 +153,28 @@ class Serving:
             check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
-            await _reload(server, folder, version)
+            await _reload(server, folder, version, self._adapters)
 
         self._group.update = reload
         self._group.take_in_restarted()
         await self._group.ask(reload, loses_refusing=True)
         await self._in_service_again()
         return time.monotonic() - started
+
+    async def serve_beside(self, folders: Mapping[str, Path]) -> None:
+        """Serve these adapters beside those of the policy, on every server, until they are told otherwise.
+
+        folders: by their names in requests. Those of before that are not among them can be asked for no more; replies
+        under way are finished. A server that refuses is lost, as in ``push_weights``, and comes back with them.
+        Only where the policy is adapters, and after ``push_weights``.
+        """
+        self.serve_beside_from_push(folders)
+        await self._group.ask(lambda server: server.serve_beside(self._adapters), loses_refusing=True)
+        await self._group.wait_for_a_server()
+
+    def serve_beside_from_push(self, folders: Mapping[str, Path]) -> None:
+        """``serve_beside`` from the next ``push_weights`` on, before any request is answered with those weights."""
+        self._adapters = {name: folder.resolve() for name, folder in folders.items()}
 
     async def transfer_weights(
         self,
@@ -302,8 +318,11 @@ class Serving:
         await self._group.wait_for_a_server()
 
 
-async def _reload(server: VllmServer, folder: Path, version: int) -> None:
+async def _reload(server: VllmServer, folder: Path, version: int, adapters: Mapping[str, Path] | None = None) -> None:
+    """adapters: that it is to serve beside the policy's; None leaves these as they are."""
     await _make_ready(server)
+    if adapters is not None:
+        await server.serve_beside(adapters)
     await server.reload(folder)
     await _serve_as(server, version)
 

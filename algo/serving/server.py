@@ -12,7 +12,7 @@ import math
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ _ASK_TIMEOUT_SECONDS = 600.0
 # At least; pausing waits for the replies under way, none of which is longer than a whole rollout may take.
 _PUSH_TIMEOUT_SECONDS = 600.0
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
-_LOAD_ADAPTERS = "/v1/load_lora_adapter"
+_LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
 _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 
@@ -47,7 +47,8 @@ class VllmServer:
 
     All methods belong to one event loop. ``model`` is its model's name in requests. ``startup_seconds`` is how long it
     took to become healthy (0 when attached), ``log_path`` is its log (None when attached), ``starts`` how often it was
-    started, ``asleep`` whether it has left the GPUs to others.
+    started, ``asleep`` whether it has left the GPUs to others, ``beside`` the adapters that it was told of beside those
+    of its model: their folders, by their names in requests.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class VllmServer:
         self.startup_seconds = 0.0
         self.starts = 0
         self.asleep = False
+        self.beside: dict[str, Path] = {}
         self._config = config
         # Loopback must not go through a proxy from the environment. Connections are not kept: calls
         # are minutes apart, and vLLM closes idle ones after seconds.
@@ -106,6 +108,7 @@ class VllmServer:
         It must be healthy, serve the model's name with at least ``rollout.context_tokens``, report log-probs as the
         trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
         """
+        self.beside = {}  # whatever it has of that, it is told anew
         await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
         models = (await self._call("GET", "/v1/models", timeout=_HEALTH_TIMEOUT_SECONDS))["data"]
         served = {entry["id"]: entry for entry in models}
@@ -159,10 +162,7 @@ class VllmServer:
     async def reload(self, folder: Path) -> None:
         """Read new weights, or adapters, from a folder. Only while paused."""
         if self._takes_adapters:
-            body = {"lora_name": self.model, "lora_path": str(folder), "load_inplace": True}
-            status, text = await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS)
-            if status != 200:
-                raise ServingError(f"POST {self.base_url}{_LOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
+            await self._load_adapters(self.model, folder, in_place=True)
             return
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
@@ -173,6 +173,29 @@ class VllmServer:
                 f"POST {self.base_url}/collective_rpc (reload_weights from {folder}) answered {answer!r}, "
                 "expected one null for each worker"
             )
+
+    async def serve_beside(self, folders: Mapping[str, Path]) -> None:
+        """Serve these adapters, and no others of before, beside those of the policy. folders: by names in requests."""
+        for name in [name for name in self.beside if self.beside[name] != folders.get(name)]:
+            await self._unload_adapters(name)
+            del self.beside[name]
+        for name, folder in folders.items():
+            if name not in self.beside:
+                # In place, vLLM would read the folder again whenever it uses them.
+                await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
+                await self._load_adapters(name, folder, in_place=False)
+                self.beside[name] = folder
+
+    async def _load_adapters(self, name: str, folder: Path, in_place: bool) -> None:
+        body = {"lora_name": name, "lora_path": str(folder), "load_inplace": in_place}
+        status, text = await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS)
+        if status != 200:
+            raise ServingError(f"POST {self.base_url}{_LOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
+
+    async def _unload_adapters(self, name: str) -> None:
+        status, text = await self._request("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, _PUSH_TIMEOUT_SECONDS)
+        if status not in (200, 404):
+            raise ServingError(f"POST {self.base_url}{_UNLOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
 
     async def forget_old_weights(self, version: int) -> None:
         """Empty the prefix cache, which the old weights filled, and note the new weights' number."""
@@ -277,7 +300,7 @@ class VllmServer:
         assert self.log_path is not None
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.starts += 1
-        self.asleep = False
+        self.asleep, self.beside = False, {}
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)

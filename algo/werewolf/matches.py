@@ -5,10 +5,12 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from algo.league.payoff import Match
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits
 from configs.werewolf import WerewolfConfig
-from store.werewolf import GameTask, SeatingRule, SideName, TurnSpan
+from store.schema import TRAINED_POLICY
+from store.werewolf import GameTask, ResultSpan, SeatingRule, SideName, TurnSpan
 
 SIDES: tuple[SideName, ...] = get_args(SideName)
 
@@ -106,6 +108,16 @@ def record_games(tasks: Iterable[GameTask], games: Iterable[FinishedRollout]) ->
     """
     by_id = {task.game_id: task for task in tasks}
     return [_record(by_id[game.outcome.game_id], game) for game in games]
+
+
+def league_match(result: ResultSpan) -> Match | None:
+    """What a game says of the learning policy and one other player, each of whom played a whole side; else None."""
+    players = {side: {seat.policy for seat in result.seats if seat.side == side} for side in SIDES}
+    for own, other in (SIDES, SIDES[::-1]):
+        if players[own] == {TRAINED_POLICY} and len(players[other]) == 1 and players[other] != {TRAINED_POLICY}:
+            score = 0.5 if result.result == "draw" else float(result.result == own)
+            return Match(opponent=next(iter(players[other])), side=own, score=score)
+    return None
 
 
 def players_by_side(task: GameTask) -> dict[SideName, str]:

@@ -4,11 +4,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.belief.listening import listening_rows
+from algo.league.payoff import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
+from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
 from algo.werewolf.rewards import game_rewards
@@ -64,6 +66,10 @@ class Werewolf:
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the games."""
         return game_metrics(played)
+
+    def matches(self, played: PlayedRollouts) -> Iterable[Match]:
+        """Games in which the policy alone plays one side, and one other player the other."""
+        return filter(None, (league_match(game.outcome) for game in played.finished))
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Play held-out deals against the panel."""

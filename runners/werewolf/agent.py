@@ -66,7 +66,8 @@ class WerewolfGames:
         except ValueError as error:
             raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
         deal = new_game(preset, task.seed)
-        names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats})
+        past_selves = resources.past_selves
+        names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
         served = {
             seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}")
             for seat, name in names.items()
@@ -97,7 +98,9 @@ class WerewolfGames:
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)
-        return await play_game(task, resources.version, seat_player, on_turn, judge, resources.prompt_templates)
+        return await play_game(
+            task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves
+        )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
         """The longest call that a player's server takes; None for a player that is no policy. Raises CannotPlay.

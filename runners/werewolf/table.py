@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from statistics import fmean
+from types import MappingProxyType
 
 from agentscope.message import Msg
 from agentscope.pipeline import MsgHub
@@ -58,6 +59,7 @@ async def play_game(
     on_turn: TurnSink,
     judge: Judge | None = None,
     prompt_templates: Mapping[str, str] = NO_OVERRIDES,
+    past_selves: Mapping[str, float] = MappingProxyType({}),
 ) -> ResultSpan:
     """Play one game to its end.
 
@@ -67,12 +69,13 @@ async def play_game(
         although no rule says what they answer (``AnswerSpan``), and at the end with what the task wants noted.
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
+    past_selves: see ``who_plays``.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
     unreachable model); bad replies never raise.
     """
     state = new_game(get_preset(task.preset, task.rules), task.seed)
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
-    names = who_plays(task, roles)
+    names = who_plays(task, roles, past_selves)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
     speakers = _speakers(state, prompt_templates)
     probes = None if task.study is None else BeliefProbes(task.study, players)

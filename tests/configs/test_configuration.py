@@ -70,6 +70,15 @@ def test_a_mixed_table_can_be_configured():
     assert load_config(None).judge is None and load_config(None).players == {}
 
 
+def test_a_pool_can_be_configured():
+    pool = ["league.every_steps=2", "game.opponent=past"]
+    assert load_config(None, pool).pool.size == 8 and load_config(None).pool is None
+    ahead = load_config(None, [*pool, "rollout.max_policy_lag=1", "model.lora_rank=8"])
+    assert ahead.pool.every_steps == 2
+    mixed = "game.seating=[{side: wolf, players: {policy: 0.4, past: 0.4, scripted: 0.2}}]"
+    assert load_config(None, ["league.every_steps=2", mixed]).pool is not None
+
+
 def test_the_shipped_pool_gives_the_policy_four_seats_of_five_on_each_side():
     config = load_config(CONFIG_DIR / "mixed_opponents.yaml")
     assert {rule.side: rule.players["policy"] / sum(rule.players.values()) for rule in config.game.seating} == {
@@ -103,6 +112,23 @@ def test_the_shipped_pool_gives_the_policy_four_seats_of_five_on_each_side():
         (["game.seating=[{side: wolf, players: {strong: 1}}]"], "train_sides has 'wolf', but .* never lets the policy"),
         (["game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]"], "train_sides has 'wolf'"),
         (["players.policy={model: m}"], "'policy' cannot name a player"),
+        (["players.past={model: m}"], "'past' cannot name a player"),
+        (["players.past-000001={model: m}"], "'past-000001' cannot name a player"),
+        (["game.opponent=past"], "game.opponent: 'past' is drawn from a pool: set league.every_steps"),
+        (
+            ["game.seating=[{side: wolf, players: {policy: 1, past: 1}}]"],
+            r"game\.seating\.0\.players: 'past' .*set league\.every_steps",
+        ),
+        (["league.every_steps=2"], "a pool that nobody meets: name 'past' in game.opponent or game.seating"),
+        (["league.every_steps=2", "game.opponent=past", "evaluation.opponents=[past]"], "unknown player 'past'"),
+        (["league.every_steps=2", "game.opponent=past", "warm_start.demonstrator=past"], "unknown player 'past'"),
+        (
+            ["league.every_steps=2", "game.opponent=past", "rollout.max_policy_lag=1"],
+            "max_policy_lag=1: .*Set it to 0, or train adapters",
+        ),
+        (["league.size=1"], "league.size"),
+        (["league={size: 2, servers: 3}"], r"servers \(3\) must not be more than members, at most 2"),
+        (["league.devices=[0, 1]"], "2 GPUs for 1 servers"),
         (["players.a b={model: m}"], "'a b' cannot name a player"),
         (["players.weak={modle: m}"], r"'players\.weak\.modle': did you mean 'model'"),
         (["players.model={modle: m}"], r"'players\.model\.modle': did you mean 'model'"),

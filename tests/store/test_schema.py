@@ -90,6 +90,18 @@ def test_foreign_resources_are_refused(resources_id, resources, message):
         PolicyResources.decode(as_update(resources, resources_id))
 
 
+def test_past_selves_travel_with_their_shares_and_resources_of_before_have_none():
+    past = FrozenPolicy(endpoint="http://h:9000/v1", model="past-000002", share=0.25)
+    initial = FrozenPolicy(endpoint="http://h:9000/v1", model="base")
+    resources = make_resources().model_copy(update={"frozen": {"past-000002": past, "initial": initial}})
+    encoded = resources.encode()
+    assert PolicyResources.decode(as_update(encoded, resources.resources_id)) == resources
+    assert resources.past_selves == {"past-000002": 0.25}
+    assert "share" not in encoded["frozen_initial"].sampling_parameters
+    del encoded["frozen_past-000002"].sampling_parameters["share"]
+    assert PolicyResources.decode(as_update(encoded, resources.resources_id)).past_selves == {}
+
+
 def test_servers_keep_their_order_and_frozen_policies_their_names():
     frozen = {"initial": FrozenPolicy(endpoint="http://h:9000/v1", model="base")}
     endpoints = tuple(f"http://127.0.0.1:{8000 + number}/v1" for number in range(11))

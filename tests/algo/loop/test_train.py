@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import AsyncExitStack
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +10,12 @@ import torch
 from gated_play import GatedPlay, playing
 from settings import werewolf_config
 
+from algo.league.league import League
+from algo.league.state import LeagueState, past_name
 from algo.loop import train as loop
 from algo.loop.checkpoints import RunState
 from algo.loop.run_folder import OpenedRun
+from algo.loop.running import Running
 from algo.loop.update import Update, assess
 from algo.rollouts.queue import RolloutQueue
 from algo.training.thread import TrainerThread
@@ -60,21 +64,28 @@ class Machine:
         async def push():
             self.play.version = state.policy_version
             self.at(state, "push")
+            run._served_before = []
             return {}
 
         async def load():
             return {"running": 0, "waiting": 0, "slots": 64, "kv_cache": 0.0}
 
+        async def score(probe):
+            return [-float(2**state.policy_version)]
+
         async def metrics():
             return {}
 
-        return SimpleNamespace(
+        run = SimpleNamespace(
             config=opened.config,
+            workload=workload,
+            league=self.league_of(opened),
+            _served_before=[],
             state=state,
             engine=self,
             trainer=TrainerThread(),
             queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
-            serving=SimpleNamespace(load=load, metrics=metrics, wake=nothing),
+            serving=SimpleNamespace(load=load, metrics=metrics, wake=nothing, score=score),
             tracking=SimpleNamespace(log=lambda metrics, step: None),
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
@@ -84,6 +95,26 @@ class Machine:
             push=push,
             evaluation_is_due=lambda: False,
         )
+        run.seat_past_selves = partial(Running.seat_past_selves, run)
+        run.count_matches = partial(Running.count_matches, run)
+        return run
+
+    def league_of(self, opened):
+        """The run's pool, of which nothing is served; None without one."""
+        if opened.config.pool is None:
+            return None
+        opened.state.league = opened.state.league or LeagueState()
+        opened.state.probe = [1, 2]
+
+        async def write(version, folder):
+            folder.mkdir(parents=True)
+
+        async def serve(published, folders):
+            self.play.met = dict.fromkeys(published.shares)
+
+        places = SimpleNamespace(servers=1, serve=serve)
+        kept = RunState.model_validate_json(self.state).league
+        return League(opened.config, opened.state.league, places, write, lambda: kept.needed if kept else set())
 
     def save(self, config, engine, state, exported):
         self.at(state, "save")
@@ -98,13 +129,14 @@ def updated(config, engine, trajectories, advantages, *_):
 
 @pytest.fixture
 def machine(client, tmp_path, monkeypatch):
-    def make(lag, every_steps=1):
+    def make(lag, every_steps=1, **settings):
         config = werewolf_config(
             groups_per_step=2,
             rollouts_per_group=2,
             max_policy_lag=lag,
             checkpoint={"every_steps": every_steps},
             log={"transcripts_per_step": 0},
+            **settings,
         )
         run = config.run.model_copy(update={"dir": tmp_path, "steps": STEPS})
         (tmp_path / run.name).mkdir()
@@ -156,3 +188,36 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, client, la
     assert summary["games"] == {"finished": 4 * STEPS, "failed": 0} and summary["turns"]["left_out"] == {}
     if lag == 0:
         assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
+
+
+class PlayAgainstThePast(GatedPlay):
+    """The policy is the wolf, and whoever is in the pool the good side. met: who that is, as the pool has it served."""
+
+    async def __call__(self, rollout, on_turn):
+        result = await super().__call__(rollout, on_turn)
+        (wolf,), (name,) = result.seats, self.met
+        good = wolf.model_copy(update={"seat": 2, "side": "good", "role": "seer", "policy": name, "trainable": False})
+        return result.model_copy(update={"seats": (wolf, good)})
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_killed_anywhere_a_league_counts_every_game_once(machine, client, tmp_path, killed):
+    league = {"every_steps": 1, "choice": "newest", "size": 3}
+    machine = machine(0, every_steps=2, opponent="past", league=league, model={"path": tmp_path})
+    machine.play = PlayAgainstThePast()
+    machine.play.wait = False
+    machine.kill_in = {(2, "push"), (3, "rest"), (5, "push")} if killed else set()
+    async with playing(client, machine.play):
+        for _ in range(len(machine.kill_in)):
+            with pytest.raises(Killed):
+                await machine.process()
+        summary = await machine.process()
+    state = RunState.model_validate_json(machine.state).league
+    # Every step makes a version; the newest of the pool is the policy itself. Two of four games are won.
+    for step, row in enumerate(state.rows):
+        (opponent, by_side), (tally,) = *row.games.items(), row.games[past_name(step)].values()
+        assert (row.first, row.last, opponent, list(by_side)) == (step, step, past_name(step), ["wolf"])
+        assert (tally.games, tally.wins, tally.draws) == (4, 2, 0)
+    assert len(state.rows) == STEPS and [member.version for member in state.members][-1] == STEPS - 1
+    assert [step["league/share/past"] for step in summary["step_metrics"]] == [1.0] * STEPS
+    assert (machine.config.run_dir / "payoff.json").is_file()

@@ -15,7 +15,8 @@ from fake_vllm import PUSH, SERVE, FakeVllm, serving_config
 from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
 
-from algo.loop.weight_transfer import policy_folder, push_policy
+from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
+from algo.machine.disk import DiskFull
 from algo.serving.gpu_memory import JsonIpcEngine, as_json, from_json
 from algo.serving.policy import Serving, ServingError
 from algo.training.thread import TrainerThread
@@ -54,6 +55,26 @@ def attached(tmp_path, tiny_model, vllms, **serving):
     urls = tuple(server.url for server in vllms)
     training = {"device": "cuda"} if "weight_transfer" in serving else {}
     return serving_config(tmp_path, tiny_model, training=training, mode="attach", urls=urls, **serving)
+
+
+@pytest.mark.parametrize("pushed", [True, False])
+async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_model, monkeypatch, pushed):
+    config = serving_config(tmp_path, tiny_model)
+    engine, trainer, folder = FakeEngine(config), TrainerThread(), tmp_path / "league" / "past-000003"
+    if pushed:  # else it went from GPU to GPU, and the trainer writes it
+        shutil.copytree(tiny_model, policy_folder(config, 3))
+    await keep_policy(config, engine, trainer, 3, folder)
+    assert engine.exported == ([] if pushed else ["unfinished-past-000003"])
+    assert {path.name for path in folder.iterdir()} == {path.name for path in tiny_model.iterdir()}
+    assert [path.name for path in folder.parent.iterdir()] == ["past-000003"]
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("algo.loop.weight_transfer.sync", full)
+    with pytest.raises(DiskFull, match=r"lower league\.size"):
+        await keep_policy(config, engine, trainer, 3, folder.with_name("past-000004"))
+    assert [path.name for path in folder.parent.iterdir()] == ["past-000003"]
 
 
 async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(tmp_path, tiny_model, vllms):

@@ -13,6 +13,7 @@ from algo.planning.machine import GIB, H100_GIB, Machine
 from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
+from algo.serving.launch import pool_servers
 from algo.werewolf.tasks import policy_seats
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -55,6 +56,24 @@ def test_the_sizes_of_qwen3_8b(qwen3_8b):
     assert plan.kv_tokens == pytest.approx(room * GIB / (2 * 73_728))
     assert plan.seconds["play"] > 1 and plan.seconds["update"] > 1
     plan.check(config)
+
+
+def test_servers_of_past_selves_are_counted(qwen3_8b):
+    pool = ["game.opponent=past", "league.every_steps=1", "league.servers=2", "league.gpu_memory_utilization=0.25"]
+    overrides = [*pool, "league.devices=[5, 6]"]
+    config, _ = planned("qwen3_8b_shared", qwen3_8b, *overrides)
+    _, plan = planned("qwen3_8b_shared", qwen3_8b, *overrides, frozen=pool_servers(config))
+    before = planned("qwen3_8b_shared", qwen3_8b)[1]
+    for phase in ("a GPU while playing", "a GPU while updating"):
+        more = gib_of(plan, phase).pop("frozen policies")
+        assert more == pytest.approx(0.25 * H100_GIB) and "frozen policies" not in gib_of(before, phase)
+    config, plan = planned("tiny_cpu", qwen3_8b, *pool, frozen=pool_servers(config))
+    assert gib_of(plan, "the machine")["frozen policies"] > 2 * 1.1
+
+    config, plan = planned("lora", qwen3_8b, *pool[:2])
+    alone = gib_of(planned("lora", qwen3_8b)[1], "a GPU while playing")["vLLM's adapters"]
+    assert pool_servers(config) == []
+    assert gib_of(plan, "a GPU while playing")["vLLM's adapters"] == pytest.approx(alone * 5)
 
 
 def test_adapters_leave_gradients_and_moments_to_themselves(qwen3_8b):

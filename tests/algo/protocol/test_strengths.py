@@ -7,7 +7,8 @@ import pytest
 from protocol_games import made_game
 
 from algo.protocol.power import deals_needed, difference_seen, half_width, power_text
-from algo.protocol.strengths import fit_logistic, fit_strengths
+from algo.protocol.strengths import fit_strengths
+from algo.reports.logistic import fit_logistic
 
 
 def drawn_games(strengths, advantage, deals, seed=3):

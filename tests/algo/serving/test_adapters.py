@@ -1,5 +1,7 @@
 """LoRA: vLLM serves the policy's adapters beside their base, and is told of new ones at run time."""
 
+import asyncio
+import contextlib
 import json
 from functools import partial
 from itertools import pairwise
@@ -11,7 +13,7 @@ from fake_vllm import FakeVllm, serving_config
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from algo.serving.launch import policy_launches, vllm_command
+from algo.serving.launch import policy_launches, pool_servers, vllm_command
 from algo.serving.policy import Serving, ServingError
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
@@ -53,12 +55,68 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     past = tmp_path / "past"
     past.mkdir()
     (past / "adapter_config.json").touch()
-    config = configure(frozen={"past": past, "other": tmp_path})
+    config = configure(frozen={"earlier": past, "other": tmp_path})
     command = vllm_command(config, policy_launches(config)[0])
     options = dict(pairwise(command))
     assert options["--served-model-name"] == "policy-base" and "--enable-lora" in command
     assert (options["--max-lora-rank"], options["--max-loras"]) == ("8", "2")
-    assert command[command.index("--lora-modules") + 1 :] == [f"past={past}"]
+    assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
+
+
+def test_vllm_has_room_for_the_members_of_a_pool(configure):
+    settings = configure().model_dump() | {"league": {"every_steps": 1, "size": 5}}
+    config = type(configure()).model_validate(settings | {"game": {"opponent": "past"}})
+    assert dict(pairwise(vllm_command(config)))["--max-loras"] == "6"
+    assert pool_servers(config) == []
+
+
+async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, tmp_path):
+    fake = FakeVllm()
+    fake.models = [{"id": "policy-base"}]
+    config = configure(mode="attach", urls=(await fake.start(),))
+    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    async with await Serving.attach(config) as serving:
+        await serving.push_weights(tmp_path, 0)
+        first, second = tmp_path / "past-000000", tmp_path / "past-000001"
+        fake.calls.clear()
+        await serving.serve_beside({"past-000000": first})
+        assert fake.calls == [unload, load]
+        # Not in place: vLLM would read it anew whenever it is used.
+        assert fake.bodies[load] == {"lora_name": "past-000000", "lora_path": str(first), "load_inplace": False}
+        fake.calls.clear()
+        await serving.serve_beside({"past-000000": first, "past-000001": second})
+        assert fake.calls == [unload, load] and fake.bodies[load]["lora_name"] == "past-000001"
+        fake.calls.clear()
+        await serving.push_weights(tmp_path, 1)
+        assert fake.calls.count(load) == 1 and fake.bodies[load]["lora_name"] == "policy"
+        fake.calls.clear()
+        await serving.serve_beside({"past-000001": second})
+        assert fake.calls == [unload] and fake.bodies[unload] == {"lora_name": "past-000000"}
+    await fake.stop()
+
+
+async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_service(configure, tmp_path, monkeypatch):
+    fake = FakeVllm()
+    fake.models = [{"id": "policy-base"}]
+    config = configure(mode="attach", urls=(await fake.start(),))
+    async with await Serving.attach(config) as serving:
+        await serving.push_weights(tmp_path, 0)
+        await serving.serve_beside({"past-000000": tmp_path / "past-000000"})
+        await fake.stop()
+        monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
+        monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)
+        with pytest.raises(ServingError):  # the only one: nobody is left
+            for _ in range(4):
+                await serving.check_alive()
+        fake.calls.clear()
+        await fake.start()
+        while not serving.servers:
+            with contextlib.suppress(ServingError):
+                await serving.check_alive()
+            await asyncio.sleep(0.01)
+        loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
+        assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
+    await fake.stop()
 
 
 async def test_new_adapters_are_loaded_in_place_of_the_old(configure, tmp_path):
@@ -92,13 +150,13 @@ def test_adapters_do_not_travel_as_whole_weights(configure):
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
     """What a merge in bfloat16 would round away is there."""
     first, second, past = (make_adapters(tmp_path / f"adapters-{n}", tiny_model, n) for n in range(3))
-    config = configure(frozen={"past": past}, kv_cache_gb=0.25)
+    config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
     async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             assert await serving.score(ids) == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
-        for name, adapters in (("initial", None), ("past", past)):
+        for name, adapters in (("initial", None), ("earlier", past)):
             served = serving.beside[name]
             body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
             async with http.post(f"{served.endpoint}/completions", json=body) as response:

@@ -450,7 +450,7 @@ async def test_a_server_is_lent_to_other_weights_and_comes_back_with_the_newest(
         (1, 0, {}, []),
         (2, 0, {}, ["initial"]),
         (2, 1, {}, []),
-        (3, 0, {"path": "same"}, ["initial", "past"]),
+        (3, 0, {"path": "same"}, ["initial", "older"]),
         (2, 0, {"path": "same"}, []),
         (3, 0, {"path": "same", "devices": [1]}, ["initial"]),
         (3, 0, {"path": "other"}, ["initial"]),
@@ -462,9 +462,9 @@ def test_which_frozen_policies_need_no_server_of_their_own(configure, tiny_model
     if "path" in frozen:
         frozen = frozen | {"path": folders[frozen["path"]]}
     config = configure(servers=servers)
-    settings = config.model_dump() | {"frozen": {"past": frozen}} if frozen else config.model_dump()
+    settings = config.model_dump() | {"frozen": {"older": frozen}} if frozen else config.model_dump()
     settings["rollout"]["max_policy_lag"] = lag
-    names = ["initial", "past"] if frozen else ["initial"]
+    names = ["initial", "older"] if frozen else ["initial"]
     alone, found = share_out(type(config).model_validate(settings), [], names)
     assert sorted(found) == lent and {*alone, *found} == {*names}
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from settings import werewolf_config
 
+from algo.league.payoff import Match
 from algo.rollouts.triplets import FinishedRollout
-from algo.werewolf.matches import held_out_deals, match_tasks, record_games
+from algo.werewolf.matches import held_out_deals, league_match, match_tasks, record_games
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
 from runners.werewolf.game import PRESETS, new_game
 from runners.werewolf.seating import who_plays
@@ -88,3 +89,28 @@ def test_a_game_that_was_played_otherwise_is_refused():
         record_games(tasks, [finished(tasks[0], seed=12)])
     with pytest.raises(ValueError, match=r"deal000-good was played with deal 11 and players .*'wolf': 'scripted'"):
         record_games(tasks, [finished(tasks[1])])
+
+
+@pytest.mark.parametrize(
+    ("wolves", "good", "result", "expected"),
+    [
+        (["policy"], ["past-000002", "past-000002"], "wolf", ("past-000002", "wolf", 1.0)),
+        (["policy"], ["past-000002", "past-000002"], "good", ("past-000002", "wolf", 0.0)),
+        (["policy"], ["scripted"], "draw", ("scripted", "wolf", 0.5)),
+        (["expert", "expert"], ["policy", "policy"], "good", ("expert", "good", 1.0)),
+        (["policy"], ["policy"], "good", None),
+        (["past-000002"], ["past-000002"], "good", None),
+        (["policy"], ["past-000002", "scripted"], "good", None),
+        (["policy"], ["policy", "past-000002"], "good", None),
+        (["policy", "scripted"], ["past-000002"], "good", None),
+    ],
+)
+def test_a_league_counts_games_of_the_policy_alone_against_one_other(wolves, good, result, expected):
+    (seat,) = make_result().seats
+    seats = [
+        seat.model_copy(update={"side": side, "policy": name})
+        for side, names in (("wolf", wolves), ("good", good))
+        for name in names
+    ]
+    found = league_match(make_result(result).model_copy(update={"seats": tuple(seats)}))
+    assert found == (None if expected is None else Match(*expected))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from settings import werewolf_config
 
 from algo.werewolf.tasks import step_tasks
+from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
 from store.werewolf import GameTask
@@ -132,3 +133,28 @@ def test_a_seat_that_no_rule_matches_is_an_error():
     task = make_task({"wolf": "policy", "good": "scripted"}).model_copy(update={"seating": ()})
     with pytest.raises(ValueError, match="game-1: no seating rule says who plays seat 1"):
         who_plays(task, deal(3))
+
+
+POOL = {"past-000000": 1.0, "past-000002": 3.0}
+
+
+def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
+    seating = [{"side": "wolf", "players": {"past": 1}}, {"players": {"past": 1, "policy": 1}}]
+    met = Counter()
+    for seed in range(2000):
+        task, roles = make_task(seating, seed), deal(seed)
+        names = who_plays(task, roles, POOL)
+        (member,) = set(names.values()) - {"policy"}
+        assert names == who_plays(task.model_copy(update={"game_id": "game-2"}), roles, dict(reversed(POOL.items())))
+        # Who is met changes nothing about where: the lineup is that of a task that is looked at alone.
+        assert {seat for seat, name in names.items() if name == member} == {
+            seat for seat, name in who_plays(task, roles).items() if name == "past"
+        }
+        met[member] += 1
+    assert met["past-000002"] / 2000 == pytest.approx(0.75, abs=0.04)
+
+
+def test_an_empty_pool_is_an_error_that_names_the_remedy_where_a_game_needs_it():
+    with pytest.raises(UnknownPlayer, match=r"game-1 seats 'past'.*set league\.every_steps"):
+        who_plays(make_task({"wolf": "past", "good": "policy"}), deal(3), {})
+    assert "policy" in who_plays(make_task({"wolf": "scripted", "good": "policy"}), deal(3), {}).values()

@@ -195,6 +195,15 @@ async def test_rules_of_the_task_are_played(vllm):
         await play_game(bad, 0, scripted_seat, print)
 
 
+async def test_turns_and_the_result_name_the_past_self_that_played(vllm):
+    task = make_task(seating={"wolf": "policy", "good": "past"})
+    result, turns = await play(vllm, task, past_selves={"past-000002": 1.0})
+    players = {"wolf": "policy", "good": "past-000002"}
+    assert {(seat.side, seat.policy) for seat in result.seats} == set(players.items())
+    assert {(turn.side, turn.policy) for turn in turns} == set(players.items())
+    assert {turn.policy for turn in turns if turn.trainable} == {"policy"}
+
+
 async def test_the_same_task_gives_the_same_game(vllm):
     # Votes are asked at once and may arrive in any order, so the answer depends on the prompt alone.
     vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)

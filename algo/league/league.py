@@ -1,0 +1,155 @@
+"""A run's pool of past selves: what the training loop acts through."""
+
+import json
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+
+from algo.league.payoff import Match, cells, count
+from algo.league.places import Places
+from algo.league.pool import forget_left, join, publish
+from algo.league.state import LeagueState, is_past, past_name
+from algo.league.strengths import Strengths, fit, stronger_past
+from algo.machine.whole_files import write_whole
+from configs.schema import Config
+from configs.section import ConfigError
+from store.schema import FrozenPolicy
+
+logger = logging.getLogger(__name__)
+
+PAYOFF_FILE = "payoff.json"
+"""In a run's folder: who beats whom, as its page reads it (``runners.werewolf.web.run_numbers``)."""
+
+FOLDER = "league"
+"""In a run's folder: the members' weights."""
+
+
+class League:
+    """The pool of one run. ``state`` is changed in place; the run's checkpoints hold it.
+
+    Weights lie in the run's folder, under ``league/past-000010/``, from when the policy joined until no checkpoint that
+    a run may be resumed from has that member; those of version 0, where weights are whole, in ``model.path``.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: LeagueState,
+        places: Places,
+        write: Callable[[int, Path], Awaitable[None]],
+        in_checkpoint: Callable[[], Collection[int]],
+    ):
+        """write: puts the policy's present weights, of that version, into a folder that is not there yet, whole.
+
+        in_checkpoint: versions that the run's newest checkpoint needs.
+        Raises ConfigError where weights of a member are missing.
+        """
+        assert config.pool is not None
+        self._config = config
+        self._settings = config.pool
+        self.state = state
+        self._places = places
+        self._write = write
+        self._in_checkpoint = in_checkpoint
+        folders_of(config, state)
+        self._drop_folders(state.needed)  # of steps that a crash undid
+
+    async def prepare(self, step: int, version: int, log_probs: Callable[[], Awaitable[Sequence[float]]]) -> None:
+        """Before a step's games: the policy joins if it is time, and whom runners may meet is served.
+
+        step: steps made. version: of the policy. log_probs: has the probe scored by its present weights; empty without
+            a probe.
+        Raises ServingError, and what ``write`` raises.
+        """
+        needed = self.state.needed
+        every = self._settings.every_steps
+        assert every is not None
+        if not self.state.members or (step % every == 0 and self.state.members[-1].version < version):
+            folder = _folder(self._config, version)
+            if not folder.is_dir():
+                await self._write(version, folder)
+            join(self.state, version, await log_probs(), self._settings.size)
+            logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
+        forget_left(self.state, version, self._config.rollout.max_policy_lag)
+        publish(self.state, version, self._settings, self._places.servers, self._config.run.seed)
+        assert self.state.published is not None
+        await self._places.serve(self.state.published, folders_of(self._config, self.state))
+        if needed != self.state.needed:
+            # A checkpoint may be under way that has the pool as it was.
+            self._drop_folders(needed | self.state.needed)
+
+    def know(self, version: int, log_probs: Sequence[float]) -> None:
+        """How version ``version`` scores the probe; the first step makes that, when its policy has joined already."""
+        for member in self.state.members:
+            if member.version == version and not member.log_probs:
+                member.log_probs = list(log_probs)
+
+    def policies(self) -> dict[str, FrozenPolicy]:
+        """Whom runners may meet, as ``PolicyResources.frozen`` names them; nobody before the first step."""
+        return {} if self.state.published is None else self._places.policies(self.state.published)
+
+    async def check_alive(self) -> None:
+        """To be called every few seconds while games are played. Raises ServingDied."""
+        await self._places.check_alive()
+
+    def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
+        """Take up a step's games, and write ``payoff.json``; returns numbers for the log, named ``league/…``.
+
+        matches: those of the learning policy against one other player. version: of the policy. games: that finished.
+        """
+        count(self.state, matches, version)
+        strengths = fit(self.state)
+        self._write_payoff(strengths)
+        past = [match for match in matches if is_past(match.opponent)]
+        metrics = {
+            "league/size": float(len(self.state.members)),
+            "league/share/past": len(past) / games,
+            "league/share/anchors": (len(matches) - len(past)) / games,
+            "league/fell_below_past": 0.0,
+        }
+        for side in sorted({match.side for match in past}):
+            scores = [match.score for match in past if match.side == side]
+            metrics[f"league/win_rate/{side}"] = sum(scores) / len(scores)
+        if (fallen := stronger_past(self.state, strengths)) is not None:
+            name, ahead = fallen
+            metrics["league/fell_below_past"] = 1.0
+            logger.warning(
+                "%s has fallen below %s, its own past: by %.2f (%.2f to %.2f) in log-odds to win",
+                *(self.state.rows[-1].name, name, ahead.value, ahead.low, ahead.high),
+            )
+        return metrics
+
+    def _write_payoff(self, strengths: Strengths | None) -> None:
+        found = cells(self.state)
+        players = list(dict.fromkeys(name for cell in found for name in (cell["wolf"], cell["good"])))
+        table: dict[str, object] = {"players": players, "cells": found}
+        if strengths is not None:
+            # Beside the policy as it is; a policy that has met nobody since it joined has no strength yet.
+            present = next(row.name for row in reversed(self.state.rows) if row.name in strengths.names)
+            table["strengths"] = {name: strengths.beyond(name, present).model_dump() for name in strengths.names}
+        write_whole(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
+
+    def _drop_folders(self, needed: Collection[int]) -> None:
+        kept = {past_name(version) for version in {*needed, *self._in_checkpoint()}}
+        for folder in (self._config.run_dir / FOLDER).glob("*"):
+            if folder.name not in kept:
+                shutil.rmtree(folder)
+
+
+def folders_of(config: Config, state: LeagueState) -> dict[int, Path]:
+    """Where the weights lie of all versions that are needed. Raises ConfigError where some are missing."""
+    folders = {version: _folder(config, version) for version in sorted(state.needed)}
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder} is gone, and the run's checkpoint has it in its pool of past selves: bring it back, or "
+                f"start a new run"
+            )
+    return folders
+
+
+def _folder(config: Config, version: int) -> Path:
+    if version == 0 and not config.model.lora_rank:
+        return config.model.path
+    return config.run_dir / FOLDER / past_name(version)

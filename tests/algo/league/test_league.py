@@ -1,0 +1,190 @@
+"""A run's pool over its steps: who joins when, which weights lie on the disk, what is served and what is told."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from settings import werewolf_config
+
+from algo.league.league import League
+from algo.league.payoff import Match
+from algo.league.state import LeagueState
+from configs.section import ConfigError
+from store.schema import FrozenPolicy
+
+
+class Served:
+    """A fake of what serves members: notes what it is told."""
+
+    servers = 0
+
+    def __init__(self):
+        self.folders = {}
+
+    async def serve(self, published, folders):
+        assert all(folder.is_dir() for folder in folders.values())
+        self.folders = dict(folders)
+
+    def policies(self, published):
+        return {name: FrozenPolicy(endpoint="e", model=name, share=share) for name, share in published.shares.items()}
+
+
+class Run:
+    """What a league has around it. kept: versions that the newest checkpoint needs."""
+
+    def __init__(self, folder, lag=0, rank=8, **league):
+        (folder / "model").mkdir(exist_ok=True)
+        config = werewolf_config(
+            opponent="past",
+            max_policy_lag=lag,
+            league={"every_steps": 2, **league},
+            model={"lora_rank": rank, "path": folder / "model"},
+        )
+        self.config = config.model_copy(update={"run": config.run.model_copy(update={"dir": folder})})
+        self.folder = self.config.run_dir / "league"
+        self.kept = set()
+        self.wrote = []
+        self.open(LeagueState())
+
+    def open(self, state):
+        async def write(version, folder):
+            folder.mkdir(parents=True)
+            self.wrote.append(version)
+
+        self.served = Served()
+        self.league = League(self.config, state, self.served, write, lambda: self.kept)
+
+    def step(self, step, version, log_prob=None):
+        async def log_probs():
+            return [-float(version) if log_prob is None else log_prob]
+
+        asyncio.run(self.league.prepare(step, version, log_probs))
+
+    @property
+    def members(self):
+        return [member.version for member in self.league.state.members]
+
+    @property
+    def on_disk(self):
+        return sorted(path.name for path in self.folder.glob("*"))
+
+
+def test_the_policy_joins_at_the_start_and_then_every_so_many_steps(tmp_path):
+    run = Run(tmp_path)
+    assert run.league.policies() == {}  # an evaluation before the first step asks
+    # step, version: nothing was learned in the second and the fourth; the policy of step 4 is in the pool already.
+    joined = []
+    for step, version in [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3)]:
+        run.step(step, version)
+        joined.append((step, run.members))
+    assert [members for _, members in joined] == [[0], [0], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1, 3]]
+    assert run.wrote == [0, 1, 3] and run.on_disk == ["past-000000", "past-000001", "past-000003"]
+    assert {version: folder.name for version, folder in run.served.folders.items()} == {
+        0: "past-000000", 1: "past-000001", 3: "past-000003",
+    }  # fmt: skip
+    assert sum(policy.share for policy in run.league.policies().values()) == pytest.approx(1)
+    assert [(row.first, row.last) for row in run.league.state.rows] == [(0, 0), (1, 1), (3, 3)]
+
+
+def test_whole_weights_of_the_start_lie_where_the_model_does(tmp_path):
+    run = Run(tmp_path, rank=0)
+    run.step(0, 0)
+    assert run.wrote == [] and run.served.folders == {0: tmp_path / "model"}
+
+
+def test_weights_of_who_left_stay_as_long_as_a_checkpoint_may_need_them(tmp_path):
+    run = Run(tmp_path, size=2, every_steps=1)
+    run.step(0, 0)
+    run.step(1, 1)
+    run.kept = {0}  # the checkpoint after step 1 is still being written; it has version 1
+    run.step(2, 2)
+    assert run.members == [0, 2] and 1 not in run.served.folders
+    assert run.on_disk == ["past-000000", "past-000001", "past-000002"]
+    run.kept = {0, 2}
+    run.step(3, 3)
+    assert run.on_disk == ["past-000000", "past-000002", "past-000003"]
+
+
+def test_who_left_is_served_until_nothing_in_flight_meets_it(tmp_path):
+    run = Run(tmp_path, size=2, every_steps=1, lag=1)
+    for step in range(3):
+        run.step(step, step)
+    assert run.members == [0, 2] and set(run.served.folders) == {0, 1, 2}
+    assert set(run.league.policies()) == {"past-000000", "past-000002"}
+    run.step(3, 3)
+    assert set(run.served.folders) == {0, 2, 3}
+
+
+def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_the_others(tmp_path):
+    run = Run(tmp_path, every_steps=1)
+    run.step(0, 0)
+    run.step(1, 1)
+    checkpoint = run.league.state.model_dump_json()
+    run.kept = {0, 1}
+    run.step(2, 2)
+    (run.folder / "unfinished-past-000003").mkdir()
+    run.open(LeagueState.model_validate_json(checkpoint))
+    assert run.on_disk == ["past-000000", "past-000001"]
+    published = run.league.state.published
+    run.step(1, 1)  # what the checkpoint had settled stays settled
+    assert run.league.state.published == published and run.members == [0, 1]
+    run.step(2, 2)
+    assert run.members == [0, 1, 2] and run.wrote == [0, 1, 2, 2]
+    (run.folder / "past-000001").rmdir()
+    with pytest.raises(ConfigError, match=r"past-000001 is gone.*bring it back"):
+        run.open(LeagueState.model_validate_json(checkpoint))
+
+
+def test_the_probe_of_the_start_is_scored_once_there_is_one(tmp_path):
+    run = Run(tmp_path)
+
+    async def none():
+        return []
+
+    asyncio.run(run.league.prepare(0, 0, none))
+    run.league.know(0, [-1.5])
+    run.league.know(0, [-9.0])
+    assert run.league.state.members[0].log_probs == [-1.5]
+
+
+def test_what_is_told_of_a_step(tmp_path, caplog):
+    run = Run(tmp_path)
+    run.step(0, 0)
+    matches = [
+        Match("past-000000", "wolf", 1.0),
+        Match("past-000000", "wolf", 0.5),
+        Match("past-000000", "good", 0.0),
+        Match("scripted", "wolf", 1.0),
+    ]
+    run.config.run_dir.mkdir(exist_ok=True)
+    metrics = run.league.count(matches, version=0, games=10)
+    assert metrics == {
+        "league/size": 1.0,
+        "league/share/past": 0.3,
+        "league/share/anchors": 0.1,
+        "league/win_rate/wolf": 0.75,
+        "league/win_rate/good": 0.0,
+        "league/fell_below_past": 0.0,
+    }
+    payoff = json.loads((run.config.run_dir / "payoff.json").read_text())
+    assert payoff["players"] == ["policy 0", "past-000000", "scripted"]
+    assert payoff["cells"][0] == {
+        "wolf": "policy 0", "good": "past-000000", "games": 2, "wolf_wins": 1, "good_wins": 0, "draws": 1,
+    }  # fmt: skip
+    assert payoff["strengths"]["policy 0"] == {"value": 0, "low": 0, "high": 0}
+    with caplog.at_level(logging.WARNING):
+        lost = [Match("past-000000", side, 0.0) for side in ("wolf", "good")] * 25
+        metrics = run.league.count(lost, version=1, games=50)
+    assert metrics["league/fell_below_past"] == 1.0
+    assert "policy 0-1 has fallen below past-000000" in caplog.text
+
+
+def test_the_page_of_a_run_reads_the_payoff(tmp_path):
+    from runners.werewolf.web.run_numbers import _payoff
+
+    run = Run(tmp_path)
+    run.step(0, 0)
+    run.config.run_dir.mkdir(exist_ok=True)
+    run.league.count([Match("past-000000", "wolf", 1.0)], version=0, games=1)
+    assert _payoff(run.config.run_dir)["cells"][0]["wolf_wins"] == 1

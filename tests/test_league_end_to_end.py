@@ -1,0 +1,155 @@
+"""A league with every real part: past selves join, are served, and play with the weights that their names say.
+
+Real hub (`python -m store`), runner, verl, vLLM for the policy (attached to) and for its past selves. What is proven,
+for whole weights and for adapters: members join; every turn of a past self has the log-probs that transformers computes
+from that member's folder; a run that was killed ends with the payoff table and the weights of one that was left alone.
+"""
+
+import json
+import os
+import sys
+from collections import defaultdict
+
+import pytest
+from hub_process import HubProcess
+from test_end_to_end import FLOAT32_TOLERANCE, wait_until
+from test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, steps_of, weights_of
+
+from algo.serving.launch import vllm_command, vllm_environment
+from configs.loading import load_config
+from store.client import connect
+from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+LEAGUE = ["league.every_steps=1", "game.opponent=past"]
+
+
+class LeagueMachine(Machine):
+    """The hub, the runner, a vLLM for whole weights and one for adapters."""
+
+    async def start(self):
+        await self.hub.start()
+        for name, port, settings in (("vllm", self.vllm_port, []), ("vllm-adapters", self.adapters_port, LORA)):
+            settings = [f"model.path={self.model}", f"serving.port={port}", *LEAGUE, *settings]
+            config = load_config(None, settings)
+            self._spawn(name, vllm_command(config), vllm_environment(config))
+        runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
+        self._spawn("runner", runner, dict(os.environ))
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory, tiny_model):
+    import asyncio
+
+    import requests
+
+    machine = LeagueMachine(tmp_path_factory.mktemp("league"), tiny_model)
+    assert isinstance(machine.hub, HubProcess)
+    try:
+        asyncio.run(machine.start())
+
+        def healthy(port):
+            try:
+                return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+            except requests.RequestException:
+                return False
+
+        for port in (machine.vllm_port, machine.adapters_port):
+            wait_until(lambda port=port: healthy(port), 600, "vLLM's start")
+        yield machine
+    finally:
+        machine.stop()
+
+
+def settings_of(machine, kind):
+    if kind == "whole":  # one server: another member is met at each step
+        return [*LEAGUE, "league.choice=newest"]
+    return [*LEAGUE, *LORA, f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
+
+
+def payoff_of(machine, name):
+    return json.loads((machine.folder / name / "payoff.json").read_text())
+
+
+def members_of(machine, name):
+    state = json.loads((machine.folder / name / "checkpoints" / f"step-{STEPS:06d}" / "state.json").read_text())
+    return [member["version"] for member in state["league"]["members"]]
+
+
+def model_of(machine, name, member):
+    """What a past self's folder holds, as transformers loads it."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    def load(folder):
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    folder = machine.folder / name / "league" / member
+    if (folder / "adapter_config.json").is_file():
+        return PeftModel.from_pretrained(load(machine.model), folder)
+    return load(folder if folder.is_dir() else machine.model)  # whole weights of the start stay where they are
+
+
+async def games_of(machine, name):
+    """The spans of each of a run's finished games."""
+    client = connect(machine.hub.url)
+    rollouts = [one for one in await client.query_rollouts() if one.metadata["run"].startswith(f"{name}-")]
+    games = [await client.query_spans(one.rollout_id) for one in rollouts if one.status == "succeeded"]
+    await client.close()
+    return games
+
+
+@pytest.mark.parametrize("kind", ["whole", "adapters"])
+async def test_past_selves_play_with_their_own_weights(machine, kind):
+    import torch
+
+    finish(machine, kind, *settings_of(machine, kind))
+    assert members_of(machine, kind) == [0, 1, 2]
+    games = await games_of(machine, kind)
+    assert len(games) == STEPS * GAMES
+    models, compared, met = {}, 0, set()
+    for spans in games:
+        (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
+        (member,) = {seat.policy for seat in result.seats} - {"policy"}
+        met.add(member)
+        model = models.setdefault(member, model_of(machine, kind, member))
+        ids, sampled = defaultdict(list), defaultdict(list)
+        for turn in sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn):
+            assert turn.policy in ("policy", member) and turn.trainable == (turn.policy == "policy")
+            if turn.policy == member:
+                key = turn.seat, turn.segment
+                start = len(ids[key]) + len(turn.prompt_ids)
+                ids[key] += [*turn.prompt_ids, *turn.response_ids]
+                sampled[key] += enumerate(turn.logprobs, start)
+        for key, whole in ids.items():
+            with torch.no_grad():
+                found = model(torch.tensor([whole])).logits[0, :-1].log_softmax(-1)
+            expected = found.gather(1, torch.tensor(whole[1:])[:, None])[:, 0]
+            for place, logprob in sampled[key]:
+                assert logprob == pytest.approx(expected[place - 1].item(), abs=FLOAT32_TOLERANCE), (member, key)
+            compared += len(sampled[key])
+    assert compared > 1000 and "past-000000" in met and len(met) > 1
+
+    payoff = payoff_of(machine, kind)
+    assert sum(cell["games"] for cell in payoff["cells"]) == STEPS * GAMES
+    assert met < set(payoff["players"])
+    steps = [line["data"] for line in steps_of(machine, kind)]
+    assert [step["league/size"] for step in steps] == [1, 2, 3]
+    assert all(step["league/share/past"] == 1 and step["policy_version"] > 0 for step in steps)
+
+
+@pytest.mark.parametrize("kind", ["whole"])
+def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, kind):
+    import torch
+
+    name, settings = f"{kind}-killed", settings_of(machine, kind)
+    # The checkpoint is of the second step; version 2 has joined since, and played.
+    kill_when(machine, name, 3, "giving version", *settings)
+    assert (machine.folder / name / "league" / "past-000002").is_dir()
+    finish(machine, name, *settings)
+    assert payoff_of(machine, name) == payoff_of(machine, kind)
+    assert members_of(machine, name) == [0, 1, 2]
+    undisturbed = weights_of(machine, kind)
+    assert all(torch.equal(values, undisturbed[tensor]) for tensor, values in weights_of(machine, name).items())
