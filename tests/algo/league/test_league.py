@@ -101,9 +101,13 @@ def test_weights_of_who_left_stay_as_long_as_a_checkpoint_may_need_them(tmp_path
     run.step(2, 2)
     assert run.members == [0, 2] and 1 not in run.served.folders
     assert run.on_disk == ["past-000000", "past-000001", "past-000002"]
-    run.kept = {0, 2}
+    # It has failed, and the newest on the disk still is one of before; then comes one of after.
+    run.kept = {0, 1}
     run.step(3, 3)
-    assert run.on_disk == ["past-000000", "past-000002", "past-000003"]
+    assert run.on_disk == ["past-000000", "past-000001", "past-000002", "past-000003"]
+    run.kept = {0, 3}
+    run.step(4, 4)
+    assert run.on_disk == ["past-000000", "past-000003", "past-000004"]
 
 
 def test_who_left_is_served_until_nothing_in_flight_meets_it(tmp_path):
