@@ -62,7 +62,7 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
     else:
         shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
         seconds = await serving.transfer_weights(version, send, export)
-    _drop_old_policies(folder)
+    _drop_old_policies(folder, config.rollout.max_policy_lag)
     return seconds
 
 
@@ -89,9 +89,12 @@ async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, ve
     await (asyncio.to_thread(write) if pushed.is_dir() else trainer.run(write))
 
 
-def _drop_old_policies(pushed: Path) -> None:
-    """Keep what was pushed last and before that: vLLM has read the older ones, and later ones a crash undid."""
+def _drop_old_policies(pushed: Path, max_lag: int) -> None:
+    """Keep what was pushed last and before that: vLLM has read the older ones, and later ones a crash undid.
+
+    max_lag: so many of before may be read again, as adapters of replies that are not finished yet.
+    """
     others = sorted(folder for folder in pushed.parent.glob("version-*") if folder.name != pushed.name)
     before = [folder for folder in others if folder.name < pushed.name]
-    for old in set(others) - set(before[-1:]):
+    for old in set(others) - set(before[-max(1, max_lag) :]):
         shutil.rmtree(old)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from algo.advantages.registry import needs_values
 from algo.planning.machine import GIB
 from algo.planning.model_shape import BYTES, ModelShape
-from algo.serving.launch import past_adapters
+from algo.serving.launch import later_adapters
 from algo.training.chunked_head import CHUNK_ELEMENTS
 from algo.training.verl_configs import packs_sequences, reference_without_adapters
 from configs.schema import Config
@@ -91,7 +91,7 @@ def passes(config: Config, shape: ModelShape) -> list[Part]:
 def served(config: Config, shape: ModelShape, gpu_bytes: float) -> tuple[list[Part], float]:
     """What vLLM takes on each of its GPUs, and for how many tokens its KV cache has room; on CPU of one server."""
     serving, size = config.serving, BYTES[config.model.dtype]
-    adapters = size * shape.adapters * (2 + past_adapters(config))
+    adapters = size * shape.adapters * (2 + later_adapters(config))
     weights = size * shape.parameters / serving.tensor_parallel
     per_token = size * shape.kv_per_token / serving.tensor_parallel
     if config.training.device == "cpu":

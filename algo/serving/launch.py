@@ -80,7 +80,7 @@ def policy_launches(config: Config) -> list[Launch]:
             weight_transfer=settings.weight_transfer,
             lora_rank=config.model.lora_rank,
             adapters=tuple(adapter_folders(config).items()),
-            more_adapters=past_adapters(config),
+            more_adapters=later_adapters(config),
             kv_offload_gb=settings.kv_offload_gb,
         )
         for number in range(settings.servers)
@@ -95,11 +95,16 @@ def adapter_folders(config: Config) -> dict[str, Path]:
     return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
 
 
-def past_adapters(config: Config) -> int:
-    """Most members of the pool of past selves that the policy's servers hold, beside adapters of the policy."""
+def later_adapters(config: Config) -> int:
+    """Most adapters that the policy's servers hold beside those of the policy and those that they start with.
+
+    Members of the pool of past selves, and what the policy was before, with which vLLM finishes halted replies.
+    """
+    if not config.model.lora_rank:
+        return 0
     # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
     # played with (``rollout.max_policy_lag``) needs no room here.
-    return config.pool.size if config.pool and config.model.lora_rank else 0
+    return config.rollout.max_policy_lag + (config.pool.size if config.pool else 0)
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:

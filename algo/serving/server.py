@@ -153,7 +153,7 @@ class VllmServer:
     async def pause(self) -> None:
         """Let requests that come meanwhile wait. Replies under way are finished first, or halted in their midst where
         games go on while the policy is updated (``rollout.max_policy_lag``): they go on with the new weights, by which
-        vLLM computes anew what their past left in the KV cache.
+        vLLM computes anew what their past left in the KV cache, or with the adapters that they began with.
         """
         # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts.
         mode = "keep" if self._config.rollout.max_policy_lag else "wait"
@@ -162,7 +162,9 @@ class VllmServer:
     async def reload(self, folder: Path) -> None:
         """Read new weights, or adapters, from a folder. Only while paused."""
         if self._takes_adapters:
-            await self._load_adapters(self.model, folder, in_place=True)
+            # Loaded in place, vLLM would read them again for every token that it samples.
+            await self._unload_adapters(self.model)
+            await self._load_adapters(self.model, folder)
             return
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
@@ -181,13 +183,12 @@ class VllmServer:
             del self.beside[name]
         for name, folder in folders.items():
             if name not in self.beside:
-                # In place, vLLM would read the folder again whenever it uses them.
                 await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
-                await self._load_adapters(name, folder, in_place=False)
+                await self._load_adapters(name, folder)
                 self.beside[name] = folder
 
-    async def _load_adapters(self, name: str, folder: Path, in_place: bool) -> None:
-        body = {"lora_name": name, "lora_path": str(folder), "load_inplace": in_place}
+    async def _load_adapters(self, name: str, folder: Path) -> None:
+        body = {"lora_name": name, "lora_path": str(folder)}
         status, text = await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS)
         if status != 200:
             raise ServingError(f"POST {self.base_url}{_LOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")

@@ -3,13 +3,14 @@
 vLLM takes it by its option ``--middleware algo.serving.version_header.PolicyVersionHeader`` and runs it in its API
 server, so it imports nothing but the standard library. Where weights are pushed with no reply under way, a reply is of
 one version. Where replies are halted meanwhile and go on with the new weights (``rollout.max_policy_lag``), one that
-was under way is of two: both are told.
+was under way is of two: both are told. Replies that are asked for meanwhile wait here, and not in vLLM, which does not
+know the policy between the moment that it forgets its old adapters and the moment that it has the new ones.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -36,15 +37,10 @@ COMPLETIONS_PATH = "/v1/completions"
 PAUSE_PATH = "/pause"
 """vLLM's own, likewise: once it has answered, nothing is sampled until ``/resume``."""
 
+RESUME_PATH = "/resume"
+
 _FINISHING = b"mode=wait"
 """Of its query: that replies under way are finished before it answers, while requests that come wait."""
-
-
-@dataclass(eq=False)
-class _Call:
-    """A completion that is under way. since: version of the weights that sampled its first token, or will."""
-
-    since: str
 
 
 class PolicyVersionHeader:
@@ -52,14 +48,15 @@ class PolicyVersionHeader:
 
     A reply's first version is that of its request's arrival; of a request that arrives while vLLM is paused, that of
     the weights that come. Its last one is that of its answer, which begins when the last token is sampled. (A request
-    that waited in vLLM's queue when the weights came is told as of both, though the new ones sampled all of it.)
+    that waited in vLLM's queue when the weights came is told as of both, though the new ones sampled all of it; and so
+    is one that was halted where the weights are adapters, though vLLM finishes it with those that it began with.)
     """
 
     def __init__(self, app: Application) -> None:
         self._app = app
         self._version = os.environ.get(INITIAL_VERSION, "0")
-        self._paused = False
-        self._waiting: list[_Call] = []
+        self._answering = asyncio.Event()
+        self._answering.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on unchanged; note a version that vLLM has accepted, tell it with completions."""
@@ -69,24 +66,29 @@ class PolicyVersionHeader:
             await self._note_version(scope, receive, send)
         elif scope["path"] == PAUSE_PATH:
             await self._note_pause(scope, receive, send)
+        elif scope["path"] == RESUME_PATH:
+            self._answering.set()  # also where no new weights came
+            await self._app(scope, receive, send)
         elif scope["path"] != COMPLETIONS_PATH:
             await self._app(scope, receive, send)
         elif self._version:
-            call = _Call(self._version)
-            if self._paused:
-                self._waiting.append(call)
-            await self._app(scope, receive, self._with_version(call, send))
+            await self._answering.wait()
+            await self._app(scope, receive, self._with_version(self._version, send))
         else:
             await _refuse(send)
 
     async def _note_pause(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # While replies under way are finished first, no reply is of two versions: one that vLLM still took in before it
-        # paused has its answer before the new weights come.
-        self._paused = _FINISHING in scope.get("query_string", b"")
+        # While replies under way are finished first, no reply is of two versions: what comes then waits for the new
+        # weights, and what vLLM still took in before it paused has its answer before they come.
+        if _FINISHING in scope.get("query_string", b""):
+            self._answering.clear()
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._paused = message["status"] == 200
+                if message["status"] == 200:
+                    self._answering.clear()
+                else:
+                    self._answering.set()
             await send(message)
 
         await self._app(scope, receive, noting)
@@ -102,19 +104,16 @@ class PolicyVersionHeader:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 200:
                 self._version = str(json.loads(body)["new_version"])
-                # What arrives from now on is of this version, and so is what has arrived during the pause.
-                for call in self._waiting:
-                    call.since = self._version
-                self._waiting, self._paused = [], False
+                self._answering.set()  # vLLM has what comes wait until it is resumed
             await send(message)
 
         await self._app(scope, copying, noting)
 
-    def _with_version(self, call: _Call, send: Send) -> Send:
+    def _with_version(self, since: str, send: Send) -> Send:
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start":
-                told = [(POLICY_VERSION_HEADER.encode(), call.since.encode())]
-                if call.since != self._version:
+                told = [(POLICY_VERSION_HEADER.encode(), since.encode())]
+                if since != self._version:
                     told.append((POLICY_VERSION_UNTIL_HEADER.encode(), self._version.encode()))
                 message = {**message, "headers": [*message.get("headers", ()), *told]}
             await send(message)

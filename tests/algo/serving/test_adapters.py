@@ -63,10 +63,11 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
 
 
-def test_vllm_has_room_for_the_members_of_a_pool(configure):
-    settings = configure().model_dump() | {"league": {"every_steps": 1, "size": 5}}
+@pytest.mark.parametrize(("lag", "room"), [(0, "6"), (2, "8")])
+def test_vllm_has_room_for_the_members_of_a_pool_and_for_what_halted_replies_began_with(configure, lag, room):
+    settings = configure().model_dump() | {"league": {"every_steps": 1, "size": 5}, "rollout": {"max_policy_lag": lag}}
     config = type(configure()).model_validate(settings | {"game": {"opponent": "past"}})
-    assert dict(pairwise(vllm_command(config)))["--max-loras"] == "6"
+    assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
     assert pool_servers(config) == []
 
 
@@ -81,8 +82,7 @@ async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(conf
         fake.calls.clear()
         await serving.serve_beside({"past-000000": first})
         assert fake.calls == [unload, load]
-        # Not in place: vLLM would read it anew whenever it is used.
-        assert fake.bodies[load] == {"lora_name": "past-000000", "lora_path": str(first), "load_inplace": False}
+        assert fake.bodies[load] == {"lora_name": "past-000000", "lora_path": str(first)}
         fake.calls.clear()
         await serving.serve_beside({"past-000000": first, "past-000001": second})
         assert fake.calls == [unload, load] and fake.bodies[load]["lora_name"] == "past-000001"
@@ -119,16 +119,18 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
     await fake.stop()
 
 
-async def test_new_adapters_are_loaded_in_place_of_the_old(configure, tmp_path):
+async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure, tmp_path):
     fake = FakeVllm()
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
     async with await Serving.attach(config) as serving:
         fake.calls.clear()
         await serving.push_weights(tmp_path, 3)
-        load = "/v1/load_lora_adapter"
-        assert fake.calls == ["/pause?mode=wait", load, "/reset_prefix_cache", "/update_weight_version", "/resume"]
-        assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path), "load_inplace": True}
+        load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+        served = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
+        assert fake.calls == ["/pause?mode=wait", unload, load, *served]
+        # Not in place: vLLM would read them anew for every token that it samples with them.
+        assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path)}
         # The base is the initial policy, on the same server.
         assert serving.beside == {"initial": FrozenPolicy(endpoint=serving.endpoints[0], model="policy-base")}
     fake.models = [{"id": "policy"}]

@@ -121,8 +121,11 @@ async def test_a_reply_in_whose_midst_new_weights_came_tells_both_versions(monke
     await call(app, "/pause")
     vllm.begun.clear()
     while_paused = asyncio.create_task(call(app, "/v1/completions"))
-    await vllm.begun.wait()
+    for path in ("/v1/unload_lora_adapter", "/v1/load_lora_adapter", "/reset_prefix_cache"):
+        await call(app, path)
+        assert not vllm.begun.is_set()  # vLLM might just not know the policy's adapters
     await call(app, "/update_weight_version", new_version("7"))
+    await vllm.begun.wait()
     await call(app, "/resume")
     vllm.begun.clear()
     afterwards = asyncio.create_task(call(app, "/v1/completions"))
@@ -141,12 +144,20 @@ async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone
     pause = asyncio.create_task(call(app, "/pause", query=b"mode=wait"))
     await vllm.finishing.wait()
     waiting = asyncio.create_task(call(app, "/v1/completions"))
-    await vllm.begun.wait()
     vllm.finished.set()
     await pause
+    assert not vllm.begun.is_set()
     await call(app, "/update_weight_version", new_version("7"))
     vllm.gate.set()
     assert (await waiting)[1] == {b"a": b"b", b"x-policy-version": b"7"}
+
+
+async def test_a_pause_that_brings_no_weights_ends_with_it(vllm):
+    app = PolicyVersionHeader(vllm)
+    await call(app, "/pause", query=b"mode=wait")
+    waiting = asyncio.create_task(call(app, "/v1/completions"))
+    await call(app, "/resume")
+    assert (await waiting)[1][b"x-policy-version"] == b"0"
 
 
 async def test_a_pause_that_vllm_refuses_changes_nothing(monkeypatch):
