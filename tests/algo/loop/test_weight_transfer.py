@@ -77,6 +77,17 @@ async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_m
     assert [path.name for path in folder.parent.iterdir()] == ["past-000003"]
 
 
+async def test_with_lag_replies_under_way_find_the_adapters_that_they_began_with(tmp_path, tiny_model, vllms):
+    config = attached(tmp_path, tiny_model, vllms)
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 2})})
+    engine, trainer = FakeEngine(config), TrainerThread()
+    async with await Serving.attach(config) as serving:
+        for version in (1, 2, 3, 4):
+            await push_policy(config, serving, engine, trainer, version)
+    kept = sorted(folder.name for folder in policy_folder(config, 0).parent.iterdir())
+    assert kept == ["version-000002", "version-000003", "version-000004"]
+
+
 async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(tmp_path, tiny_model, vllms):
     config = attached(tmp_path, tiny_model, vllms)
     engine, trainer = FakeEngine(config), TrainerThread()
