@@ -8,7 +8,7 @@ import pytest
 from store.client import connect  # before agentlightning: importing store sets what its import reads
 
 # isort: split
-from agentlightning import InMemoryLightningStore, LightningStoreServer
+from agentlightning import InMemoryLightningStore, LightningStoreServer, clear_active_tracer
 from hypothesis import settings
 
 # The same examples every time: what fails once fails again, and what is green stays so. `--hypothesis-profile=default
@@ -23,6 +23,13 @@ os.environ["VLLM_CONTROL_TOKEN"] = "of-all-tests"
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """The longest first, so that what runs beside them fills the time until the last of them ends."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+@pytest.fixture(autouse=True)
+def no_tracer_is_left():
+    """A process has one active tracer, which our runner of agents sets; agentlightning's own wants to set another."""
+    yield
+    clear_active_tracer()
 
 
 def free_port() -> int:

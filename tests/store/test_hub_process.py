@@ -63,11 +63,11 @@ async def eventually(condition, what):
 
 
 async def insist(call):
-    """Make a call again whose answer broke off halfway, which the stock client gives up on."""
+    """Make a call again that the client gives up on: its answer broke off, or each of its tries met a killed hub."""
     while True:
         try:
             return await call()
-        except aiohttp.ClientPayloadError:
+        except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError):
             await asyncio.sleep(0)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import json
 
 import pytest
-from agentlightning import clear_active_tracer, rollout
+from agentlightning import rollout
 from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
@@ -85,7 +85,6 @@ async def world(client, tiny_tokenizer, tmp_path):
         await running
     await play.close()
     await vllm.stop()
-    clear_active_tracer()
 
 
 async def test_actors_are_told_apart_trained_by_name_and_compared_with_themselves(world):

@@ -1,7 +1,6 @@
 """A gateway before a fake of vLLM."""
 
 import pytest
-from agentlightning import clear_active_tracer
 from fakes_agents import FakeChatVllm, World
 
 from runners.agents.gateway.address import Gateway
@@ -18,10 +17,3 @@ async def world(tiny_tokenizer):
     await gateway.close()
     await servers.close()
     await vllm.stop()
-
-
-@pytest.fixture(autouse=True)
-def no_tracer_is_left():
-    """A process has one active tracer, which the runner of agents sets; other tests set their own."""
-    yield
-    clear_active_tracer()
