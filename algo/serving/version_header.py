@@ -91,7 +91,11 @@ class PolicyVersionHeader:
                     self._answering.set()
             await send(message)
 
-        await self._app(scope, receive, noting)
+        try:
+            await self._app(scope, receive, noting)
+        except BaseException:  # vLLM is not paused then, and nobody would resume it
+            self._answering.set()
+            raise
 
     async def _note_version(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = bytearray()

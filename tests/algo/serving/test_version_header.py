@@ -172,3 +172,15 @@ async def test_a_pause_that_vllm_refuses_changes_nothing(monkeypatch):
     await call(app, "/update_weight_version", new_version("7"))
     vllm.gate.set()
     assert (await under_way)[1][b"x-policy-version"] == b"0"
+
+
+async def test_a_pause_that_breaks_off_keeps_nobody_waiting(vllm):
+    async def breaks_off(scope, receive, send):
+        if scope["path"] == "/pause":
+            raise ConnectionError
+        await vllm(scope, receive, send)
+
+    app = PolicyVersionHeader(breaks_off)
+    with pytest.raises(ConnectionError):
+        await call(app, "/pause", query=b"mode=wait")
+    assert (await asyncio.wait_for(call(app, "/v1/completions"), 30))[0] == 200
