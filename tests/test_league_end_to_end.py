@@ -6,17 +6,12 @@ from that member's folder; a run that was killed ends with the payoff table and 
 """
 
 import json
-import os
-import sys
 from collections import defaultdict
 
 import pytest
-from hub_process import HubProcess
-from test_end_to_end import FLOAT32_TOLERANCE, wait_until
-from test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, steps_of, weights_of
+from test_end_to_end import FLOAT32_TOLERANCE
+from test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of, weights_of
 
-from algo.serving.launch import vllm_command, vllm_environment
-from configs.loading import load_config
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 
@@ -28,38 +23,13 @@ LEAGUE = ["league.every_steps=1", "game.opponent=past"]
 class LeagueMachine(Machine):
     """The hub, the runner, a vLLM for whole weights and one for adapters."""
 
-    async def start(self):
-        await self.hub.start()
-        for name, port, settings in (("vllm", self.vllm_port, []), ("vllm-adapters", self.adapters_port, LORA)):
-            settings = [f"model.path={self.model}", f"serving.port={port}", *LEAGUE, *settings]
-            config = load_config(None, settings)
-            self._spawn(name, vllm_command(config), vllm_environment(config))
-        runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
-        self._spawn("runner", runner, dict(os.environ))
+    serving_settings = tuple(LEAGUE)
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory, tiny_model):
-    import asyncio
-
-    import requests
-
-    machine = LeagueMachine(tmp_path_factory.mktemp("league"), tiny_model)
-    assert isinstance(machine.hub, HubProcess)
-    try:
-        asyncio.run(machine.start())
-
-        def healthy(port):
-            try:
-                return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
-            except requests.RequestException:
-                return False
-
-        for port in (machine.vllm_port, machine.adapters_port):
-            wait_until(lambda port=port: healthy(port), 600, "vLLM's start")
+    with started(LeagueMachine(tmp_path_factory.mktemp("league"), tiny_model)) as machine:
         yield machine
-    finally:
-        machine.stop()
 
 
 def settings_of(machine, kind):

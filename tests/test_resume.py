@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.
 
 
 class Machine:
-    """What stays up while algorithms come and go."""
+    """What stays up while algorithms come and go. serving_settings: of its vLLMs, beyond their own."""
+
+    serving_settings: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, model: Path):
         self.folder = folder
@@ -67,7 +70,8 @@ class Machine:
         await self.hub.start()
         # Both at once, since most of a start is waiting for imports.
         for name, port, settings in (("vllm", self.vllm_port, []), ("vllm-adapters", self.adapters_port, LORA)):
-            config = load_config(None, [f"model.path={self.model}", f"serving.port={port}", *settings])
+            own = [f"model.path={self.model}", f"serving.port={port}", *settings]
+            config = load_config(None, [*own, *self.serving_settings])
             self._spawn(name, vllm_command(config), vllm_environment(config))
         runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
         self._spawn("runner", runner, dict(os.environ))
@@ -98,13 +102,13 @@ class Machine:
         self.hub.stop()
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory, tiny_model):
+@contextmanager
+def started(machine):
+    """The machine, as long as the block lasts."""
     import asyncio
 
     import requests
 
-    machine = Machine(tmp_path_factory.mktemp("machine"), tiny_model)
     try:
         asyncio.run(machine.start())
 
@@ -119,6 +123,12 @@ def machine(tmp_path_factory, tiny_model):
         yield machine
     finally:
         machine.stop()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory, tiny_model):
+    with started(Machine(tmp_path_factory.mktemp("machine"), tiny_model)) as machine:
+        yield machine
 
 
 def finish(machine, name, *more):
