@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, FilePath, field_validator, model_validator
 
 from configs.opponents import SeatingRuleConfig
-from configs.roles_and_decks import DECKS, SideName
+from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
@@ -83,3 +83,13 @@ class GameConfig(Section):
                 if rule.covers(side):
                     raise ValueError(f"game.train_sides has {side!r}, but game.seating never lets the policy play it")
         return self
+
+    def policy_may_play(self, role: Role) -> bool:
+        """Whether ``policy`` may be seated as this role in training, whether it learns from that or not."""
+        for rule in self.seating:
+            if rule.side in (None, role.side) and rule.role in (None, role):
+                if "policy" in rule.players:
+                    return True
+                if rule.seat is None:  # it has all seats of the role
+                    return False
+        return role.side in self.train_sides or self.opponent == "policy"

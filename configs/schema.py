@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.league import LeagueConfig
 from configs.opponents import EndpointConfig, check_player_names
+from configs.policies import LearnerConfig
 from configs.rollout import RolloutSettings
 from configs.section import Section
 from configs.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
@@ -214,6 +215,12 @@ class Config(Section):
     def pool(self) -> LeagueConfig | None:
         """The pool of past selves, of a workload that has one."""
         return None
+
+    @property
+    def team(self) -> Mapping[str, LearnerConfig]:
+        """The policies that learn side by side, by name, the first of them that matches a seat before the others, of a
+        workload that has several; empty where one policy learns."""
+        return {}
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:

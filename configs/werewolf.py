@@ -8,7 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.game import GameConfig
 from configs.league import LeagueConfig
-from configs.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, unknown_player
+from configs.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, check_player_names, unknown_player
+from configs.policies import LearnerConfig, problem_with_team
 from configs.probes import ProbeConfig
 from configs.rewards import RewardConfig
 from configs.roles_and_decks import DECKS, Role
@@ -49,6 +50,11 @@ class WerewolfConfig(Config):
     fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"game": "the games in flight were enqueued with it"}
 
     game: GameConfig = GameConfig()
+    policies: dict[str, LearnerConfig] = Field(
+        {},
+        description="several policies that learn at one table, by name: together they are the player policy, and a "
+        "seat of it is played by the first of them that its side and role match; empty: one policy learns",
+    )
     judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -73,6 +79,11 @@ class WerewolfConfig(Config):
     def pool(self) -> LeagueConfig | None:
         """The pool of past selves; None without one."""
         return self.league if self.league.every_steps else None
+
+    @property
+    def team(self) -> Mapping[str, LearnerConfig]:
+        """The policies that learn side by side, by name; empty where one policy learns."""
+        return self.policies
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
@@ -112,6 +123,50 @@ class WerewolfConfig(Config):
                 f"(model.lora_rank), of which the policy's servers hold all members"
             )
         return self
+
+    @field_validator("policies")
+    @classmethod
+    def _names_of_learners_are_free(cls, policies: dict[str, LearnerConfig]) -> dict[str, LearnerConfig]:
+        check_player_names(policies)
+        return policies
+
+    @model_validator(mode="after")
+    def _policies_can_learn_together(self) -> "WerewolfConfig":
+        if not self.policies:
+            return self
+        served = self.serving.served_model_name
+        for name in self.policies:
+            if name in self.players or name in self.frozen or name in (served, f"{served}-base"):
+                raise ValueError(f"policies has {name!r}, which names something in players, frozen or serving already")
+        deck = DECKS[self.game.preset]
+        seated = deck if self.evaluation.wanted else filter(self.game.policy_may_play, deck)
+        if problem := problem_with_team(self.policies, deck, seated):
+            raise ValueError(problem)
+        if self.pool is not None:
+            raise ValueError(
+                f"league.every_steps={self.pool.every_steps}: the pool of past selves is of one policy. Set it to "
+                f"null, or train without the section policies"
+            )
+        if self.model.lora_rank == 0:
+            self._check_whole_weights_of_several()
+        return self
+
+    def _check_whole_weights_of_several(self) -> None:
+        """Each policy of the team has vLLM servers of its own then."""
+        serving = self.serving
+        remedy = "train adapters (model.lora_rank), which one vLLM serves side by side"
+        if serving.mode == "attach" or serving.public_urls:
+            raise ValueError(
+                f"policies with whole weights are served by vLLMs that the run starts, each by its own: leave out "
+                f"serving.urls and serving.public_urls, or {remedy}"
+            )
+        if serving.weight_transfer != "folder":
+            raise ValueError(
+                f"serving.weight_transfer={serving.weight_transfer} carries the weights of one policy: set it to "
+                f"folder, or {remedy}"
+            )
+        if serving.port + serving.servers * len(self.policies) > 65536:
+            raise ValueError("serving.port is too high for the servers of that many policies")
 
     @model_validator(mode="after")
     def _nothing_is_set_in_vain(self) -> "WerewolfConfig":

@@ -5,11 +5,14 @@ A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); i
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, Self
 from urllib.parse import urlsplit
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from store.team import TeamMember, decode_team, encode_team, learner_of
 
 TRAINED_POLICY = "policy"
 """Name of the trained policy: the resource that serves it, and a player's name where players are seated."""
@@ -179,6 +182,8 @@ class PolicyResources(BaseModel):
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
     players: models that may sit at the table beside the policy, by the name that tasks use.
     frozen: policies with frozen weights that may sit there, likewise by name.
+    team: the policies that learn side by side, where there are several; of those that match a seat the first plays it.
+        ``endpoints`` and ``model`` are then the first one's, and ``version`` is that of all.
     judge: the model that judges what trained seats say; None for no judge.
     """
 
@@ -192,14 +197,41 @@ class PolicyResources(BaseModel):
     prompt_templates: dict[str, str] = Field(default_factory=dict)
     players: dict[str, ChatEndpoint] = Field(default_factory=dict)
     frozen: dict[str, FrozenPolicy] = Field(default_factory=dict)
+    team: tuple[TeamMember, ...] = ()
     judge: ChatEndpoint | None = None
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:
         taken = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
+        members = [member.name for member in self.team]
+        clashing = {
+            name for name in members if members.count(name) > 1 or name in taken | {*self.players, *self.frozen}
+        }
+        if clashing:
+            raise ValueError(f"more than one player is named {', '.join(sorted(clashing))}")
         if twice := sorted((set(self.frozen) & (taken | set(self.players))) | (set(self.players) & taken)):
             raise ValueError(f"more than one player is named {', '.join(twice)}")
         return self
+
+    @model_validator(mode="after")
+    def _first_of_the_team_stands_for_it(self) -> Self:
+        if self.team and (self.endpoints, self.model) != (self.team[0].endpoints, self.team[0].model):
+            raise ValueError(
+                f"{TRAINED_POLICY!r} must be served where the first of its team, {self.team[0].name!r}, is"
+            )
+        return self
+
+    def learner_of(self, role: str, side: str) -> str | None:
+        """Name of the member of the team that plays a seat of ``TRAINED_POLICY``; None without a team.
+
+        Raises ValueError where no member plays such a seat.
+        """
+        return learner_of(self.team, role, side) if self.team else None
+
+    def served_at(self, endpoints: tuple[str, ...], team: Mapping[str, tuple[str, ...]]) -> Self:
+        """The same policies, served elsewhere. team: endpoints of its members, by name; those left out stay."""
+        moved = (one.model_copy(update={"endpoints": team.get(one.name, one.endpoints)}) for one in self.team)
+        return self.model_copy(update={"endpoints": endpoints, "team": tuple(moved)})
 
     @property
     def past_selves(self) -> dict[str, float]:
@@ -215,7 +247,8 @@ class PolicyResources(BaseModel):
         """As agentlightning resources: an ``LLM`` for each server and player, a ``PromptTemplate`` for each prompt.
 
         The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order; a policy that is not
-        served has one ``policy`` without an address.
+        served has one ``policy`` without an address. Those of the team are named ``member_NAME``, ``member_NAME.2``, …,
+        after these, so that who knows no teams finds the first of it.
         """
         sampling = self.sampling.model_dump()
         resources: NamedResources = {
@@ -224,6 +257,7 @@ class PolicyResources(BaseModel):
             )
             for number, endpoint in enumerate(self.endpoints or ("",), start=1)
         }
+        resources |= encode_team(self.team, sampling)
         for name, frozen in self.frozen.items():
             resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
                 endpoint=frozen.endpoint,
@@ -273,6 +307,7 @@ class PolicyResources(BaseModel):
                 for name, resource in update.resources.items()
                 if name.startswith(FROZEN_RESOURCE_PREFIX) and isinstance(resource, LLM)
             },
+            team=decode_team(update, servers[0].sampling_parameters),
             judge=ChatEndpoint.decode(judge)
             if isinstance(judge := update.resources.get(JUDGE_RESOURCE), LLM)
             else None,

@@ -94,6 +94,8 @@ class CallSpan(SpanRecord):
     segment: number of the actor's growing sequence, from 0; a new one begins where the conversation does not go on.
     policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
         may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
+    learner: which of the policies that learn side by side sampled it, where ``policy`` is a team of them
+        (``store.schema.TeamMember``); None otherwise.
     version_until: where new weights came while this turn was sampled: their version, of which its last tokens may be;
         ``policy_version`` is then that of its first ones. None otherwise.
     trainable: whether it may be trained on.
@@ -112,6 +114,7 @@ class CallSpan(SpanRecord):
     turn: int = Field(ge=0)
     segment: int = Field(ge=0)
     policy: str
+    learner: str | None = None
     policy_version: int = Field(ge=0)
     version_until: int | None = Field(None, ge=0)
     trainable: bool
@@ -140,6 +143,11 @@ class CallSpan(SpanRecord):
     def actor(self) -> str:
         """Who called, unlike all others of the rollout; a sequence is one actor's."""
         raise NotImplementedError
+
+    @property
+    def card(self) -> tuple[str, str]:
+        """The actor's role and side, by which a team says who of it plays (``PolicyResources.learner_of``)."""
+        return self.actor, self.actor
 
     @property
     def question(self) -> str:

@@ -226,6 +226,11 @@ class TurnSpan(CallSpan):
         return seat_name(self.seat)
 
     @property
+    def card(self) -> tuple[str, str]:
+        """The seat's role and side."""
+        return self.role, self.side
+
+    @property
     def question(self) -> str:
         """The decision."""
         return self.decision

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import aiohttp
 from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode, Span
 
 from algo.rollouts.adoption import Resumption, find_rollouts, may_be_used, version_of
-from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, read_attempt
+from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
 from configs.rollout import RolloutSettings
 from store.client import PatientStoreClient
 from store.finished import FinishedGames
@@ -159,10 +160,15 @@ class RolloutQueue:
             await self._enqueue([_OpenGame(task, resources, mode) for task in missing])
         return known
 
-    async def serve_at(self, endpoints: tuple[str, ...]) -> None:
-        """Publish the policies of all open games anew, under the same ids, as served at these endpoints from now on."""
+    async def serve_at(
+        self, endpoints: tuple[str, ...], team: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    ) -> None:
+        """Publish the policies of all open games anew, under the same ids, as served at these endpoints from now on.
+
+        team: those of each policy, where several learn.
+        """
         self._open = {
-            rollout_id: replace(game, resources=game.resources.model_copy(update={"endpoints": endpoints}))
+            rollout_id: replace(game, resources=game.resources.served_at(endpoints, team))
             for rollout_id, game in self._open.items()
         }
         await self._publish(game.resources for game in self._open.values())
@@ -219,8 +225,8 @@ class RolloutQueue:
                     looks[rollout.rollout_id] += 1
                     continue  # the hub may just have restarted empty; then the next look finds the game forgotten
                 retried = Counter(await self._earlier_failures(rollout))
-                task_id = self._open.pop(rollout.rollout_id).task.task_id
-                self._ended[task_id] = _read(self._kind, rollout, spans, retried)
+                game = self._open.pop(rollout.rollout_id)
+                self._ended[game.task.task_id] = _read(self._kind, rollout, spans, retried, game.resources)
             games = [self._ended[task_id] for task_id in self.ended(watched)]
             finished, still_open = sum(game.finished is not None for game in games), len(self._still_open(watched))
             playing = min(statuses["preparing"] + statuses["running"], still_open)
@@ -382,17 +388,27 @@ def _kind_of(reason: str) -> str:
     return reason.partition(":")[0].replace(" ", "_")
 
 
-def _read(kind: TaskKind, rollout: Rollout, spans: Sequence[Span], retried: Counter[str]) -> _EndedGame:
+def _read(
+    kind: TaskKind, rollout: Rollout, spans: Sequence[Span], retried: Counter[str], resources: PolicyResources
+) -> _EndedGame:
     left_out: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    finished = read_rollout(kind, rollout, spans, left_out, failures)
+    finished = read_rollout(kind, rollout, spans, left_out, failures, resources)
     return _EndedGame(finished, failures, retried, sum(map(kind.call.is_in, spans)), +left_out)
 
 
 def read_rollout(
-    kind: TaskKind, rollout: Rollout, spans: Sequence[Span], left_out: Counter[str], failures: Counter[str]
+    kind: TaskKind,
+    rollout: Rollout,
+    spans: Sequence[Span],
+    left_out: Counter[str],
+    failures: Counter[str],
+    resources: PolicyResources | None = None,
 ) -> FinishedRollout | None:
-    """What a closed rollout came to, or None; what cannot be used is counted with its reason."""
+    """What a closed rollout came to, or None; what cannot be used is counted with its reason.
+
+    resources: see ``read_attempt``.
+    """
     attempt = getattr(rollout, "attempt", None)
     if rollout.status != "succeeded" or attempt is None:
         reason = _reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
@@ -403,8 +419,8 @@ def read_rollout(
     own = [span for span in spans if span.attempt_id == attempt.attempt_id]
     left_out[SUPERSEDED_ATTEMPT] += sum(map(kind.call.is_in, spans)) - sum(map(kind.call.is_in, own))
     try:
-        return read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own)
-    except (IncompleteRollout, MalformedSpan) as error:
+        return read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own, resources)
+    except (IncompleteRollout, MalformedSpan, WrongLearner) as error:
         logger.warning("rollout left out: %s", error)
         failures[type(error).__name__] += 1
         left_out[UNREADABLE_GAME] += sum(map(kind.call.is_in, own))

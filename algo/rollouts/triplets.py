@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from agentlightning import Span, TraceAdapter, Triplet
 
+from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import CallSpan, NoteSpan, OutcomeSpan, TaskKind, context_digest
 
 BROKEN_CONTEXT = "broken_context"
@@ -19,6 +20,10 @@ DUPLICATE_SPAN = "duplicate_span"
 
 class IncompleteRollout(ValueError):
     """A rollout whose spans are not all there; it must not be trained on. The message says what is missing."""
+
+
+class WrongLearner(ValueError):
+    """A turn that another policy sampled than the one whose seat it is; it must not be trained on."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +86,19 @@ def read_calls(kind: TaskKind, spans: Sequence[Span]) -> list[CallSpan]:
     return [calls[key] for key in sorted(calls)]
 
 
-def read_attempt(kind: TaskKind, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> FinishedRollout:
+def read_attempt(
+    kind: TaskKind,
+    rollout_id: str,
+    attempt_id: str,
+    spans: Sequence[Span],
+    resources: PolicyResources | None = None,
+) -> FinishedRollout:
     """Read one attempt's spans as a finished rollout.
 
-    Raises IncompleteRollout unless its outcome and every call that the outcome counts are there, and
-    MalformedSpan for a span that cannot be read.
+    resources: that it was enqueued with; None where nobody learns from it.
+    Raises IncompleteRollout unless its outcome and every call that the outcome counts are there,
+    MalformedSpan for a span that cannot be read, and WrongLearner for a turn whose ``learner`` is not the one that
+    ``resources`` have for its seat.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
@@ -106,9 +119,24 @@ def read_attempt(kind: TaskKind, rollout_id: str, attempt_id: str, spans: Sequen
     strangers = {turn.task for turn in turns} - {outcome.task}
     if strangers:
         raise IncompleteRollout(f"{where}: turns of other tasks, {sorted(strangers)}")
+    if resources is not None:
+        _check_learners(where, turns, resources)
     triplets = tuple(_triplets(turns))
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)
     notes = tuple(kind.note.decode(span) for span in distinct if kind.note is not None and kind.note.is_in(span))
     return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls, notes)
+
+
+def _check_learners(where: str, turns: Iterable[CallSpan], resources: PolicyResources) -> None:
+    for turn in turns:
+        try:
+            learner = resources.learner_of(*turn.card) if turn.policy == TRAINED_POLICY else None
+        except ValueError as error:
+            raise WrongLearner(f"{where}: {error}") from error
+        if turn.learner != learner:
+            raise WrongLearner(
+                f"{where}: turn {turn.turn} of {turn.actor} says that {turn.learner!r} sampled it, and {learner!r} "
+                f"plays there"
+            )

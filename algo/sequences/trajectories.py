@@ -35,6 +35,7 @@ class Trajectory:
     reward: of the actor in the whole rollout; all segments of an actor carry the same one.
     turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
     dimensions: the actor's reward dimensions (``ActorReward``), the same for all its segments.
+    learner: which of several policies that learn side by side sampled it; None where one learns.
     """
 
     task_id: str
@@ -52,6 +53,7 @@ class Trajectory:
     turn_questions: tuple[str, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     dimensions: Mapping[str, float] = field(default_factory=dict)
+    learner: str | None = None
 
     def __post_init__(self) -> None:
         where = f"{self.task_id}, {self.actor}, segment {self.segment}"
@@ -240,4 +242,5 @@ def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: Ac
         turn_questions=tuple(turn_questions),
         turn_rewards=tuple(turn_rewards),
         dimensions=reward.dimensions,
+        learner=facts["learner"],
     )

@@ -33,14 +33,17 @@ class Policies:
         self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
 
-    async def serving(self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "") -> Served:
+    async def serving(
+        self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", learner: str | None = None
+    ) -> Served:
         """The server and the tokenizer with which a seat plays the policy ``name``.
 
         name: ``TRAINED_POLICY`` or one of ``resources.frozen``. seat: which seat of which game; of the trained policy's
-        servers a seat always gets the same one, whose prefix cache knows what it was told so far.
+        servers a seat always gets the same one, whose prefix cache knows what it was told so far. learner: see
+        ``where_served``.
         Raises UnusableTokenizer and PolicyUnavailable.
         """
-        endpoint, model = where_served(resources, name, seat)
+        endpoint, model = where_served(resources, name, seat, learner)
         tokenizer = self._tokenizer if name == TRAINED_POLICY else None
         # By run, since another run may serve another model at the same address under the same name.
         key = (resources.run_name, endpoint, model, resources.sampling)
@@ -99,11 +102,12 @@ class Policies:
         return self._tokenizers[key]
 
 
-def where_served(resources: PolicyResources, name: str, caller: str) -> tuple[str, str]:
+def where_served(resources: PolicyResources, name: str, caller: str, learner: str | None = None) -> tuple[str, str]:
     """(base URL of the server that answers a policy's calls, the policy's name there).
 
     name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of the trained
-    policy's servers a caller always gets the same one. Raises PolicyUnavailable.
+    policy's servers a caller always gets the same one. learner: who of the trained policy's team plays (its first for
+    None). Raises PolicyUnavailable.
     """
     if name != TRAINED_POLICY:
         return resources.frozen[name].endpoint, resources.frozen[name].model
@@ -111,7 +115,8 @@ def where_served(resources: PolicyResources, name: str, caller: str) -> tuple[st
         raise PolicyUnavailable(
             f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
         )
-    return resources.endpoints[seed_of(caller) % len(resources.endpoints)], resources.model
+    served = resources if learner is None else next(member for member in resources.team if member.name == learner)
+    return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model
 
 
 def _has_failed(connection: asyncio.Task[Served]) -> bool:

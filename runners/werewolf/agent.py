@@ -68,8 +68,11 @@ class WerewolfGames:
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
         names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
+        learners = _learners(
+            resources, {seat: deal.role_of(seat) for seat in preset.seats if names[seat] == TRAINED_POLICY}
+        )
         served = {
-            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}")
+            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}", learners.get(seat))
             for seat, name in names.items()
             if name == TRAINED_POLICY or name in resources.frozen
         }
@@ -99,7 +102,7 @@ class WerewolfGames:
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)
         return await play_game(
-            task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves
+            task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves, learners
         )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
@@ -123,6 +126,15 @@ class WerewolfGames:
         if endpoint not in self._judges:  # one for all games, since it remembers what it has been asked
             self._judges[endpoint] = Judge(self._api_models.get(endpoint))
         return self._judges[endpoint]
+
+
+def _learners(resources: PolicyResources, roles: Mapping[int, Role]) -> dict[int, str]:
+    """Who of the trained policy's team plays each of its seats; nobody without a team. Raises UnknownPlayer."""
+    try:
+        found = {seat: resources.learner_of(role.value, role.side.value) for seat, role in roles.items()}
+    except ValueError as error:
+        raise UnknownPlayer(str(error)) from error
+    return {seat: name for seat, name in found.items() if name is not None}
 
 
 class WerewolfPlay:

@@ -60,6 +60,7 @@ async def play_game(
     judge: Judge | None = None,
     prompt_templates: Mapping[str, str] = NO_OVERRIDES,
     past_selves: Mapping[str, float] = MappingProxyType({}),
+    learners: Mapping[int, str] = MappingProxyType({}),
 ) -> ResultSpan:
     """Play one game to its end.
 
@@ -70,6 +71,7 @@ async def play_game(
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
     past_selves: see ``who_plays``.
+    learners: seat -> who of the trained policy's team plays it, where it is one.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
     unreachable model); bad replies never raise.
     """
@@ -80,7 +82,7 @@ async def play_game(
     speakers = _speakers(state, prompt_templates)
     probes = None if task.study is None else BeliefProbes(task.study, players)
     with nullcontext() if judge is None else closing(judge.new_game()) as judged:
-        table = _Table(task, policy_version, roles, names, players, speakers, on_turn, judged)
+        table = _Table(task, policy_version, roles, names, players, speakers, on_turn, judged, learners)
         announced = 0
         async with table.public_hub, table.wolf_hub:
             while True:
@@ -123,6 +125,7 @@ class _Table:
         speakers: Mapping[int, Speaker],
         on_turn: TurnSink,
         judged: JudgedGame | None,
+        learners: Mapping[int, str],
     ):
         self._task = task
         self._policy_version = policy_version
@@ -132,6 +135,7 @@ class _Table:
         self._speakers = speakers
         self._on_turn = on_turn
         self._judged = judged
+        self._learners = learners
         self._facts: dict[int, list[dict[str, float]]] = {seat: [] for seat in players}  # one for each model turn
         self._said: dict[int, list[str]] = {seat: [] for seat in players}
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
@@ -222,6 +226,7 @@ class _Table:
             segment=sampled.segment,
             is_reask=turn.is_reask,
             policy=self._names[seat],
+            learner=self._learners.get(seat),
             policy_version=self._version_of(seat, sampled),
             version_until=sampled.version_until,
             trainable=self._is_trainable(seat),

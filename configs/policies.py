@@ -1,0 +1,63 @@
+"""Settings of several policies that learn at one table: who of them plays which seats, and how fast it learns."""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field, field_validator, model_validator
+
+from configs.roles_and_decks import Role, SideName
+from configs.section import Section, nearest_name
+
+
+class LearnerConfig(Section):
+    """One policy of the team that plays where ``policy`` is seated. What is not set does not matter."""
+
+    side: SideName | None = Field(None, description="it plays seats of this side")
+    roles: tuple[str, ...] | None = Field(None, min_length=1, description="it plays seats that are dealt these roles")
+    learning_rate: float | None = Field(None, gt=0, description="its own; null: training.learning_rate")
+
+    @field_validator("roles")
+    @classmethod
+    def _roles_exist(cls, roles: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for role in roles or ():
+            if role not in list(Role):
+                raise ValueError(f"unknown role {role!r}: {nearest_name(role, Role, 'roles')}")
+        return roles
+
+    @model_validator(mode="after")
+    def _roles_are_of_the_side(self) -> "LearnerConfig":
+        for role in self.roles or ():
+            if self.side not in (None, Role(role).side):
+                raise ValueError(f"role {role!r} is never of side {self.side!r}")
+        return self
+
+    def plays(self, role: Role) -> bool:
+        """Whether seats that are dealt this role match."""
+        return self.side in (None, role.side) and (self.roles is None or role in self.roles)
+
+
+def learner_of(team: Mapping[str, LearnerConfig], role: Role) -> str | None:
+    """Name of the first policy of the team that plays this role; None where none does."""
+    return next((name for name, learner in team.items() if learner.plays(role)), None)
+
+
+def problem_with_team(team: Mapping[str, LearnerConfig], dealt: Iterable[Role], seated: Iterable[Role]) -> str | None:
+    """Why these policies cannot play; None when they can.
+
+    dealt: the preset's roles. seated: those that ``policy`` may play, in training or in an evaluation.
+    """
+    dealt = list(dict.fromkeys(dealt))
+    for name, learner in team.items():
+        for role in learner.roles or ():
+            if role not in dealt:
+                return f"policies.{name}.roles has {role!r}, which is not dealt: {nearest_name(role, dealt, 'roles')}"
+    for role in dict.fromkeys(seated):
+        if learner_of(team, role) is None:
+            return (
+                f"policies: none plays the {role.value}, whom the policy may be seated as; add one, e.g. "
+                f"others: {{side: {role.side.value}}}"
+            )
+    playing = {learner_of(team, role) for role in dealt}
+    for name in team:
+        if name not in playing:
+            return f"policies.{name} plays no role that is dealt, or those before it take all that it would play"
+    return None
