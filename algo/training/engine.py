@@ -11,10 +11,10 @@ import json
 import math
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import ray
 import torch
@@ -43,9 +43,21 @@ from configs.section import ConfigError
 
 _STATE_FILE = "engine.json"
 
+_Result = TypeVar("_Result")
+
+
+def as_member(engine: "Engine", member: str | None, call: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Make a call that uses the engine, as one policy of the team; as the only one for None."""
+    if member is not None:
+        engine.select(member)
+    return call(*arguments)
+
 
 class Engine:
     """The policy on its ranks, with its reference and its critic where the configuration has them.
+
+    Where several policies learn (``config.team``), each with a critic of its own, its methods are of the one that
+    ``select`` named last, at first the first; ``save`` and ``load`` are of all.
 
     Use as a context manager, or call ``close``. When a rank dies, the call that finds out raises
     RayError and closes the engine: the other ranks would wait for the dead one.
@@ -64,7 +76,11 @@ class Engine:
         check_engine(config)
         self._config, self._model = config, config.model
         self._training = with_smaller_passes(config.run_dir, config.training)
-        self._updates = {"policy": 0, "critic": 0}
+        self._team = {
+            name: learner.learning_rate or config.training.learning_rate for name, learner in config.team.items()
+        }
+        self._updates_of = {member: {"policy": 0, "critic": 0} for member in self._team or [None]}
+        self._member = next(iter(self._updates_of))
         self._closing = threading.Lock()
         self._has_critic = needs_values(config.advantage.estimator)
         if config.training.device == "cpu":
@@ -83,9 +99,20 @@ class Engine:
                 worker_env=ray_cluster.worker_environment(config.training),
             )
             self._workers.wait_until_loaded()
+            if self._team:
+                rates = {"policy": self._team, "critic": dict.fromkeys(self._team, config.critic.learning_rate)}
+                self._workers.enrol(rates)
         except BaseException:
             self.close()
             raise
+
+    def select(self, member: str) -> None:
+        """Be this policy of the team until another one is named. Raises KeyError for one that is not of it."""
+        if member not in self._team:
+            raise KeyError(f"{member!r} is none of the policies that learn: {', '.join(self._team)}")
+        if member != self._member:
+            self._call(lambda: self._ranks.select(member))
+            self._member = member
 
     def log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
         """Log-probs of every token under the present weights, at the batch's temperature.
@@ -177,8 +204,10 @@ class Engine:
         """
         partial_directory = _partial(directory)
         partial_directory.mkdir(parents=True)
-        self._call(lambda: self._ranks.save(str(partial_directory.absolute()), step))
-        state = {"step": step, "updates": self._updates} | self._layout()
+        for folder in self._folders_of_members(partial_directory):
+            self._call(lambda folder=folder: self._ranks.save(str(folder), step))
+        updates = self._updates_of if self._team else self._updates_of[None]
+        state = {"step": step, "updates": updates} | self._layout()
         (partial_directory / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         _complete(partial_directory, directory)
 
@@ -192,14 +221,15 @@ class Engine:
             state = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise ConfigError(f"{directory} holds no checkpoint of the engine: {_STATE_FILE} is missing") from error
-        for name, present in self._layout().items():
-            if state[name] != present:
+        for name, present in ({"team": []} | self._layout()).items():
+            if state.get(name, []) != present:
                 raise ConfigError(
                     f"checkpoint {directory} was written with {_LAYOUT[name]}={state[name]}, and this run has "
                     f"{present}: set it to that, or start a new run from an exported model"
                 )
-        self._call(lambda: self._ranks.load(str(directory.absolute())))
-        self._updates = state["updates"]
+        for folder in self._folders_of_members(directory):
+            self._call(lambda folder=folder: self._ranks.load(str(folder)))
+        self._updates_of = state["updates"] if self._team else {None: state["updates"]}
         return state["step"]
 
     def export(self, directory: Path, dtype: str | None = None) -> None:
@@ -269,7 +299,16 @@ class Engine:
 
     def _layout(self) -> dict[str, Any]:
         """What a checkpoint's files hang on."""
-        return {"ranks": self._training.ranks, "lora_rank": self._model.lora_rank, "critic": self._has_critic}
+        layout = {"ranks": self._training.ranks, "lora_rank": self._model.lora_rank, "critic": self._has_critic}
+        return layout | ({"team": [*self._team]} if self._team else {})
+
+    def _folders_of_members(self, directory: Path) -> Iterator[Path]:
+        """Where in a checkpoint the policy's files are, of a team one after another, each as it is selected."""
+        if not self._team:
+            yield directory.absolute()
+        for member in self._team:
+            self.select(member)
+            yield directory.absolute() / member
 
     def _check_critic(self) -> None:
         if not self._has_critic:
@@ -328,8 +367,8 @@ class Engine:
         steps: list[dict[str, float]] = []
         for epoch in range(1, self._training.epochs + 1):
             # A new order for each pass, the same in a run that is repeated.
-            seed = self._config.run.seed + 1_000_003 * self._updates[part]
-            self._updates[part] += 1
+            seed = self._config.run.seed + 1_000_003 * self._updates_of[self._member][part]
+            self._updates_of[self._member][part] += 1
             arranged = self._arrange(batch, self._training.mini_batch_size, seed, similar_lengths)
             for mini_batch in arranged:
                 data = mini_batch.data
@@ -367,7 +406,12 @@ class Engine:
         return found
 
 
-_LAYOUT = {"ranks": "training.ranks", "lora_rank": "model.lora_rank", "critic": "a critic (advantage.estimator)"}
+_LAYOUT = {
+    "ranks": "training.ranks",
+    "lora_rank": "model.lora_rank",
+    "critic": "a critic (advantage.estimator)",
+    "team": "the policies that learn (policies)",
+}
 
 _COLUMNS = {"reference_log_probs": "ref_log_prob"}
 

@@ -28,6 +28,7 @@ from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.training import cpu_platform as platform_cpu
 from algo.training.chunked_head import ChunkedHead
+from algo.training.members import Members
 from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
 
@@ -82,6 +83,7 @@ class TrainingRank(Worker):
         self._critic = None if parts.critic is None else _start(parts.critic)
         if self._critic is not None:
             self._critic.set_loss_fn(partial(value_loss, config=critic))
+        self._members: dict[str, Members] = {}
         self._sender: WeightSender | None = None
         engine = self._policy.engine
         self._register_dispatch_collect_info(
@@ -135,6 +137,20 @@ class TrainingRank(Worker):
         with_optimizer = worker.engine.is_optimizer_offload_enabled
         if with_weights or with_optimizer:
             worker.to(device, model=with_weights, optimizer=with_optimizer, grad=with_weights)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def enrol(self, rates: dict[str, dict[str, float]]) -> None:
+        """Be several policies from now on, of which the first is at work. rates: of each part, by the policies' names.
+
+        Before the first step.
+        """
+        self._members = {name: Members(part.engine, rates[name]) for name, part in self._trained()}
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def select(self, member: str) -> None:
+        """Be this one of the policies that were enrolled."""
+        for members in self._members.values():
+            members.select(member)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save(self, directory: str, step: int) -> None:
