@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.planning.machine import H100_GIB, this_machine
     from algo.planning.plan import make_plan, show_plan
     from algo.serving.frozen import share_out, with_own_server
-    from algo.serving.launch import pool_servers
+    from algo.serving.launch import member_servers, pool_servers
     from algo.werewolf.tasks import policy_seats
     from algo.werewolf.workload import Werewolf
     from configs.section import ConfigError
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
-    frozen = [*with_own_server(config, alone), *pool_servers(config)]
+    frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
     plan = make_plan(config, machine, policy_seats(config.game), frozen)
     show_plan(plan, config, Console(), len(DECKS[config.game.preset]))
     try:

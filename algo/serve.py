@@ -28,6 +28,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Serve a checkpoint of a run with vLLM until stopped, to play against it in a browser.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, e.g. runs/tiny_cpu")
+    parser.add_argument("--policy", metavar="NAME", help="which one, of a run in which several policies learned")
     parser.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
     add_set_option(parser, example="serving.port=8001")
     return parser.parse_args(arguments)
@@ -48,13 +49,26 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
         which = "no checkpoint" if options.step is None else f"no checkpoint of step {options.step}"
         raise ConfigError(f"{run} has {which} (checkpoint.every_steps)")
     own = (
-        f"model.path={(checkpoint / 'huggingface').absolute()}",
-        *("model.lora_rank=0", "serving.mode=start", "serving.servers=1", "serving.public_urls=[]"),
+        f"model.path={(_policy_in(checkpoint, options.policy) / 'huggingface').absolute()}",
+        *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.servers=1", "serving.public_urls=[]"),
         *("serving.share_gpus=false", f"serving.port={free_port('127.0.0.1')}"),
     )
     config = load_config(run / "config.yaml", [*own, *options.overrides], WerewolfConfig)
     moved = config.run.model_copy(update={"dir": run.parent, "name": run.name})
     return config.model_copy(update={"run": moved}), load_state(checkpoint).policy_version
+
+
+def _policy_in(checkpoint: Path, name: str | None) -> Path:
+    """The folder that has the model of the policy, or of one of several."""
+    from algo.loop.checkpoints import member_folder
+
+    several = sorted(folder.name for folder in member_folder(checkpoint, "").glob("*"))
+    if not several and name is None:
+        return checkpoint
+    if name not in several:
+        known = f"it has {', '.join(several)}" if several else "one policy learned there; leave --policy out"
+        raise ConfigError(f"{checkpoint}: name one policy with --policy, {known}")
+    return member_folder(checkpoint, name)
 
 
 async def serve(config: WerewolfConfig, version: int) -> None:

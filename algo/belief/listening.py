@@ -9,16 +9,22 @@ the impostor, as a dense signal beside the reward of the game.
 Only what the runner noted becomes a row, and only where the configuration asked for it; no turn changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
+from configs.policies import LearnerConfig, learner_of
+from configs.roles_and_decks import Role
 from store.werewolf_study import AskedTokens, StudySpan
 
 
-def listening_rows(rollout: FinishedRollout, max_tokens: int) -> Iterator[TargetRow]:
+def listening_rows(
+    rollout: FinishedRollout, max_tokens: int, team: Mapping[str, LearnerConfig] = MappingProxyType({})
+) -> Iterator[TargetRow]:
     """A row for each question that a seat in training was asked; longer ones than ``max_tokens`` are left out.
 
+    team: the policies that learn, where there are several; a row is for the one whose seat was asked.
     A question whose seat's earlier turns are not all stored is left out likewise.
     """
     seats = {seat.seat: seat for seat in rollout.outcome.seats}
@@ -28,17 +34,18 @@ def listening_rows(rollout: FinishedRollout, max_tokens: int) -> Iterator[Target
         for belief in note.beliefs:
             if not seats[belief.seat].trainable:
                 continue
+            learner = learner_of(team, Role(seats[belief.seat].role))
             for asked in belief.asked:
                 context = sequences.get((belief.seat, asked.segment), ())[: asked.context_tokens]
-                row = _row(context, asked, seats[asked.target].role)
+                row = _row(context, asked, seats[asked.target].role, learner)
                 if len(context) == asked.context_tokens and len(row.token_ids) <= max_tokens:
                     yield row
 
 
-def _row(context: tuple[int, ...], asked: AskedTokens, role: str) -> TargetRow:
+def _row(context: tuple[int, ...], asked: AskedTokens, role: str, learner: str | None) -> TargetRow:
     answer = asked.words[role]
     given = (*context, *asked.prompt_ids)
-    return TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer))
+    return TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer), learner)
 
 
 def _sequences(rollout: FinishedRollout) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -11,6 +11,7 @@ import torch
 
 from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
+from algo.serving.team import Team
 from configs.schema import Config
 
 PROBE_TOKENS = 256
@@ -40,15 +41,20 @@ def probe_of(token_ids: Sequence[int]) -> Trajectory:
 
 
 async def score_probe(
-    config: Config, serving: Serving, probe: Sequence[int], trainer_logprobs: torch.Tensor
+    config: Config,
+    serving: Serving | Team,
+    probe: Sequence[int],
+    trainer_logprobs: torch.Tensor,
+    member: str | None = None,
 ) -> tuple[list[float], float]:
     """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
 
     Every server in service is asked; the difference is the worst of them, the log-probs are the first one's.
-    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
+    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned. member: which of
+    several policies is asked.
     Raises WeightsNotServed as ``check_agreement`` does, by each server on its own.
     """
-    served = await serving.scores(probe)
+    served = await (serving.scores(probe) if member is None else serving.scores(probe, member))
     compared = [measured(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
     for found in compared:
         check_agreement(config, found, "log-probs of a probe sequence")

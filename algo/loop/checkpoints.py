@@ -2,8 +2,9 @@
 
 ``step-000012/`` holds ``trainer/`` (weights, optimizer, schedule and random states, by rank), ``huggingface/`` (the
 model, for vLLM and transformers), with LoRA ``adapters/`` too, exact where the merged model is rounded, and
-``state.json`` (``RunState``). It is written under another name, flushed to the disk and then renamed; leftovers of a
-write that was cut short are removed by the next.
+``state.json`` (``RunState``). Where several policies learn, ``policies/NAME/`` has these two folders of each. It is
+written under another name, flushed to the disk and then renamed; leftovers of a write that was cut short are removed by
+the next.
 
 Which deals a group plays and how its tokens are sampled follows from the run's seed and the group's number, so these
 numbers are all there is of a position in the data: those of the groups that were in flight, and how many were begun. A
@@ -40,6 +41,7 @@ _WHEN_FULL = (
 )
 
 _FILES = "prompts"
+_TEAM = "policies"
 _MAY_CHANGE = (
     "timeout_seconds",
     "unresponsive_seconds",
@@ -93,12 +95,24 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
     found[_FILES] = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.fixed_files.items()}
+    if config.team:
+        # A list, since the first that matches a seat plays it. Their learning rates may change.
+        rules = {
+            name: learner.model_dump(mode="json", include={"side", "roles"}) for name, learner in config.team.items()
+        }
+        found[_TEAM] = [{"name": name} | rule for name, rule in rules.items()]
     return found
 
 
 def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -> None:
     """Raise ConfigError, naming the setting, if a run cannot be resumed with this configuration."""
-    for name, value in fixed_settings(config).items():
+    present = fixed_settings(config)
+    if settings.get(_TEAM, []) != present.pop(_TEAM, []):
+        raise ConfigError(
+            f"run {run_dir} cannot be resumed with other policies: the checkpoint holds the weights of those that it "
+            f"began with, and its games seat them. Keep the section {_TEAM} as it was, or start a new run"
+        )
+    for name, value in present.items():
         before = settings.get(name, value)
         if isinstance(before, dict) and isinstance(value, dict):  # a run of an earlier version has others, or more
             before = {key: before.get(key, value[key]) for key in value}
@@ -144,10 +158,11 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     unfinished = folder.with_name(_UNFINISHED + folder.name)
     with whole_or_removed(unfinished, _WHEN_FULL):
         engine.save(unfinished / "trainer", state.step)
-        if exported.is_dir():
-            shutil.copytree(exported, unfinished / ("adapters" if config.model.lora_rank else "huggingface"))
-        if config.model.lora_rank or not exported.is_dir():
-            engine.export(unfinished / "huggingface")
+        if not config.team:
+            _save_model(config, engine, exported, unfinished)
+        for member in config.team:
+            engine.select(member)
+            _save_model(config, engine, exported / member, member_folder(unfinished, member))
         state = state.model_copy(update={"settings": fixed_settings(config)})
         write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
         _flush_to_disk(unfinished)
@@ -158,6 +173,18 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
         shutil.rmtree(old)
     return folder
+
+
+def member_folder(checkpoint: Path, member: str) -> Path:
+    """Where a checkpoint has the model of one of several policies that learn."""
+    return checkpoint / "policies" / member
+
+
+def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path) -> None:
+    if exported.is_dir():
+        shutil.copytree(exported, folder / ("adapters" if config.model.lora_rank else "huggingface"))
+    if config.model.lora_rank or not exported.is_dir():
+        engine.export(folder / "huggingface")
 
 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:

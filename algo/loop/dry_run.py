@@ -14,19 +14,19 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from algo.advantages.estimators import token_advantages
 from algo.advantages.registry import needs_groups
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
+from algo.loop.learn import compare
 from algo.loop.metrics import trajectory_metrics
 from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
 from algo.loop.summary import RunSummary
-from algo.loop.update import assess
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory, build_trajectories
+from algo.training.engine import as_member
 from configs.loading import as_yaml
 
 
@@ -54,24 +54,21 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
             _show_turn(console, tokenizer, number, triplet)
         _show(console, "Transcript", rollout.outcome.transcript)
         found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
-        assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
-        advantages = token_advantages(
-            found.trajectories,
-            config.advantage,
-            role_baselines=RoleBaselines(config.advantage.role_baseline_decay),
-            kl_penalties=assessed.kl_penalties,
-            values=assessed.values,
-        )
-        console.print(_trajectory_table(found.trajectories, advantages.per_token))
-        metrics = workload.metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
-        if found.trajectories:
-            batch = build_batch(found.trajectories, temperature=config.rollout.temperature)
-            logprobs = await run.trainer.run(run.engine.log_probs, batch)
-            compared = logprob_agreement(found.trajectories, logprobs, policy_version=0)
-            metrics |= {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
+        metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
+        agreement = []
+        for share in await compare(run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)):
+            console.print(_trajectory_table(share.trajectories, share.advantages.per_token, share.learner))
+            metrics |= share.named(share.advantages.metrics)
+            if share.trajectories:
+                batch = build_batch(share.trajectories, temperature=config.rollout.temperature)
+                logprobs = await run.trainer.run(as_member, run.engine, share.learner, run.engine.log_probs, batch)
+                compared = logprob_agreement(share.trajectories, logprobs, policy_version=0)
+                named = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
+                metrics |= share.named(named)
+                agreement.append(compared)
         left_out = played.left_out + found.left_out
         _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
-        if found.trajectories:
+        for compared in agreement:
             check_agreement(config, compared, "log-probs of the sampled tokens")
     console.print("Nothing was trained and no checkpoint written.")
     if needs_groups(config.advantage.estimator):
@@ -106,8 +103,10 @@ def _print_as_it_is(console: Console, text: str, style: str | None = None) -> No
     console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def _trajectory_table(trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor]) -> Table:
-    table = Table(title="Trajectories", title_justify="left")
+def _trajectory_table(
+    trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor], learner: str | None
+) -> Table:
+    table = Table(title="Trajectories" if learner is None else f"Trajectories of {learner}", title_justify="left")
     for column in ("actor", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
         table.add_column(column, justify="left" if column == "role" else "right")
     for trajectory, advantage in zip(trajectories, advantages, strict=True):

@@ -33,5 +33,6 @@ def write_batch(path: Path, update: "Update") -> None:
     remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
     with whole_or_removed(path, remedy), path.open("w", encoding="utf-8") as file:
         for trajectory, advantage, logprobs in zip(update.trained, update.advantages, update.log_probs, strict=True):
-            row = vars(trajectory) | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
+            of_it = {name: value for name, value in vars(trajectory).items() if name != "learner" or value is not None}
+            row = of_it | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
             file.write(json.dumps(row) + "\n")

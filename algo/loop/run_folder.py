@@ -8,7 +8,7 @@ import logging
 import secrets
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -29,6 +29,7 @@ from configs.loading import as_yaml
 from configs.opponents import EndpointConfig
 from configs.schema import Config
 from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
+from store.team import TeamMember
 
 
 @dataclass
@@ -157,10 +158,12 @@ def policy_resources(
     run_id: str,
     version: int,
     published: Mapping[str, Any],
+    team: Sequence[TeamMember] = (),
 ) -> PolicyResources:
     """What runners are told about the served policy.
 
-    run_id: names the resources, unlike those of any other run. published: further fields, of the workload.
+    run_id: names the resources, unlike those of any other run. published: further fields, of the workload. team: the
+    policies that are served, where several learn.
     """
     return PolicyResources(
         run_name=run_id,
@@ -170,5 +173,6 @@ def policy_resources(
         sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
         players={name: chat_endpoint(player) for name, player in config.players.items()},
         frozen=dict(frozen),
+        team=tuple(team),
         **published,
     )

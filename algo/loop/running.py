@@ -22,13 +22,15 @@ from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.frozen import share_out, with_own_server
-from algo.serving.launch import pool_servers
+from algo.serving.launch import member_servers, pool_servers
 from algo.serving.policy import Serving
-from algo.training.engine import Engine
+from algo.serving.team import Team
+from algo.training.engine import Engine, as_member
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 from store.client import connect
 from store.schema import FrozenPolicy, PolicyResources
+from store.team import TeamMember
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Running:
     workload: Workload
     state: RunState
     began_before: bool
-    serving: Serving
+    serving: Serving | Team
     frozen: dict[str, FrozenPolicy]
     lent_for: Mapping[str, Path]
     engine: Engine
@@ -59,13 +61,33 @@ class Running:
         """What runners are told about the policy as it stands."""
         frozen = self.serving.beside | self.frozen | (self.league.policies() if self.league else {})
         return policy_resources(
-            self.config, self.serving, frozen, self.state.run_id, self.state.policy_version, self.published
+            self.config,
+            self.serving,
+            frozen,
+            self.state.run_id,
+            self.state.policy_version,
+            self.published,
+            self._team(),
         )
+
+    def _team(self) -> list[TeamMember]:
+        return [
+            TeamMember(
+                name=name,
+                side=learner.side,
+                roles=learner.roles,
+                endpoints=self.serving.endpoints_of(name),
+                model=self.serving.model_of(name),
+            )
+            for name, learner in self.config.team.items()
+        ]
 
     async def keep_serving(self) -> None:
         """Restart or give up servers that have died; runners are told where the policy is served now."""
         if await self.serving.check_alive():
-            await self.queue.serve_at(self.serving.endpoints)
+            await self.queue.serve_at(
+                self.serving.endpoints, {member: self.serving.endpoints_of(member) for member in self.config.team}
+            )
         if self.league:
             await self.league.check_alive()
 
@@ -108,11 +130,18 @@ class Running:
         await push_policy(self.config, self.serving, self.engine, self.trainer, self.state.policy_version)
         assert self.state.probe is not None  # something was trained on
         batch = build_batch([probe_of(self.state.probe)], temperature=1.0)
-        (expected,) = await self.trainer.run(self.engine.log_probs, batch)
-        served, difference = await score_probe(self.config, self.serving, self.state.probe, expected)
-        change = max(abs(new - old) for new, old in zip(served, self._served_before, strict=True))
-        self._served_before = served
-        return {"serving/probe_difference": difference, "serving/probe_change": change}
+        found: list[float] = []
+        metrics: dict[str, float] = {}
+        for learner in self.config.team or [None]:  # all by one sequence, since any tells weights from others
+            (expected,) = await self.trainer.run(as_member, self.engine, learner, self.engine.log_probs, batch)
+            served, difference = await score_probe(self.config, self.serving, self.state.probe, expected, learner)
+            before = self._served_before[len(found) :][: len(served)]
+            change = max(abs(new - old) for new, old in zip(served, before, strict=True))
+            found += served
+            name = "" if learner is None else f"{learner}/"
+            metrics |= {f"{name}serving/probe_difference": difference, f"{name}serving/probe_change": change}
+        self._served_before = found
+        return metrics
 
     def evaluation_is_due(self) -> bool:
         """Whether the policy is to be evaluated now, before the first step or after the present one."""
@@ -152,7 +181,8 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     await client.wait_until_reachable()
     alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
     machine = this_machine(config.training.device, config.model.dtype, rates=False)
-    make_plan(config, machine, frozen=[*with_own_server(config, alone), *pool_servers(config)]).check(config)
+    others = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
+    make_plan(config, machine, frozen=others).check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await start_frozen(config, alone, stack)
     league = await start_league(opened, serving, engine, trainer, stack)

@@ -18,7 +18,7 @@ from algo.advantages.weighing import check_weighing
 from algo.league.league import League, folders_of
 from algo.league.places import BesideThePolicy, OwnServers, Places
 from algo.league.state import LeagueState, past_name
-from algo.loop.checkpoints import load_state, newest_checkpoint
+from algo.loop.checkpoints import load_state, member_folder, newest_checkpoint
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
@@ -27,6 +27,7 @@ from algo.serving.frozen import open_frozen
 from algo.serving.launch import Launch, frozen_launch, pool_servers
 from algo.serving.policy import Serving
 from algo.serving.preconditions import require_servable_model
+from algo.serving.team import Team, WholeTeam, open_policies
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
@@ -71,7 +72,7 @@ def check_log_backends(config: Config) -> None:
             raise ConfigError(f"log.backends has {name!r}, which is not installed: pip install {name}")
 
 
-async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving, Engine, TrainerThread]:
+async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving | Team, Engine, TrainerThread]:
     """Start vLLM and the trainer, with the weights at which the run stands.
 
     Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
@@ -82,7 +83,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     trainer = TrainerThread()
     # Runners of games that are in flight may ask before the weights of a resumed run are served.
     weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
-    serving = asyncio.create_task(Serving.open(config, lambda line: logger.info("%s", line), weights_follow))
+    serving = asyncio.create_task(open_policies(config, lambda line: logger.info("%s", line), weights_follow))
     engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
@@ -126,13 +127,13 @@ async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, 
 async def stop_what_comes_up(starting: Iterable[asyncio.Future[Any]]) -> None:
     """Wait for what cannot be interrupted half-way as it loads, and stop it if it comes up after all."""
     for outcome in await asyncio.gather(*starting, return_exceptions=True):
-        if isinstance(outcome, Serving):
+        if isinstance(outcome, Serving | WholeTeam):
             await outcome.stop()
         elif isinstance(outcome, Engine):
             await asyncio.to_thread(outcome.close)
 
 
-async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread) -> None:
+async def _restore(opened: OpenedRun, serving: Serving | Team, engine: Engine, trainer: TrainerThread) -> None:
     """Both begin with ``model.path``; an attached vLLM may serve anything, and one that takes adapters has none yet."""
     if opened.checkpoint is not None:
         logger.info("going on from %s", opened.checkpoint)
@@ -145,8 +146,16 @@ async def _restore(opened: OpenedRun, serving: Serving, engine: Engine, trainer:
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folder = policy_folder(opened.config, opened.state.policy_version)
-        await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)
-        await serving.push_weights(folder, opened.state.policy_version)
+        for member in opened.config.team:
+            kept = member_folder(opened.checkpoint, member) / "huggingface"
+            await asyncio.to_thread(copy_whole, kept, folder / member)
+        if opened.config.team:
+            await serving.push_team(
+                {member: folder / member for member in opened.config.team}, opened.state.policy_version
+            )
+        else:
+            await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)
+            await serving.push_weights(folder, opened.state.policy_version)
     elif opened.config.serving.mode == "attach":
         await serving.push_weights(opened.config.model.path, 0)
 

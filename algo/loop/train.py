@@ -11,22 +11,21 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from algo.advantages.estimators import token_advantages
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.checkpoints import save_checkpoint
+from algo.loop.learn import compare, learn
 from algo.loop.metrics import Stopwatch, batch_metrics, time_metrics, trajectory_metrics
 from algo.loop.records import write_batch, write_transcripts
 from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
 from algo.loop.summary import RunSummary, log_step
-from algo.loop.update import assess, update
 from algo.loop.watch import watch
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.rollouts.in_flight import InFlight
 from algo.rollouts.schedule import Schedule
-from algo.sequences.selection import STALE, select_sequences
+from algo.sequences.selection import STALE
 from algo.sequences.trajectories import build_trajectories
 
 logger = logging.getLogger(__name__)
@@ -87,44 +86,20 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             with stopwatch.stage("assess"):
                 # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
                 await _written(saving)
-                assessed = await run.trainer.run(assess, config, run.engine, found.trajectories)
-            advantages = token_advantages(
-                found.trajectories,
-                config.advantage,
-                role_baselines=role_baselines,
-                kl_penalties=assessed.kl_penalties,
-                values=assessed.values,
-            )
-            selected = select_sequences(
-                found.trajectories,
-                advantages.informative,
-                config.selection,
-                config.run.seed,
-                oldest_version_allowed=state.policy_version - config.rollout.max_policy_lag,
-            )
-            metrics = workload.metrics(played) | trajectory_metrics(found.trajectories) | advantages.metrics
+                shares = await compare(run, found.trajectories, role_baselines)
+            metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
+            left_out = played.left_out + found.left_out
+            for share in shares:
+                metrics |= share.named(share.advantages.metrics)
+                left_out += share.selected.left_out
             metrics |= run.count_matches(played)
-            left_out = played.left_out + found.left_out + selected.left_out
 
             # Update, and give the new weights to vLLM.
             made = None
             trains_policy = step > config.critic.warmup_steps
-            if selected.rows:
-                logger.info("%s: updating on %d sequences", title, len(selected.rows))
+            if any(share.selected.rows for share in shares):
                 with stopwatch.stage("update"):
-                    made = await run.trainer.run(
-                        update,
-                        config,
-                        run.engine,
-                        selected.of(found.trajectories),
-                        selected.of(advantages.per_token),
-                        selected.of(advantages.returns),
-                        selected.of(assessed.values),
-                        state.policy_version,
-                        trains_policy,
-                        [row for rollout in played.finished for row in workload.targets_of(rollout)],
-                        workload.target_weight,
-                    )
+                    made = await learn(run, shares, played, title, trains_policy)
                 left_out += made.left_out
                 metrics |= made.metrics
             in_trainer = run.trainer.seconds - trainer_before
@@ -136,7 +111,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 logger.info("%s: giving version %d to vLLM", title, state.policy_version)
                 with stopwatch.stage("push"):
                     metrics |= await run.push()
-            elif STALE in selected.left_out:
+            elif any(STALE in share.selected.left_out for share in shares):
                 # Nothing in flight is older than it may be: some vLLM has started again with older weights unnoticed.
                 metrics |= await run.push()
             else:

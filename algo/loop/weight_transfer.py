@@ -10,7 +10,8 @@ from algo.machine.whole_files import sync
 from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingError
 from algo.serving.server import VllmServer
-from algo.training.engine import Engine
+from algo.serving.team import Team
+from algo.training.engine import Engine, as_member
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 
@@ -22,9 +23,12 @@ def policy_folder(config: Config, version: int) -> Path:
     return config.run_dir / "policy" / f"version-{version:06d}"
 
 
-async def push_policy(config: Config, serving: Serving, engine: Engine, trainer: TrainerThread, version: int) -> float:
+async def push_policy(
+    config: Config, serving: Serving | Team, engine: Engine, trainer: TrainerThread, version: int
+) -> float:
     """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
 
+    Where several policies learn, all of them go together, each through a folder of its name in ``policy_folder``.
     Adapters are written to ``policy_folder``, and vLLM reads them. Whole weights go by ``serving.weight_transfer``:
     "folder" likewise; "nccl" and "ipc" hand them over on the GPUs through vLLM's weight-transfer interface
     (``algo.training.weight_sender``). These two need GPUs and have not been run on any yet.
@@ -53,7 +57,16 @@ async def push_policy(config: Config, serving: Serving, engine: Engine, trainer:
                 f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log. serving.weight_transfer=folder needs no link"
             ) from error
 
-    if config.model.lora_rank:
+    def export_team(into: Path) -> None:
+        for member in config.team:
+            as_member(
+                engine, member, engine.export_adapters if config.model.lora_rank else engine.export, into / member
+            )
+
+    if config.team:
+        await trainer.run(write, export_team)
+        seconds = await serving.push_team({member: folder / member for member in config.team}, version)
+    elif config.model.lora_rank:
         await trainer.run(write, engine.export_adapters)
         seconds = await serving.push_weights(folder, version)
     elif config.serving.weight_transfer == "folder":

@@ -66,6 +66,16 @@ def states(config: Config, shape: ModelShape) -> list[Part]:
     return parts
 
 
+def others_of_team(config: Config, shape: ModelShape) -> list[Part]:
+    """What the machines keep of several policies while they are not at work: weights and optimizers, of all ranks."""
+    if not config.team:
+        return []
+    trained = shape.adapters if config.model.lora_rank else shape.parameters
+    trained += shape.parameters if needs_values(config.advantage.estimator) else 0
+    # All of them, since one leaves before another one is there.
+    return [Part("policies not at work", 12.0 * trained * len(config.team), "policies, model.lora_rank")]
+
+
 def passes(config: Config, shape: ModelShape) -> list[Part]:
     """What a forward and backward pass of the most tokens needs besides."""
     training, size = config.training, BYTES[config.model.dtype]
@@ -109,7 +119,7 @@ def served(config: Config, shape: ModelShape, gpu_bytes: float) -> tuple[list[Pa
 
 
 def frozen_servers(config: Config, shape: ModelShape, frozen: Sequence[FrozenPolicyConfig]) -> list[Part]:
-    """What vLLM servers of frozen policies take on CPU, taken to be of the trained policy's size."""
+    """What vLLM servers of other policies take on CPU, taken to be of the trained policy's size."""
     weights = 2 * BYTES[config.model.dtype] * shape.parameters
     needed = sum(CPU_VLLM + weights + policy.kv_cache_gb * GIB for policy in frozen)
     return [Part("frozen policies", needed, "league.servers, frozen")] if frozen else []
@@ -123,6 +133,7 @@ def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> li
         rank = Part("training ranks' processes", CPU_RANK * ranks_here)
         parts = [Part(part.name, part.bytes_ * ranks_here, part.change) for part in [*kept, *passes(config, shape)]]
         serving, _ = served(config, shape, 0.0)
+        parts += others_of_team(config, shape)
         return [rank, *parts, *(Part(part.name, part.bytes_ * servers, part.change) for part in serving)]
     offloaded = {"weights": training.param_offload, "Adam's moments": training.optimizer_offload}
     parts = [
@@ -130,6 +141,7 @@ def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> li
         for part in kept
         if offloaded.get(part.name)
     ]
+    parts += (Part(part.name, part.bytes_ / training.nodes, part.change) for part in others_of_team(config, shape))
     if config.reference.kl != "none" and not reference_without_adapters(config):
         parts.append(Part("reference", size * shape.parameters * ranks_here / training.ranks, "reference.kl"))
     # verl loads a tied model whole on every rank, and others on the first alone.

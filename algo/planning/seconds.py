@@ -29,7 +29,7 @@ def seconds_of_step(config: Config, shape: ModelShape, machine: Machine, seats: 
     decode = seats * length * REPLIES * read / machine.bandwidth
     passes = training.epochs * (4 if recomputes(training) else 3) + 1 + (config.reference.kl != "none")
     trained = shape.adapters if config.model.lora_rank else shape.parameters
-    moved = size * (shape.adapters or shape.parameters)
+    moved = size * (shape.adapters or shape.parameters) * max(1, len(config.team))
     rate = machine.disk / 2 if serving.weight_transfer == "folder" or config.model.lora_rank else _LINK
     found = {
         "play": decode + forward / gpus,

@@ -10,11 +10,13 @@ import torch
 class TargetRow:
     """One sequence. weights: what the log-prob of each token counts, aligned with ``token_ids``; 0.0 for most.
 
+    learner: which of several policies that learn side by side it is for; None where one learns.
     The first token cannot count, since nothing stands before it. Raises ValueError for a row without a target.
     """
 
     token_ids: tuple[int, ...]
     weights: tuple[float, ...]
+    learner: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.weights) != len(self.token_ids):

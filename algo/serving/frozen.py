@@ -60,6 +60,7 @@ def share_out(config: Config, playing: Iterable[str], evaluated: Iterable[str]) 
     playing, evaluated: names that rollouts and that evaluations seat. What the policy's servers have beside it needs
     nothing. For an evaluation they can be lent (``Serving.lend``) where there are several, nothing is in flight then
     (``rollout.max_policy_lag`` 0), the weights are shaped like the policy's, and neither a port nor GPUs are set.
+    Several policies that learn lend no server.
     """
     beside = names_beside(config).keys()
     playing, evaluated = set(playing) - beside, set(evaluated) - beside
@@ -71,7 +72,7 @@ def share_out(config: Config, playing: Iterable[str], evaluated: Iterable[str]) 
                 if policy.path.resolve() != config.model.path.resolve():
                     check_same_tensors(policy.path, config.model.path)
                 lent[name] = policy.path
-    if config.rollout.max_policy_lag or len(lent) >= config.serving.server_count:
+    if config.team or config.rollout.max_policy_lag or len(lent) >= config.serving.server_count:
         lent = {}
     return sorted(playing | evaluated - lent.keys()), lent
 

@@ -62,17 +62,23 @@ def base_name(served_name: str) -> str:
     return f"{served_name}-base"
 
 
-def policy_launches(config: Config) -> list[Launch]:
-    """The servers of the trained policy, with ``serving.mode`` start."""
+def policy_launches(config: Config, member: str | None = None) -> list[Launch]:
+    """The servers of the trained policy, with ``serving.mode`` start.
+
+    member: of this policy of a team (``config.team``) with whole weights: behind those of the ones before it. They
+    share ``serving.devices``, and without have GPUs of their own.
+    """
     settings = config.serving
     width = settings.tensor_parallel
-    devices = settings.devices or tuple(range(settings.servers * width))
+    before = 0 if member is None else [*config.team].index(member) * settings.servers
+    devices = settings.devices or tuple(range(before * width, (before + settings.servers) * width))
+    log = "vllm" if member is None else f"vllm-{member}"
     return [
         Launch(
             model=config.model.path,
             served_name=settings.served_model_name,
-            port=settings.port + number,
-            log_name="vllm.log" if number == 0 else f"vllm-{number + 1}.log",
+            port=settings.port + before + number,
+            log_name=f"{log}.log" if number == 0 else f"{log}-{number + 1}.log",
             devices=devices[number * width : (number + 1) * width],
             kv_cache_gb=settings.kv_cache_gb,
             gpu_memory_utilization=settings.gpu_memory_utilization,
@@ -98,13 +104,15 @@ def adapter_folders(config: Config) -> dict[str, Path]:
 def later_adapters(config: Config) -> int:
     """Most adapters that the policy's servers hold beside those of the policy and those that they start with.
 
-    Members of the pool of past selves, and what the policy was before, with which vLLM finishes halted replies.
+    Members of the pool of past selves, further policies of a team, and what they and the policy were before, with which
+    vLLM finishes halted replies.
     """
     if not config.model.lora_rank:
         return 0
+    policies = max(1, len(config.team))
     # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
     # played with (``rollout.max_policy_lag``) needs no room here.
-    return config.rollout.max_policy_lag + (config.pool.size if config.pool else 0)
+    return policies - 1 + policies * config.rollout.max_policy_lag + (config.pool.size if config.pool else 0)
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
@@ -113,6 +121,23 @@ def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
         return []
     initial = FrozenPolicyConfig(path=config.model.path)
     return [config.pool.server_settings(number, initial) for number in range(config.pool.servers)]
+
+
+def member_servers(config: Config) -> list[FrozenPolicyConfig]:
+    """The vLLM servers of the policies of a team but the first, as plans count them; none with adapters."""
+    if not config.team or config.model.lora_rank:
+        return []
+    _, *others = config.team
+    return [
+        FrozenPolicyConfig(
+            path=launch.model,
+            kv_cache_gb=launch.kv_cache_gb,
+            gpu_memory_utilization=launch.gpu_memory_utilization,
+            devices=launch.devices,
+        )
+        for member in others
+        for launch in policy_launches(config, member)
+    ]
 
 
 def names_beside(config: Config) -> dict[str, str]:

@@ -147,14 +147,18 @@ class Serving:
         Raises ValueError for weights of another model, before anything is touched, and, when no server is left and
         none will come back, ServingError naming the endpoint, its status and its answer.
         """
-        started = time.monotonic()
         folder = Path(model_dir).resolve()
         if not self._config.model.lora_rank:
             check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
-            await _reload(server, folder, version, self._adapters)
+            await reload_server(server, folder, version, self._adapters)
 
+        return await self._push(reload)
+
+    async def _push(self, reload: Callable[[VllmServer], Awaitable[None]]) -> float:
+        """Have ``reload`` bring every server up to date, and each that comes back later; returns the seconds."""
+        started = time.monotonic()
         self._group.update = reload
         self._group.take_in_restarted()
         await self._group.ask(reload, loses_refusing=True)
@@ -190,7 +194,7 @@ class Serving:
         started = time.monotonic()
 
         async def reload(server: VllmServer) -> None:
-            await _reload(server, await export(), version)
+            await reload_server(server, await export(), version)
 
         self._group.update = reload
         self._group.take_in_restarted()
@@ -213,9 +217,9 @@ class Serving:
             yield []
             return
         if self._group.update is None:  # what they started with
-            self._group.update = partial(_reload, folder=self._config.model.path.resolve(), version=0)
+            self._group.update = partial(reload_server, folder=self._config.model.path.resolve(), version=0)
         lent = dict(zip(self._group.lend(len(folders)), folders, strict=True))
-        await together(_reload(server, folder.resolve(), 0) for server, folder in lent.items())
+        await together(reload_server(server, folder.resolve(), 0) for server, folder in lent.items())
         yield [f"{server.base_url}/v1" for server in lent]
         await self._group.give_back()
 
@@ -223,13 +227,14 @@ class Serving:
         """``scores`` of the first server."""
         return (await self.scores(token_ids))[0]
 
-    async def scores(self, token_ids: Sequence[int]) -> list[list[float]]:
+    async def scores(self, token_ids: Sequence[int], member: str | None = None) -> list[list[float]]:
         """Log-probs of a fixed sequence under the weights served now, by each server in service.
 
+        member: of this policy, where it is one of several adapters (``algo.serving.team``).
         One natural log-prob for each of ``token_ids[1:]``, see ``VllmServer.score``.
         """
         while True:
-            answers = await self._group.ask(lambda server: server.score(token_ids))
+            answers = await self._group.ask(lambda server: server.score(token_ids, member))
             if answers:
                 return list(answers.values())
             await self._group.wait_for_a_server()
@@ -318,12 +323,20 @@ class Serving:
         await self._group.wait_for_a_server()
 
 
-async def _reload(server: VllmServer, folder: Path, version: int, adapters: Mapping[str, Path] | None = None) -> None:
-    """adapters: that it is to serve beside the policy's; None leaves these as they are."""
+async def reload_server(
+    server: VllmServer, folder: Path | None, version: int, adapters: Mapping[str, Path] | None = None
+) -> None:
+    """Have a server answer with new weights, as this version.
+
+    folder: None where all of its policies are among the adapters.
+
+    adapters: that it is to serve beside the policy's; None leaves these as they are.
+    """
     await _make_ready(server)
     if adapters is not None:
         await server.serve_beside(adapters)
-    await server.reload(folder)
+    if folder is not None:
+        await server.reload(folder)
     await _serve_as(server, version)
 
 

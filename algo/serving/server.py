@@ -226,16 +226,19 @@ class VllmServer:
         if part == "kv_cache":
             self.asleep = False
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
+    async def score(self, token_ids: Sequence[int], model: str | None = None) -> list[float]:
         """Log-probs of a fixed sequence under the weights served now.
 
+        model: the name in requests of adapters that it was told of; None: its own model.
         Returns one natural log-prob for each of ``token_ids[1:]``, given everything before it; at
         temperature 1 whatever the sampling settings, and computed anew, never from the prefix cache.
         """
         token_ids = list(token_ids)
         if len(token_ids) < 2:
             raise ValueError(f"a sequence to score needs at least two tokens, got {len(token_ids)}")
-        choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS)
+        choice = await self._complete(
+            token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS, model=model or self.model
+        )
         entries = choice["prompt_logprobs"][1:]
         logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(value) for value in logprobs):

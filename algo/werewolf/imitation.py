@@ -149,6 +149,7 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "reference": ReferenceConfig(),
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
+            "policies": {},
         }
     )
 

@@ -61,7 +61,7 @@ class Werewolf:
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
         """The true roles, as answers to what the trained seats were asked beside the game."""
-        return listening_rows(rollout, self.config.training.max_sequence_tokens)
+        return listening_rows(rollout, self.config.training.max_sequence_tokens, self.config.team)
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the games."""

@@ -104,7 +104,9 @@ class TokenRows:
 
 
 def _newest_model(run: Path) -> Path | None:
-    found = [path.parent for path in run.glob("checkpoints/*/huggingface/tokenizer.json")]
+    # Where several policies learn, each has a model, with the tokenizer of all.
+    folders = ("checkpoints/*/huggingface", "checkpoints/*/policies/*/huggingface")
+    found = [path.parent for folder in folders for path in run.glob(f"{folder}/tokenizer.json")]
     return max(found, default=None)
 
 
