@@ -122,7 +122,7 @@ def frozen_servers(config: Config, shape: ModelShape, frozen: Sequence[FrozenPol
     """What vLLM servers of other policies take on CPU, taken to be of the trained policy's size."""
     weights = 2 * BYTES[config.model.dtype] * shape.parameters
     needed = sum(CPU_VLLM + weights + policy.kv_cache_gb * GIB for policy in frozen)
-    return [Part("frozen policies", needed, "league.servers, frozen")] if frozen else []
+    return [Part("frozen policies", needed, "league.servers, frozen, policies")] if frozen else []
 
 
 def host(config: Config, shape: ModelShape, ranks_here: int, servers: int) -> list[Part]:

@@ -41,7 +41,7 @@ async def test_where_both_share_gpus_vllm_has_measured_them_before_the_trainer_l
         def close(self):
             events.append("the trainer stops")
 
-    monkeypatch.setattr(startup, "Serving", FakeServing)
+    monkeypatch.setattr(startup, "open_policies", FakeServing.open)
     monkeypatch.setattr(startup, "Engine", FakeEngine)
     device = ["training.device=cuda", "serving.share_gpus=true"] if shares else []
     opened = SimpleNamespace(config=load_config(None, device), checkpoint=None)

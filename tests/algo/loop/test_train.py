@@ -12,6 +12,7 @@ from settings import werewolf_config
 
 from algo.league.league import League
 from algo.league.state import LeagueState, past_name
+from algo.loop import learn
 from algo.loop import train as loop
 from algo.loop.checkpoints import RunState
 from algo.loop.run_folder import OpenedRun
@@ -143,7 +144,7 @@ def machine(client, tmp_path, monkeypatch):
         machine = Machine(client, config.model_copy(update={"run": run}), GatedPlay())
         machine.play.wait = False
         monkeypatch.setattr(loop, "start", machine.start)
-        monkeypatch.setattr(loop, "update", updated)
+        monkeypatch.setattr(learn, "update", updated)
         monkeypatch.setattr(loop, "save_checkpoint", machine.save)
         return machine
 
@@ -165,7 +166,7 @@ async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_
     machine = machine(lag=0)
     machine.kill_in = {(2, "save")}
     assessed = []
-    monkeypatch.setattr(loop, "assess", lambda *asked: assessed.append(1) or assess(*asked))
+    monkeypatch.setattr(learn, "assess", lambda *asked: assessed.append(1) or assess(*asked))
     async with playing(client, machine.play):
         with pytest.raises(Killed):
             await machine.process()

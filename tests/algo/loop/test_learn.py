@@ -1,0 +1,128 @@
+"""Which policy learns from what: of several, each from its own trajectories alone; the models are fakes."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from settings import werewolf_config
+from small_models import make_trajectories
+
+from algo.advantages.role_baseline import RoleBaselines
+from algo.loop import learn
+from algo.loop.records import write_batch
+from algo.loop.update import Update
+from algo.sequences.targets import TargetRow
+from algo.training.thread import TrainerThread
+
+TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
+
+
+def played(team=True):
+    """Two groups of two games, with a wolf and a seer in each; one of each group has won."""
+    found = []
+    for number, one in enumerate(make_trajectories(8, seed=4)):
+        game, is_wolf = number // 2, number % 2 == 0
+        found.append(
+            replace(
+                one,
+                task_id=f"game-{game}",
+                group_id=f"deal-{game // 2}",
+                actor=f"seat {number % 2}",
+                role="wolf" if is_wolf else "seer",
+                side="wolf" if is_wolf else "good",
+                reward=float(game % 2 == is_wolf),
+                learner=("wolves" if is_wolf else "villagers") if team else None,
+            )
+        )
+    return found
+
+
+class FakeEngine:
+    """Notes who was selected when."""
+
+    def __init__(self):
+        self.selected = []
+
+    def select(self, member):
+        self.selected.append(member)
+
+
+@pytest.fixture
+def run_of(monkeypatch):
+    def make(policies, targets=()):
+        calls = []
+
+        def update(config, engine, trajectories, advantages, returns, values, version, trains, targets, weight):
+            calls.append((engine.selected[-1:], {one.learner for one in trajectories}, len(trajectories), targets))
+            return Update(tuple(trajectories), advantages, advantages, Counter(stale=1), {"actor/pg_loss": 0.5})
+
+        monkeypatch.setattr(learn, "update", update)
+        run = SimpleNamespace(
+            config=werewolf_config(policies=policies),
+            engine=FakeEngine(),
+            trainer=TrainerThread(),
+            state=SimpleNamespace(policy_version=0),
+            workload=SimpleNamespace(targets_of=lambda rollout: targets, target_weight=0.1),
+        )
+        return run, calls
+
+    return make
+
+
+ROLLOUTS = SimpleNamespace(finished=[None])
+
+
+async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run_of, tmp_path):
+    rows = [TargetRow((1, 2), (0.0, 1.0), name) for name in TEAM]
+    run, calls = run_of(TEAM, rows)
+    shares = await learn.compare(run, played(), RoleBaselines(0.9))
+    assert [(share.learner, len(share.trajectories)) for share in shares] == [("wolves", 4), ("villagers", 4)]
+    assert set(shares[0].named(shares[0].advantages.metrics)) >= {"wolves/advantage/groups"}
+    made = await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
+    assert calls == [(["wolves"], {"wolves"}, 4, [rows[0]]), (["villagers"], {"villagers"}, 4, [rows[1]])]
+    assert made.metrics == {"wolves/actor/pg_loss": 0.5, "villagers/actor/pg_loss": 0.5}
+    assert len(made.trained) == 8 and made.left_out == {"stale": 2}
+    write_batch(tmp_path / "batch.jsonl", made)
+    lines = [json.loads(line) for line in (tmp_path / "batch.jsonl").read_text().splitlines()]
+    assert [line["learner"] for line in lines] == ["wolves"] * 4 + ["villagers"] * 4
+
+
+async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, tmp_path):
+    run, calls = run_of({})
+    (share,) = await learn.compare(run, played(team=False), RoleBaselines(0.9))
+    made = await learn.learn(run, [share], ROLLOUTS, "step 1/1", True)
+    assert calls == [([], {None}, 8, [])] and run.engine.selected == []
+    assert made.metrics == {"actor/pg_loss": 0.5} and "advantage/groups" in share.named(share.advantages.metrics)
+    write_batch(tmp_path / "batch.jsonl", made)
+    assert '"learner"' not in (tmp_path / "batch.jsonl").read_text()
+
+
+async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
+    run, calls = run_of(TEAM)
+    wolves = [one for one in played() if one.learner == "wolves"]
+    shares = await learn.compare(run, wolves, RoleBaselines(0.9))
+    assert [len(share.selected.rows) for share in shares] == [4, 0]
+    await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
+    assert [who for who, *_ in calls] == [["wolves"]]
+
+
+async def test_the_advantages_are_those_of_the_policys_own_sequences(run_of):
+    """As if it were alone: groups are by deal and side, and a side here is one policy's."""
+    run, _ = run_of(TEAM)
+    alone, _ = run_of({})
+    (whole,) = await learn.compare(alone, played(team=False), RoleBaselines(0.9))
+    for number, share in enumerate(await learn.compare(run, played(), RoleBaselines(0.9))):
+        for ours, theirs in zip(share.advantages.per_token, whole.advantages.per_token[number::2], strict=True):
+            assert torch.equal(ours, theirs)
+
+
+async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
+    run, _ = run_of(TEAM)
+    with pytest.raises(ValueError, match="game-0, seat 0: 'seers' does not learn in this run"):
+        await learn.compare(run, [replace(played()[0], learner="seers")], RoleBaselines(0.9))
+    run, _ = run_of({})
+    with pytest.raises(ValueError, match="'wolves' does not learn"):
+        await learn.compare(run, played()[:1], RoleBaselines(0.9))

@@ -1,0 +1,112 @@
+"""Several policies on one engine: each learns as if it were alone there, and none is touched by another's update."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_models import TEMPERATURE, largest_difference, make_model, make_trajectories
+
+from algo.sequences.batch import build_batch
+from algo.training.engine import Engine, as_member
+from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+
+RATES = {"wolves": 3e-2, "villagers": 1e-2}
+TEAM = {"wolves": {"side": "wolf", "learning_rate": RATES["wolves"]}, "villagers": {"side": "good"}}
+
+
+def make_config(folder, kind, team=None, learning_rate=RATES["villagers"]):
+    training = dict(ranks=2, mini_batch_size=4, micro_batch_size=2, lr_schedule="cosine", lr_warmup_steps=2)
+    return WerewolfConfig.model_validate(
+        {
+            "model": {"path": folder, "lora_rank": 4 if kind == "adapters" else 0},
+            "run": {"seed": 7, "steps": 6},
+            # With a critic, each policy has one of its own.
+            "advantage": {"estimator": "gae" if kind == "adapters" else "grpo"},
+            "training": training | {"learning_rate": learning_rate},
+            "policies": team or {},
+        }
+    )
+
+
+def make_batch(seed):
+    trajectories = make_trajectories(9, seed=seed)
+    torch.manual_seed(seed)
+    rows = [[torch.randn(len(each.token_ids)) for each in trajectories] for _ in range(3)]
+    return build_batch(trajectories, rows[0], temperature=TEMPERATURE, values=rows[1], returns=rows[2])
+
+
+BATCHES = {"wolves": make_batch(1), "villagers": make_batch(2)}
+
+
+def exported(engine, folder):
+    engine.export(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def same(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(values, theirs[name]) for name, values in ours.items())
+
+
+def updated(engine, name, kind):
+    """Numbers of one update of the policy, and of its critic."""
+    if kind == "adapters":
+        engine.update_critic(BATCHES[name])
+    return {key: value for key, value in engine.update(BATCHES[name]).items() if "perf" not in key}
+
+
+@pytest.fixture(scope="module", params=["whole", "adapters"])
+def alone(request, tmp_path_factory):
+    """What three updates make of a policy that has the engine to itself, and a checkpoint of it."""
+    folder = tmp_path_factory.mktemp("alone")
+    make_model(folder / "model", tied=True)
+    with Engine(make_config(folder / "model", request.param, learning_rate=RATES["wolves"])) as engine:
+        metrics = [updated(engine, "wolves", request.param) for _ in range(3)]
+        engine.save(folder / "checkpoint", step=3)
+        values = engine.values(BATCHES["wolves"]) if request.param == "adapters" else None
+        return folder, request.param, metrics, exported(engine, folder / "exported"), values
+
+
+def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint(alone, tmp_path):
+    folder, kind, expected, weights, values = alone
+    with Engine(make_config(folder / "model", kind, TEAM)) as engine:
+        first = engine.log_probs(BATCHES["wolves"])  # the first of the team is at work
+        engine.select("villagers")
+        assert largest_difference(engine.log_probs(BATCHES["wolves"]), first) == 0  # all begin alike
+        villagers = exported(engine, tmp_path / "villagers")
+
+        engine.select("wolves")
+        metrics = [updated(engine, "wolves", kind)]
+        assert metrics[0]["actor/lr"] == 0  # the schedule's first step
+        engine.select("villagers")
+        assert largest_difference(engine.log_probs(BATCHES["wolves"]), first) == 0  # and what was in use before is gone
+        assert same(exported(engine, tmp_path / "villagers"), villagers)
+        rates = [updated(engine, "villagers", kind)["actor/lr"] for _ in range(3)]
+        assert rates == pytest.approx([0, RATES["villagers"] / 2, RATES["villagers"]])
+        villagers = exported(engine, tmp_path / "villagers")
+
+        engine.select("wolves")
+        metrics.append(updated(engine, "wolves", kind))
+        engine.save(tmp_path / "checkpoint", step=2)
+        engine.select("wolves")
+        metrics.append(updated(engine, "wolves", kind))
+        assert metrics == expected
+        assert same(exported(engine, tmp_path / "wolves"), weights)
+        if values is not None:
+            assert largest_difference(engine.values(BATCHES["wolves"]), values) == 0
+        assert as_member(engine, "villagers", same, exported(engine, tmp_path / "of-nobody"), weights)
+        assert same(exported(engine, tmp_path / "villagers"), villagers) and not same(villagers, weights)
+        if kind == "adapters":
+            engine.export_adapters(tmp_path / "adapters")
+            assert (tmp_path / "adapters" / "adapter_config.json").is_file()
+
+        assert engine.load(tmp_path / "checkpoint") == 2
+        again = as_member(engine, "wolves", updated, engine, "wolves", kind)
+        assert again == expected[2] and same(exported(engine, tmp_path / "wolves"), weights)
+        engine.select("villagers")
+        assert same(exported(engine, tmp_path / "villagers"), villagers)
+
+        with pytest.raises(KeyError, match="none of the policies that learn: wolves, villagers"):
+            engine.select("seers")
+        with pytest.raises(ConfigError, match=r"written with the policies that learn \(policies\)=\[\], and"):
+            engine.load(folder / "checkpoint")
+    assert (tmp_path / "checkpoint" / "wolves" / "policy").is_dir() and (folder / "checkpoint" / "policy").is_dir()

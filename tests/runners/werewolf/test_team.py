@@ -1,0 +1,117 @@
+"""Several policies that learn at one table: who is asked for which seat, and what is written down of it."""
+
+import random
+from collections import Counter
+from functools import partial
+
+import pytest
+from fakes import FakeVllm
+from test_table import legal_answer, make_task, whole_prompts
+
+from algo.rollouts.triplets import WrongLearner, read_attempt
+from algo.sequences.trajectories import build_trajectories
+from algo.werewolf.rewards import game_rewards
+from configs.rewards import RewardConfig
+from runners.errors import UnknownPlayer
+from runners.werewolf.agent import WerewolfGames
+from store.schema import FrozenPolicy, PolicyResources
+from store.team import TeamMember
+from store.token_spans import to_span
+from store.werewolf import GAME
+
+
+@pytest.fixture
+async def vllms(tiny_tokenizer, tiny_model):
+    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
+    for fake in fakes:
+        fake.adapters = dict.fromkeys(("seers", "others"), "adapters")
+        fake.endpoint = await fake.start()
+    yield fakes
+    for fake in fakes:
+        await fake.stop()
+
+
+def team_at(vllms, **changes):
+    wolves, good = (vllm.endpoint for vllm in vllms)
+    team = (
+        TeamMember(name="wolves", side="wolf", endpoints=(wolves,), model="policy"),
+        TeamMember(name="seers", roles=("seer",), endpoints=(good,), model="seers"),
+        TeamMember(name="others", endpoints=(good,), model="others"),
+    )
+    fields = {"run_name": "run", "version": 3, "endpoints": (wolves,), "model": "policy", "team": team}
+    return PolicyResources(**fields | changes)
+
+
+async def play(resources, tiny_model, **task):
+    turns = []
+    games = WerewolfGames(tokenizer=tiny_model)
+    try:
+        result = await games.play(make_task(**task), resources, lambda turn, *times: turns.append(turn))
+    finally:
+        await games.close()
+    return result, turns
+
+
+def spans_of(turns, result):
+    return [
+        to_span(record, rollout_id="ro", attempt_id="at", sequence_id=number, start_time=0, end_time=1)
+        for number, record in enumerate([*turns, result])
+    ]
+
+
+def learner_of(role):
+    return {"wolf": "wolves", "seer": "seers"}.get(role, "others")
+
+
+async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajectory(vllms, tiny_model):
+    resources = team_at(vllms)
+    result, turns = await play(resources, tiny_model, trainable=["wolf", "good"])
+    assert {(turn.role, turn.learner) for turn in turns} == {
+        ("wolf", "wolves"), ("seer", "seers"), ("villager", "others"),
+    }  # fmt: skip
+    assert {turn.policy for turn in turns} == {"policy"} == {seat.policy for seat in result.seats}
+    prompts, asked = whole_prompts(turns), Counter()
+    for number, vllm in enumerate(vllms):
+        for body, choice in vllm.exchanges:
+            asked[number, body["model"], tuple(body["prompt"]), tuple(choice["token_ids"])] += 1
+    at = {"wolves": (0, "policy"), "seers": (1, "seers"), "others": (1, "others")}
+    assert asked == Counter(
+        (*at[turn.learner], tuple(prompts[turn.seat, turn.turn]), turn.response_ids) for turn in turns
+    )
+    read = read_attempt(GAME, "ro", "at", spans_of(turns, result), resources)
+    found = build_trajectories([read], partial(game_rewards, weights=RewardConfig()), 10_000).trajectories
+    assert len(found) == 5 and all(one.learner == learner_of(one.role) for one in found)
+
+
+async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
+    frozen = {"old": FrozenPolicy(endpoint=vllms[0].endpoint, model="policy")}
+    resources = team_at(vllms, frozen=frozen)
+    result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
+    assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
+    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
+
+
+@pytest.mark.parametrize("wrong", ["seers", "stranger", None])
+async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_model, wrong):
+    resources = team_at(vllms)
+    result, turns = await play(resources, tiny_model)
+    number = next(number for number, turn in enumerate(turns) if turn.role == "wolf")
+    turns[number] = turns[number].model_copy(update={"learner": wrong})
+    with pytest.raises(WrongLearner, match=rf"says that {wrong!r} sampled it, and 'wolves' plays there"):
+        read_attempt(GAME, "ro", "at", spans_of(turns, result), resources)
+
+
+async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tiny_model):
+    alone = team_at(vllms, team=())
+    result, turns = await play(alone, tiny_model)
+    assert {turn.learner for turn in turns} == {None}
+    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), alone).turns
+    turns[0] = turns[0].model_copy(update={"learner": "wolves"})
+    with pytest.raises(WrongLearner, match="says that 'wolves' sampled it, and None plays there"):
+        read_attempt(GAME, "ro", "at", spans_of(turns, result), alone)
+
+
+async def test_a_seat_that_no_policy_of_the_team_plays_ends_the_game(vllms, tiny_model):
+    wolves = team_at(vllms).team[:1]
+    with pytest.raises(UnknownPlayer, match=r"none of the policies that learn \(wolves\) plays the role"):
+        await play(team_at(vllms, team=wolves), tiny_model)
