@@ -13,7 +13,7 @@ from algo.planning.machine import GIB, H100_GIB, Machine
 from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
-from algo.serving.launch import pool_servers
+from algo.serving.launch import member_servers, policy_launches, pool_servers
 from algo.werewolf.tasks import policy_seats
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -220,3 +220,23 @@ def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tm
     found = shape_of(tmp_path, config.model)
     planned = sum(part.bytes_ for part in [*states(config, found), *passes(config, found)])
     assert planned == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("adapters", [0, 32])
+def test_several_policies_that_learn_are_counted(qwen3_8b, adapters):
+    """What each keeps while another one is at work; and, of whole weights, a vLLM for each."""
+    team = "policies={wolves: {side: wolf}, villagers: {side: good}}"
+    own = [f"model.lora_rank={adapters}", "serving.servers=1", "serving.share_gpus=false", "training.ranks=4"]
+    own.append("serving.weight_transfer=folder")
+    _, before = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=[7]")
+    config, plan = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=[7]", team)
+    kept = gib_of(plan, "the machine")["policies not at work"]
+    assert kept == pytest.approx(2 * 12 * (plan.shape.adapters if adapters else plan.shape.parameters) / GIB)
+    assert "policies not at work" not in gib_of(before, "the machine")
+    assert len(member_servers(config)) == (0 if adapters else 1)
+    own_gpu, _ = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=null", team)
+    assert [server.devices for server in member_servers(own_gpu)] == ([] if adapters else [(1,)])
+    launches = [policy_launches(own_gpu, member)[0] for member in own_gpu.team]
+    assert [(launch.port, launch.log_name) for launch in launches] == [
+        (8000, "vllm-wolves.log"), (8001, "vllm-villagers.log"),
+    ]  # fmt: skip

@@ -9,12 +9,13 @@ from itertools import pairwise
 import aiohttp
 import pytest
 import torch
-from fake_vllm import FakeVllm, serving_config
+from fake_vllm import SERVE, FakeVllm, serving_config
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from algo.serving.launch import policy_launches, pool_servers, vllm_command
+from algo.serving.launch import member_servers, policy_launches, pool_servers, vllm_command
 from algo.serving.policy import Serving, ServingError
+from algo.serving.team import open_policies
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
 
@@ -69,6 +70,42 @@ def test_vllm_has_room_for_the_members_of_a_pool_and_for_what_halted_replies_beg
     config = type(configure()).model_validate(settings | {"game": {"opponent": "past"}})
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
     assert pool_servers(config) == []
+
+
+TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
+
+
+@pytest.mark.parametrize(("lag", "room"), [(0, "2"), (2, "6")])
+def test_vllm_has_room_for_every_policy_that_learns(configure, lag, room):
+    settings = configure().model_dump() | {"policies": TEAM, "rollout": {"max_policy_lag": lag}}
+    config = type(configure()).model_validate(settings)
+    assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
+    assert member_servers(config) == []
+
+
+async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, tmp_path):
+    fake = FakeVllm()
+    fake.models = [{"id": "policy-base"}]
+    settings = configure(mode="attach", urls=(await fake.start(),)).model_dump() | {"policies": TEAM}
+    config = type(configure()).model_validate(settings)
+    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    async with await open_policies(config) as serving:
+        for version in (0, 1):
+            fake.calls.clear()
+            await serving.push_team({name: tmp_path / f"{name}-{version}" for name in TEAM}, version)
+            # In the second push the old ones are forgotten first, so that there is room.
+            changes = [unload, load, unload, load] if version == 0 else [unload, unload, unload, load, unload, load]
+            assert fake.calls == ["/pause?mode=wait", *changes, *SERVE]
+            assert fake.bodies[load] == {
+                "lora_name": "villagers",
+                "lora_path": str(tmp_path / "villagers-1")[:-1] + str(version),
+            }
+        assert (serving.endpoints_of("wolves"), serving.model_of("wolves")) == (serving.endpoints, "wolves")
+        assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
+        assert fake.bodies["/v1/completions"]["model"] == "wolves"
+        assert await serving.score([7, 8, 9]) == [-8.0, -9.0] * 2
+        assert fake.bodies["/v1/completions"]["model"] == "villagers"
+    await fake.stop()
 
 
 async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, tmp_path):

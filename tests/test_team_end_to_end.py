@@ -1,0 +1,159 @@
+"""Two policies that learn at one table, with every real part: a turn is of the one that it says, and trains no other.
+
+Real hub (`python -m store`), runner, verl on two ranks, and a vLLM that serves both as adapters. Witnesses are a proxy
+before that vLLM, which keeps who was asked for what, and transformers with the adapters of each policy and version. A
+run that was killed ends with the weights of one that was left alone.
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+
+import pytest
+from test_end_to_end import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
+from test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of
+
+from algo.serving.launch import vllm_command, vllm_environment
+from configs.loading import load_config
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+MEMBERS = {"wolf": "wolves", "good": "villagers"}
+TEAM = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}", *LORA]
+
+
+class TeamMachine(Machine):
+    """The hub, the runner, and one vLLM for adapters, which runners ask through a proxy."""
+
+    def __init__(self, folder, model):
+        super().__init__(folder, model)
+        self.vllm_port = self.adapters_port
+        self.proxy = RecordingProxy(f"http://127.0.0.1:{self.adapters_port}")
+
+    async def start(self):
+        await self.hub.start()
+        config = load_config(None, [f"model.path={self.model}", f"serving.port={self.adapters_port}", *TEAM])
+        self._spawn("vllm", vllm_command(config), vllm_environment(config))
+        runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
+        self._spawn("runner", runner, dict(os.environ))
+
+    def settings(self, name, *more):
+        own = [*TEAM, "training.ranks=2", "checkpoint.every_steps=1", f"checkpoint.keep={STEPS}"]
+        return [*super().settings(name), *own, f"serving.public_urls=[{self.proxy.url}]", *more]
+
+    def stop(self):
+        self.proxy.stop()
+        super().stop()
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory, tiny_model):
+    with started(TeamMachine(tmp_path_factory.mktemp("team"), tiny_model)) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def whole(machine):
+    """A run that nothing disturbs: its folder, its batches by step, and what vLLM was asked for it."""
+    finish(machine, "whole", "log.save_batches=true")
+    folder = machine.folder / "whole"
+    batches = [
+        [json.loads(line) for line in (folder / "batches" / f"step-{step:04d}.jsonl").read_text().splitlines()]
+        for step in range(1, STEPS + 1)
+    ]
+    return folder, batches, list(machine.proxy.exchanges)
+
+
+def adapters_of(folder, member, version):
+    return folder / "checkpoints" / f"step-{version:06d}" / "policies" / member / "adapters"
+
+
+def tensors_of(folder, member):
+    from safetensors.torch import load_file
+
+    return load_file(adapters_of(folder, member, STEPS) / "adapter_model.safetensors")
+
+
+def test_each_policy_is_trained_on_what_vllm_sampled_for_it(whole):
+    _, batches, exchanges = whole
+
+    def told(member, prompt, sampled, logprobs):
+        return member, tuple(prompt), tuple(sampled), as_float32(logprobs)
+
+    asked = Counter(
+        told(body["model"], choice["prompt_token_ids"], choice["token_ids"], choice["logprobs"]["token_logprobs"])
+        for body, choice in exchanges
+    )
+    rows = [row for batch in batches for row in batch]
+    assert {(row["side"], row["learner"]) for row in rows} == set(MEMBERS.items())
+    trained = Counter(told(row["learner"], *turn) for row in rows for turn in turns_of(row))
+    assert trained.total() > 50 and not trained - asked
+
+
+def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder, batches, _ = whole
+
+    def load(member, version):
+        base = AutoModelForCausalLM.from_pretrained(machine.model, dtype=torch.float32)
+        # At the start adapters change nothing.
+        return PeftModel.from_pretrained(base, adapters_of(folder, member, version)) if version else base
+
+    models = {(member, version): load(member, version) for member in MEMBERS.values() for version in range(STEPS)}
+    compared, apart = Counter(), 0.0
+    for version, batch in enumerate(batches):
+        for row in batch:
+            assert set(row["turn_versions"]) == {version}
+            ids = torch.tensor(row["token_ids"])
+            found = {}
+            with torch.no_grad():
+                for member in MEMBERS.values():
+                    logits = models[member, version](ids[None]).logits[0, :-1].log_softmax(-1)
+                    found[member] = [0.0, *logits.gather(1, ids[1:, None])[:, 0].tolist()]
+            (other,) = set(MEMBERS.values()) - {row["learner"]}
+            for place, sampled in enumerate(row["loss_mask"]):
+                if sampled:
+                    logprob = row["logprobs"][place]
+                    assert logprob == pytest.approx(found[row["learner"]][place], abs=FLOAT32_TOLERANCE)
+                    compared[row["learner"], version] += 1
+                    apart = max(apart, abs(logprob - found[other][place]))
+    assert set(compared) == {(member, version) for member in MEMBERS.values() for version in range(STEPS)}
+    assert compared.total() > 1000 and apart > 100 * FLOAT32_TOLERANCE  # the other policy would have been seen
+
+
+def test_the_log_has_each_policy_under_its_name(machine, whole):
+    steps = [line["data"] for line in steps_of(machine, "whole")]
+    assert [step["policy_version"] for step in steps] == [1, 2, 3]
+    for step in steps:
+        assert (step["wolves/actor/lr"], step["villagers/actor/lr"]) == (0.01, 0.001)
+        for member in MEMBERS.values():
+            assert step[f"{member}/actor/grad_norm"] > 0 and step[f"{member}/advantage/groups"] == 2
+            assert (
+                step[f"{member}/serving/probe_difference"] < FLOAT32_TOLERANCE < step[f"{member}/serving/probe_change"]
+            )
+        assert not any(name.startswith(("actor/", "advantage/")) for name in step)
+        assert (
+            step["games/finished"] == GAMES
+            and step["turns/in_batch"] > 0
+            and step["reward/wolf"] == -step["reward/good"]
+        )
+    checkpoint = whole[0] / "checkpoints" / f"step-{STEPS:06d}"
+    assert not (checkpoint / "huggingface").exists() and (checkpoint / "policies/wolves/huggingface").is_dir()
+
+
+def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, whole):
+    import torch
+
+    # What the second step's update did before is undone.
+    kill_when(machine, "killed", 2, "updating villagers")
+    finish(machine, "killed")
+    for member in MEMBERS.values():
+        ours, undisturbed = (tensors_of(folder, member) for folder in (machine.folder / "killed", whole[0]))
+        assert ours.keys() == undisturbed.keys()
+        assert all(torch.equal(values, undisturbed[name]) for name, values in ours.items()), member
+    wolves, villagers = (tensors_of(whole[0], member) for member in MEMBERS.values())
+    assert not any(torch.equal(values, villagers[name]) for name, values in wolves.items() if "lora_B" in name)
