@@ -142,11 +142,6 @@ class WerewolfConfig(Config):
         seated = deck if self.evaluation.wanted else filter(self.game.policy_may_play, deck)
         if problem := problem_with_team(self.policies, deck, seated):
             raise ValueError(problem)
-        if self.pool is not None:
-            raise ValueError(
-                f"league.every_steps={self.pool.every_steps}: the pool of past selves is of one policy. Set it to "
-                f"null, or train without the section policies"
-            )
         if self.model.lora_rank == 0:
             self._check_whole_weights_of_several()
         return self
@@ -155,6 +150,11 @@ class WerewolfConfig(Config):
         """Each policy of the team has vLLM servers of its own then."""
         serving = self.serving
         remedy = "train adapters (model.lora_rank), which one vLLM serves side by side"
+        if self.pool is not None:
+            raise ValueError(
+                f"league.every_steps={self.pool.every_steps}: a past self of several policies would need servers for "
+                f"each of them; set it to null, or {remedy}"
+            )
         if serving.mode == "attach" or serving.public_urls:
             raise ValueError(
                 f"policies with whole weights are served by vLLMs that the run starts, each by its own: leave out "

@@ -160,6 +160,8 @@ class FrozenPolicy(BaseModel):
 
     endpoint: base URL of the vLLM that serves it, ending in ``/v1``. model: its name there.
     share: how often it is met where a seat is for ``PAST_SELVES``, any positive weight; 0: it is not one of them.
+    models: where it is what a team was: the name there of each policy of it, by the policy's name; each plays the seats
+        that it plays for the team.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -167,6 +169,7 @@ class FrozenPolicy(BaseModel):
     endpoint: str = Field(min_length=1)
     model: str = Field(min_length=1)
     share: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    models: dict[str, str] = Field(default_factory=dict)
 
 
 class PolicyResources(BaseModel):
@@ -215,6 +218,9 @@ class PolicyResources(BaseModel):
 
     @model_validator(mode="after")
     def _first_of_the_team_stands_for_it(self) -> Self:
+        names = {member.name for member in self.team}
+        if wrong := [name for name, frozen in self.frozen.items() if frozen.models and frozen.models.keys() != names]:
+            raise ValueError(f"{wrong[0]!r} is what another team was: it has {', '.join(self.frozen[wrong[0]].models)}")
         if self.team and (self.endpoints, self.model) != (self.team[0].endpoints, self.team[0].model):
             raise ValueError(
                 f"{TRAINED_POLICY!r} must be served where the first of its team, {self.team[0].name!r}, is"
@@ -262,7 +268,9 @@ class PolicyResources(BaseModel):
             resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
                 endpoint=frozen.endpoint,
                 model=frozen.model,
-                sampling_parameters=sampling | ({"share": frozen.share} if frozen.share else {}),
+                sampling_parameters=sampling
+                | ({"share": frozen.share} if frozen.share else {})
+                | ({"models": frozen.models} if frozen.models else {}),
             )
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
@@ -303,6 +311,7 @@ class PolicyResources(BaseModel):
                     endpoint=resource.endpoint,
                     model=resource.model,
                     share=resource.sampling_parameters.get("share", 0.0),
+                    models=resource.sampling_parameters.get("models", {}),
                 )
                 for name, resource in update.resources.items()
                 if name.startswith(FROZEN_RESOURCE_PREFIX) and isinstance(resource, LLM)

@@ -1,12 +1,26 @@
 """Where members of the pool are served: beside the policy's adapters, or by servers of their own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from algo.league.state import Published, past_name
 from algo.serving.policy import Serving
 from store.schema import FrozenPolicy
+
+
+def adapters_of(folders: Mapping[int, Path], team: Collection[str]) -> dict[str, Path]:
+    """Adapters of versions as servers are told of them: their folders, by names in requests.
+
+    folders: of versions; where a team learns, each has a folder for every policy of it.
+    """
+    if not team:
+        return {past_name(version): folder for version, folder in folders.items()}
+    return {_name_of(past_name(version), one): folder / one for version, folder in folders.items() for one in team}
+
+
+def _name_of(past: str, policy: str) -> str:
+    return f"{past}-{policy}"
 
 
 class Places(Protocol):
@@ -30,18 +44,25 @@ class BesideThePolicy:
 
     servers = 0
 
-    def __init__(self, serving: Serving):
+    def __init__(self, serving: Serving, team: Collection[str] = ()):
+        """team: the policies that learn, where there are several: a member is what all of them were."""
         self._serving = serving
+        self._team = team
 
     async def serve(self, published: Published, folders: Mapping[int, Path]) -> None:
         """Tell the servers of new members, and have them forget old ones."""
-        await self._serving.serve_beside({past_name(version): folder for version, folder in folders.items()})
+        await self._serving.serve_beside(adapters_of(folders, self._team))
 
     def policies(self, published: Published) -> dict[str, FrozenPolicy]:
         """Members spread over the servers, each at one of them, whose prefix cache knows its games."""
         endpoints = self._serving.endpoints
         return {
-            name: FrozenPolicy(endpoint=endpoints[number % len(endpoints)], model=name, share=share)
+            name: FrozenPolicy(
+                endpoint=endpoints[number % len(endpoints)],
+                model=_name_of(name, next(iter(self._team))) if self._team else name,
+                share=share,
+                models={policy: _name_of(name, policy) for policy in self._team},
+            )
             for number, (name, share) in enumerate(published.shares.items())
         }
 

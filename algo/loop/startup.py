@@ -16,8 +16,8 @@ from algo.advantages.estimators import check_estimator
 from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
 from algo.league.league import League, folders_of
-from algo.league.places import BesideThePolicy, OwnServers, Places
-from algo.league.state import LeagueState, past_name
+from algo.league.places import BesideThePolicy, OwnServers, Places, adapters_of
+from algo.league.state import LeagueState
 from algo.loop.checkpoints import load_state, member_folder, newest_checkpoint
 from algo.loop.run_folder import OpenedRun
 from algo.loop.summary import RunSummary
@@ -141,7 +141,7 @@ async def _restore(opened: OpenedRun, serving: Serving | Team, engine: Engine, t
     if opened.config.model.lora_rank:
         # Games of an earlier process go on as soon as the policy is served, and may meet its past.
         past = folders_of(opened.config, opened.state.league or LeagueState())
-        serving.serve_beside_from_push({past_name(version): folder for version, folder in past.items()})
+        serving.serve_beside_from_push(adapters_of(past, opened.config.team))
         await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
@@ -203,7 +203,7 @@ async def start_league(
         kept = None if newest is None else load_state(newest).league
         return set() if kept is None else kept.needed
 
-    places: Places = BesideThePolicy(serving)
+    places: Places = BesideThePolicy(serving, config.team)
     if settings := pool_servers(config):
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
         launches = [frozen_launch(config, f"past-{number}", policy) for number, policy in enumerate(settings, start=1)]

@@ -112,7 +112,7 @@ def later_adapters(config: Config) -> int:
     policies = max(1, len(config.team))
     # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
     # played with (``rollout.max_policy_lag``) needs no room here.
-    return policies - 1 + policies * config.rollout.max_policy_lag + (config.pool.size if config.pool else 0)
+    return policies - 1 + policies * (config.rollout.max_policy_lag + (config.pool.size if config.pool else 0))
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:

@@ -152,7 +152,7 @@ class Serving:
             check_same_tensors(folder, self._config.model.path)
 
         async def reload(server: VllmServer) -> None:
-            await reload_server(server, folder, version, self._adapters)
+            await reload_server(server, folder, version, self._beside_it)
 
         return await self._push(reload)
 
@@ -173,8 +173,13 @@ class Serving:
         Only where the policy is adapters, and after ``push_weights``.
         """
         self.serve_beside_from_push(folders)
-        await self._group.ask(lambda server: server.serve_beside(self._adapters), loses_refusing=True)
+        await self._group.ask(lambda server: server.serve_beside(self._beside_it), loses_refusing=True)
         await self._group.wait_for_a_server()
+
+    @property
+    def _beside_it(self) -> dict[str, Path]:
+        """The adapters that servers hold beside those of their own name."""
+        return self._adapters
 
     def serve_beside_from_push(self, folders: Mapping[str, Path]) -> None:
         """``serve_beside`` from the next ``push_weights`` on, before any request is answered with those weights."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from algo.serving.group import together
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 class AdaptersOfTeam(Serving):
     """Servers that hold every policy of the team as adapters of one base, each under its own name, and no other."""
 
+    _members: Mapping[str, Path] = MappingProxyType({})
+
     def endpoints_of(self, member: str) -> tuple[str, ...]:
         """Where a policy is served: where all of them are."""
         return self.endpoints
@@ -34,12 +37,16 @@ class AdaptersOfTeam(Serving):
 
     async def push_team(self, folders: Mapping[str, Path], version: int) -> float:
         """``push_weights`` for all policies within one pause. folders: of their adapters, by name."""
-        members = {name: folder.resolve() for name, folder in folders.items()}
+        self._members = {name: folder.resolve() for name, folder in folders.items()}
 
         async def reload(server: VllmServer) -> None:
-            await reload_server(server, None, version, self._adapters | members)
+            await reload_server(server, None, version, self._beside_it)
 
         return await self._push(reload)
+
+    @property
+    def _beside_it(self) -> dict[str, Path]:
+        return {**self._adapters, **self._members}
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """``scores`` of the first server, of all policies one after another."""

@@ -106,11 +106,12 @@ def where_served(resources: PolicyResources, name: str, caller: str, learner: st
     """(base URL of the server that answers a policy's calls, the policy's name there).
 
     name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of the trained
-    policy's servers a caller always gets the same one. learner: who of the trained policy's team plays (its first for
-    None). Raises PolicyUnavailable.
+    policy's servers a caller always gets the same one. learner: who of the trained policy's team, or of what
+    that was, plays (the first for None). Raises PolicyUnavailable.
     """
     if name != TRAINED_POLICY:
-        return resources.frozen[name].endpoint, resources.frozen[name].model
+        frozen = resources.frozen[name]
+        return frozen.endpoint, frozen.models.get(learner or "", frozen.model)
     if not resources.endpoints:
         raise PolicyUnavailable(
             f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"

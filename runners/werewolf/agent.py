@@ -68,11 +68,12 @@ class WerewolfGames:
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
         names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
-        learners = _learners(
-            resources, {seat: deal.role_of(seat) for seat in preset.seats if names[seat] == TRAINED_POLICY}
+        of_teams = {TRAINED_POLICY, *(name for name, frozen in resources.frozen.items() if frozen.models)}
+        played_by = _who_of_the_team(
+            resources, {seat: deal.role_of(seat) for seat in preset.seats if names[seat] in of_teams}
         )
         served = {
-            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}", learners.get(seat))
+            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}", played_by.get(seat))
             for seat, name in names.items()
             if name == TRAINED_POLICY or name in resources.frozen
         }
@@ -101,6 +102,7 @@ class WerewolfGames:
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)
+        learners = {seat: name for seat, name in played_by.items() if names[seat] == TRAINED_POLICY}
         return await play_game(
             task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves, learners
         )
@@ -128,8 +130,8 @@ class WerewolfGames:
         return self._judges[endpoint]
 
 
-def _learners(resources: PolicyResources, roles: Mapping[int, Role]) -> dict[int, str]:
-    """Who of the trained policy's team plays each of its seats; nobody without a team. Raises UnknownPlayer."""
+def _who_of_the_team(resources: PolicyResources, roles: Mapping[int, Role]) -> dict[int, str]:
+    """Who of the team plays each of these seats; nobody without a team. Raises UnknownPlayer."""
     try:
         found = {seat: resources.learner_of(role.value, role.side.value) for seat, role in roles.items()}
     except ValueError as error:

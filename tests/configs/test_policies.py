@@ -64,7 +64,10 @@ def test_who_is_never_seated_needs_no_policy():
             "policies has 'wolves', which names something in players, frozen",
         ),
         ([*SIDES, "serving.served_model_name=villagers"], "policies has 'villagers', which names something"),
-        ([*SIDES, "game.opponent=past", "league.every_steps=1"], "the pool of past selves is of one policy"),
+        (
+            [*SIDES, "game.opponent=past", "league.every_steps=1"],
+            "would need servers for each of them; set it to null, or train adapters",
+        ),
         ([*SIDES, "serving.mode=attach", "serving.urls=[http://h:1]"], r"leave out serving\.urls .* or train adapters"),
         ([*SIDES, "serving.public_urls=[http://h:1]"], r"leave out serving\.urls .* or train adapters"),
         (

@@ -5,7 +5,7 @@ from agentlightning import LLM, ResourcesUpdate
 from fakes import make_turn
 from pydantic import ValidationError
 
-from store.schema import PolicyResources, Sampling
+from store.schema import FrozenPolicy, PolicyResources, Sampling
 from store.team import TeamMember
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
@@ -42,6 +42,16 @@ def test_a_team_comes_back_from_the_hub_as_it_was():
     ]  # fmt: skip
     # Who knows no teams finds the first of it.
     assert resources.encode()["policy"].model == "seers" and resources.encode()["policy_2"].endpoint == SECOND
+
+
+def test_what_a_team_was_has_a_model_for_each_of_it():
+    models = {"seers": "past-000001-seers", "good_2": "past-000001-good_2", "wolves": "past-000001-wolves"}
+    past = FrozenPolicy(endpoint=OTHER, model="past-000001-seers", share=0.5, models=models)
+    resources = make_resources(frozen={"past-000001": past, "initial": FrozenPolicy(endpoint=OTHER, model="base")})
+    assert decoded(resources) == resources
+    assert "models" not in resources.encode()["frozen_initial"].sampling_parameters
+    with pytest.raises(ValidationError, match="'past-000001' is what another team was: it has seers, good_2, wolves"):
+        make_resources(frozen={"past-000001": past}, team=make_resources().team[:2])
 
 
 def test_without_a_team_resources_are_what_they_were():

@@ -13,6 +13,8 @@ from fake_vllm import SERVE, FakeVllm, serving_config
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from algo.league.places import BesideThePolicy, adapters_of
+from algo.league.state import Published
 from algo.serving.launch import member_servers, policy_launches, pool_servers, vllm_command
 from algo.serving.policy import Serving, ServingError
 from algo.serving.team import open_policies
@@ -75,9 +77,11 @@ def test_vllm_has_room_for_the_members_of_a_pool_and_for_what_halted_replies_beg
 TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 
 
-@pytest.mark.parametrize(("lag", "room"), [(0, "2"), (2, "6")])
-def test_vllm_has_room_for_every_policy_that_learns(configure, lag, room):
+@pytest.mark.parametrize(("lag", "pool", "room"), [(0, None, "2"), (2, None, "6"), (1, 5, "14")])
+def test_vllm_has_room_for_every_policy_that_learns(configure, lag, pool, room):
     settings = configure().model_dump() | {"policies": TEAM, "rollout": {"max_policy_lag": lag}}
+    if pool is not None:
+        settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
     assert member_servers(config) == []
@@ -100,6 +104,16 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
                 "lora_name": "villagers",
                 "lora_path": str(tmp_path / "villagers-1")[:-1] + str(version),
             }
+        # Past selves come and go beside them.
+        fake.calls.clear()
+        past = adapters_of({1: tmp_path / "past-000001"}, TEAM)
+        assert past["past-000001-wolves"] == tmp_path / "past-000001" / "wolves"
+        await serving.serve_beside(past)
+        await serving.serve_beside({})
+        assert fake.calls == [unload, load] * 2 + [unload] * 2
+        published = Published(version=1, shares={"past-000001": 1.0})
+        (shown,) = BesideThePolicy(serving, TEAM).policies(published).values()
+        assert shown.models == {name: f"past-000001-{name}" for name in TEAM} and shown.model == "past-000001-wolves"
         assert (serving.endpoints_of("wolves"), serving.model_of("wolves")) == (serving.endpoints, "wolves")
         assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
         assert fake.bodies["/v1/completions"]["model"] == "wolves"

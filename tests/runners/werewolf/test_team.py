@@ -91,6 +91,28 @@ async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
 
 
+async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_from_it(vllms, tiny_model):
+    wolves, good = vllms
+    models = {"wolves": "past-wolves", "seers": "past-seers", "others": "past-others"}
+    good.adapters |= dict.fromkeys(models.values(), "adapters")
+    frozen = {"past-000001": FrozenPolicy(endpoint=good.endpoint, model="past-wolves", share=1.0, models=models)}
+    resources = team_at(vllms, frozen=frozen)
+    seating = {"wolf": "policy", "good": "past"}
+    result, turns = await play(resources, tiny_model, trainable=["wolf"], seating=seating)
+    assert {(turn.policy, turn.learner) for turn in turns} == {("policy", "wolves"), ("past-000001", None)}
+    assert {body["model"] for body, _ in wolves.exchanges} == {"policy"}
+    prompts = whole_prompts(turns)
+    asked = Counter(
+        (body["model"], tuple(body["prompt"]), tuple(choice["token_ids"])) for body, choice in good.exchanges
+    )
+    assert asked == Counter(
+        (models[learner_of(turn.role)], tuple(prompts[turn.seat, turn.turn]), turn.response_ids)
+        for turn in turns
+        if turn.policy == "past-000001"
+    )
+    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
+
+
 @pytest.mark.parametrize("wrong", ["seers", "stranger", None])
 async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_model, wrong):
     resources = team_at(vllms)
