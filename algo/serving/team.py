@@ -27,6 +27,11 @@ class AdaptersOfTeam(Serving):
 
     _members: Mapping[str, Path] = MappingProxyType({})
 
+    @property
+    def model(self) -> str:
+        """The first policy's name in requests, which stands for the team to who knows no teams."""
+        return next(iter(self._config.team))
+
     def endpoints_of(self, member: str) -> tuple[str, ...]:
         """Where a policy is served: where all of them are."""
         return self.endpoints

@@ -114,6 +114,7 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
         published = Published(version=1, shares={"past-000001": 1.0})
         (shown,) = BesideThePolicy(serving, TEAM).policies(published).values()
         assert shown.models == {name: f"past-000001-{name}" for name in TEAM} and shown.model == "past-000001-wolves"
+        assert serving.model == "wolves"  # to who knows no teams
         assert (serving.endpoints_of("wolves"), serving.model_of("wolves")) == (serving.endpoints, "wolves")
         assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
         assert fake.bodies["/v1/completions"]["model"] == "wolves"
