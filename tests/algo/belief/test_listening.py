@@ -15,6 +15,7 @@ from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
+from configs.policies import LearnerConfig, learner_of
 from configs.rewards import RewardConfig
 from configs.roles_and_decks import Role
 from configs.werewolf import WerewolfConfig
@@ -60,6 +61,11 @@ async def test_a_row_is_a_question_that_was_asked_and_the_true_role(vllm, tiny_t
         assert row.weights == (0.0,) * (len(row.token_ids) - len(word)) + (1.0,) * len(word)
         question = tiny_tokenizer.decode(row.token_ids).rpartition("<|im_start|>user")[2]
         assert f"你认为{one.target}号的身份" in question and belief.seat in trained
+    assert {row.learner for row in rows} == {None}
+    # Of several policies it is for the one whose seat was asked.
+    team = {"seers": LearnerConfig(roles=("seer",)), "wolves": LearnerConfig(side="wolf"), "others": LearnerConfig()}
+    learners = [row.learner for row in listening_rows(rollout, 100_000, team)]
+    assert learners == [learner_of(team, Role(roles[belief.seat])) for belief, _ in answers]
     longest = max(len(row.token_ids) for row in rows)
     assert len(list(listening_rows(rollout, longest - 1))) < len(rows)
 
