@@ -221,10 +221,11 @@ class Engine:
             state = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise ConfigError(f"{directory} holds no checkpoint of the engine: {_STATE_FILE} is missing") from error
+        written = {"team": []} | state
         for name, present in ({"team": []} | self._layout()).items():
-            if state.get(name, []) != present:
+            if written[name] != present:
                 raise ConfigError(
-                    f"checkpoint {directory} was written with {_LAYOUT[name]}={state[name]}, and this run has "
+                    f"checkpoint {directory} was written with {_LAYOUT[name]}={written[name]}, and this run has "
                     f"{present}: set it to that, or start a new run from an exported model"
                 )
         for folder in self._folders_of_members(directory):
