@@ -35,7 +35,8 @@ def make_batch(seed):
     return build_batch(trajectories, rows[0], temperature=TEMPERATURE, values=rows[1], returns=rows[2])
 
 
-BATCHES = {"wolves": make_batch(1), "villagers": make_batch(2)}
+def batch_of(name):
+    return make_batch(1 if name == "wolves" else 2)
 
 
 def exported(engine, folder):
@@ -50,9 +51,9 @@ def same(ours, theirs):
 def updated(engine, name, kind):
     """Numbers of one update of the policy, and of its critic."""
     if kind == "adapters":
-        engine.update_critic(BATCHES[name])
+        engine.update_critic(batch_of(name))
     return {
-        key: value for key, value in engine.update(BATCHES[name]).items() if key != "actor/mfu" and "perf" not in key
+        key: value for key, value in engine.update(batch_of(name)).items() if key != "actor/mfu" and "perf" not in key
     }
 
 
@@ -64,23 +65,25 @@ def alone(request, tmp_path_factory):
     with Engine(make_config(folder / "model", request.param, learning_rate=RATES["wolves"])) as engine:
         metrics = [updated(engine, "wolves", request.param) for _ in range(3)]
         engine.save(folder / "checkpoint", step=3)
-        values = engine.values(BATCHES["wolves"]) if request.param == "adapters" else None
+        values = engine.values(batch_of("wolves")) if request.param == "adapters" else None
         return folder, request.param, metrics, exported(engine, folder / "exported"), values
 
 
 def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint(alone, tmp_path):
     folder, kind, expected, weights, values = alone
     with Engine(make_config(folder / "model", kind, TEAM)) as engine:
-        first = engine.log_probs(BATCHES["wolves"])  # the first of the team is at work
+        first = engine.log_probs(batch_of("wolves"))  # the first of the team is at work
         engine.select("villagers")
-        assert largest_difference(engine.log_probs(BATCHES["wolves"]), first) == 0  # all begin alike
+        assert largest_difference(engine.log_probs(batch_of("wolves")), first) == 0  # all begin alike
         villagers = exported(engine, tmp_path / "villagers")
 
         engine.select("wolves")
         metrics = [updated(engine, "wolves", kind)]
         assert metrics[0]["actor/lr"] == 0  # the schedule's first step
         engine.select("villagers")
-        assert largest_difference(engine.log_probs(BATCHES["wolves"]), first) == 0  # and what was in use before is gone
+        assert (
+            largest_difference(engine.log_probs(batch_of("wolves")), first) == 0
+        )  # and what was in use before is gone
         assert same(exported(engine, tmp_path / "villagers"), villagers)
         rates = [updated(engine, "villagers", kind)["actor/lr"] for _ in range(3)]
         assert rates == pytest.approx([0, RATES["villagers"] / 2, RATES["villagers"]])
@@ -94,7 +97,7 @@ def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint
         assert metrics == expected
         assert same(exported(engine, tmp_path / "wolves"), weights)
         if values is not None:
-            assert largest_difference(engine.values(BATCHES["wolves"]), values) == 0
+            assert largest_difference(engine.values(batch_of("wolves")), values) == 0
         assert as_member(engine, "villagers", same, exported(engine, tmp_path / "of-nobody"), weights)
         assert same(exported(engine, tmp_path / "villagers"), villagers) and not same(villagers, weights)
         if kind == "adapters":
