@@ -173,8 +173,8 @@ def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     policies = dict.fromkeys(name.removesuffix(mean) for step in steps for name in step if name.endswith(mean))
     for policy in policies:
         means, most = ([step[policy + name] for step in steps if policy + name in step] for name in (mean, largest))
-        title = ", ".join(["log-probs, vLLM's and the trainer's", *filter(None, [policy.removesuffix("/")])])
-        yield title, f"{fmean(means):.1e} nats apart on average, {max(most):.1e} at most"
+        apart = f"{fmean(means):.1e} nats apart on average, {max(most):.1e} at most"
+        yield "log-probs, vLLM's and the trainer's", f"{policy.replace('/', ': ')}{apart}"
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
