@@ -78,7 +78,7 @@ endurance: install ## 100,000 random and 20,000 scripted games, every invariant 
 soak: install ## Hubs, runners and algorithms killed very often, 20,000 games through one hub (hours)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step overlap lag web loads kills kept")
+bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step overlap lag league web loads kills kept")
 	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
 
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan

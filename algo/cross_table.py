@@ -74,10 +74,9 @@ def main() -> int:
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Play and show the table; returns the exit status."""
     # agentlightning takes many seconds to import.
-    from rich.console import Console
-
     from algo.evaluation.cross_table import play_cross_table, show_cross_table
     from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.reports.terminal import wide_console
 
     opened = begin_run(config, options.log_level, suffix="-cross-table", log="cross_table.log")
     if isinstance(opened, int):
@@ -92,7 +91,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     if done is None:
         return status
     table, path = done
-    console = Console()
+    console = wide_console()
     show_cross_table(table, console)
     console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return 0

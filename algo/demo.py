@@ -19,6 +19,7 @@ from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
 from algo.machine.whole_files import make_private
 from algo.real_model import NotInstalled, build_real_model
+from algo.reports.terminal import wide_console
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
 from configs.command_line import add_set_option
@@ -98,7 +99,7 @@ def run_demo(options: argparse.Namespace) -> int:
         show_before_and_after(
             run_dir,
             warm_start_dir if options.warm_start else None,
-            Console(),
+            wide_console(),
             options.runs_dir / f"{name}{EVALUATION_SUFFIX}" if options.real else None,
         )
         _console.print(f"[green]done in {minutes:.1f} minutes; all processes have ended.[/]")

@@ -88,9 +88,8 @@ def main() -> int:
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Play and show the evaluation, by a protocol if one is named; returns the exit status."""
     # agentlightning takes many seconds to import.
-    from rich.console import Console
-
     from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.reports.terminal import wide_console
 
     kind = "evaluation" if options.protocol is None else "protocol"
     opened = begin_run(config, options.log_level, suffix=f"-{kind}", log=f"{kind}.log", resume=options.resume == "auto")
@@ -116,7 +115,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     if done is None:
         return status
     found, path, page = done
-    console = Console()
+    console = wide_console()
     show(found, console)
     console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
     return 0
@@ -124,11 +123,10 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Count and show people's games; returns the exit status."""
-    from rich.console import Console
-
     from algo.evaluation.people import count_people, show_people
     from algo.loop.checkpoints import load_state
     from algo.loop.command_line import run_to_its_end
+    from algo.reports.terminal import wide_console
     from algo.werewolf.demonstrations import NothingToImitate
 
     run_dir = config.run.dir / options.people
@@ -137,7 +135,7 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     if done is not None:
         scores, path = done
-        console = Console()
+        console = wide_console()
         show_people(scores, console)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return status

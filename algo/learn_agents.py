@@ -25,6 +25,7 @@ from algo.machine.processes import (
     start_hub,
     start_logged,
 )
+from algo.reports.terminal import wide_console
 from configs.agents import AgentConfig
 from configs.command_line import add_set_option
 from configs.loading import as_yaml, load_config
@@ -146,7 +147,7 @@ def write_report(directory: Path, config: AgentConfig) -> Path:
     runs = [run for run in runs if run.evaluations]
     path = directory / REPORT_FILE
     write_page(path, f"What {config.run.name} learned", runs, as_yaml(config))
-    Console().print(before_and_after(runs))
+    wide_console().print(before_and_after(runs))
     return path
 
 

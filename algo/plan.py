@@ -26,11 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
         return config
     # These take many seconds to import.
     import torch
-    from rich.console import Console
 
     from algo.evaluation.in_training import evaluate_in_training
     from algo.planning.machine import H100_GIB, this_machine
     from algo.planning.plan import make_plan, show_plan
+    from algo.reports.terminal import wide_console
     from algo.serving.frozen import share_out, with_own_server
     from algo.serving.launch import member_servers, pool_servers
     from algo.werewolf.tasks import policy_seats
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
     frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
     plan = make_plan(config, machine, policy_seats(config.game), frozen)
-    show_plan(plan, config, Console(), len(DECKS[config.game.preset]))
+    show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]))
     try:
         plan.check(config)
     except ConfigError as error:

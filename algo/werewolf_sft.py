@@ -48,9 +48,9 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Imitate; returns the exit status."""
     # Ray and verl take many seconds to import.
     from ray.exceptions import RayError
-    from rich.console import Console
 
     from algo.loop.command_line import begin_run, run_to_its_end
+    from algo.reports.terminal import wide_console
     from algo.werewolf.demonstrations import NothingToImitate, StoredGames
     from algo.werewolf.file_names import WARM_START_SUFFIX
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
@@ -84,7 +84,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         },
     )
     if summary is not None:
-        show_summary(summary, options.config, Console())
+        show_summary(summary, options.config, wide_console())
     return status
 
 

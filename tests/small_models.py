@@ -3,6 +3,7 @@
 import random
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForCausalLM,
@@ -33,6 +34,19 @@ def make_model(directory, tied, seed=0):
         torch.nn.init.normal_(parameter, std=0.3)
     model.save_pretrained(directory)
     return directory
+
+
+def random_adapters(folder, model, seed, rank):
+    """LoRA adapters of every linear layer that change what a model says a lot."""
+    torch.manual_seed(seed)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    layers = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = get_peft_model(base, layers)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    adapted.save_pretrained(folder)
+    return folder
 
 
 def make_trajectories(count, seed=0):

@@ -94,11 +94,7 @@ def test_nothing_below_the_workloads_knows_them():
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for room in ("algo", "configs", "runners", "store")
-        for path in modules_in(room)
-    }
+    files = files_by_module("algo", "configs", "runners", "store")
     graph = {name: sorted(_named_by(path) & files.keys()) for name, path in files.items()}
     assert sum(map(len, graph.values())) > 300  # it saw the imports
     done: set[str] = set()
@@ -116,26 +112,50 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_agents_are_played_without_agentscope():
     """Not even by way of others: a runner of agents does not have it installed."""
-    files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for room in ("runners", "store")
-        for path in modules_in(room)
-    }
-    reached, waiting = set(), [name for name in files if name.startswith("runners.agents")]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += _named_by(files[name]) & files.keys()
+    files = files_by_module("runners", "store")
+    reached = reached_from([name for name in files if name.startswith("runners.agents")], files, _named_by)
     assert {"runners.agents.__main__", "runners.worker", "runners.policy.server"} <= reached
     wrong = [name for name in sorted(reached) if any(is_within(m, {"agentscope"}) for m in imports_of(files[name]))]
     assert wrong == []
 
 
-def _named_by(path):
+def test_training_ranks_start_without_agentlightning():
+    """Which takes as long to import as all of verl, and has nothing to do in the processes that hold the model."""
+    files = files_by_module("algo", "store", "configs")
+
+    def at_start(path):
+        """Not what functions import later, nor what only annotations name."""
+        return _named_by(path, ast.parse(path.read_text()).body)
+
+    reached = reached_from(["algo.training.worker"], files, at_start)
+    assert {"algo.training.verl_configs", "algo.sequences.trajectories"} <= reached
+    wrong = [name for name in sorted(reached) if any(is_within(m, {"agentlightning"}) for m in at_start(files[name]))]
+    assert wrong == []
+
+
+def files_by_module(*rooms):
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for room in rooms
+        for path in modules_in(room)
+    }
+
+
+def reached_from(modules, files, imported):
+    """Those that importing some modules imports; ``imported`` says what one file does."""
+    reached, waiting = set(), list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += imported(files[name]) & files.keys()
+    return reached
+
+
+def _named_by(path, nodes=None):
     """Modules that a file imports; what is taken out of a package is the module, where there is one of that name."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes or ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from agentlightning import Algorithm, Dataset, LitAgentRunner
-from rich.console import Console
 
 from algo.agents.data import read_data, write_tasks
 from algo.agents.workload import Agents
@@ -21,6 +20,7 @@ from algo.loop.run_folder import open_run, set_up_logging
 from algo.loop.startup import check_before_starting
 from algo.loop.summary import show_summary
 from algo.loop.train import train
+from algo.reports.terminal import wide_console
 from configs.agents import AgentConfig
 from configs.loading import load_config
 from configs.model_folder import check_model_folders
@@ -59,7 +59,7 @@ class AgentVerl(Algorithm):
             logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
             return
         self.summary = await train(opened, Agents(opened.config))
-        show_summary(self.summary, Console())
+        show_summary(self.summary, wide_console())
 
     def _with_hub(self) -> AgentConfig:
         """The configuration with the trainer's own hub."""

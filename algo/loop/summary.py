@@ -167,12 +167,14 @@ def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """How far vLLM's log-probs of what was sampled were from the trainer's, over all steps."""
-    name = "logprobs/rollout_difference_{}".format
-    steps = [step for step in summary["step_metrics"] if name("mean") in step]
-    if steps:
-        mean, largest = fmean(step[name("mean")] for step in steps), max(step[name("max")] for step in steps)
-        yield "log-probs, vLLM's and the trainer's", f"{mean:.1e} nats apart on average, {largest:.1e} at most"
+    """How far vLLM's log-probs of what was sampled were from the trainer's, over all steps; by policy, of several."""
+    mean, largest = (f"logprobs/rollout_difference_{name}" for name in ("mean", "max"))
+    steps = summary["step_metrics"]
+    policies = dict.fromkeys(name.removesuffix(mean) for step in steps for name in step if name.endswith(mean))
+    for policy in policies:
+        means, most = ([step[policy + name] for step in steps if policy + name in step] for name in (mean, largest))
+        apart = f"{fmean(means):.1e} nats apart on average, {max(most):.1e} at most"
+        yield "log-probs, vLLM's and the trainer's", f"{policy.replace('/', ': ')}{apart}"
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:

@@ -64,7 +64,6 @@ def run_training(
     """
     # Ray and verl take many seconds to import.
     from ray.exceptions import RayError
-    from rich.console import Console
 
     from algo.loop.agreement import WeightsNotServed
     from algo.loop.command_line import begin_run, run_to_its_end
@@ -73,6 +72,7 @@ def run_training(
     from algo.loop.summary import show_summary
     from algo.loop.train import train
     from algo.loop.watch import Collapsed
+    from algo.reports.terminal import wide_console
 
     opened = begin_run(
         config,
@@ -91,7 +91,7 @@ def run_training(
         return 0
     workload = workload_of(config)
     status, summary = run_to_its_end(
-        dry_run(opened, workload, Console()) if options.dry_run else train(opened, workload),
+        dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
         f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "
@@ -104,5 +104,5 @@ def run_training(
         },
     )
     if summary is not None:
-        show_summary(summary, Console())
+        show_summary(summary, wide_console())
     return status

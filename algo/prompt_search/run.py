@@ -11,8 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from algo.agents.data import read_tasks
 from algo.evaluation.players import serve_players
 from algo.loop.command_line import begin_run, run_to_its_end
@@ -27,6 +25,7 @@ from algo.prompt_search.plan import ProposerBounds, SearchPlan
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
 from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
 from algo.prompt_search.search import Findings, Search
+from algo.reports.terminal import wide_console
 from algo.rollouts.queue import RolloutQueue
 from configs.schema import Config
 from store.agents import AGENTS
@@ -61,7 +60,7 @@ def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tre
     if done is None:
         return status
     findings, files = done
-    console = Console()
+    console = wide_console()
     show_results(tree, findings, console)
     if options.tasks:
         # The folder and not the file, whose lines would be taken for a prompt each.

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import (
     agent_calls,
     fleet,
+    league_games,
     overlap,
     postgres,
     prefix_cache,
@@ -40,6 +41,7 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "step": training_step.measure,
     "overlap": overlap.measure,
     "lag": lambda model: training_step.measure_lag(),
+    "league": league_games.measure,
     "web": web_pages.measure,
 }
 

@@ -196,6 +196,9 @@ def test_a_summary_tells_how_far_the_log_probs_of_server_and_trainer_are_apart(t
     steps = [{f"logprobs/rollout_difference_{name}": value for name, value in found.items()}
              for found in ({"mean": 1e-6, "max": 4e-5}, {"mean": 3e-6, "max": 2e-5})]  # fmt: skip
     assert "2.0e-06 nats apart on average, 4.0e-05 at most" in shown(summary_of(tmp_path, {}, steps[0], {}, steps[1]))
+    of_two = [{f"{policy}/{name}": value for name, value in steps[0].items()} for policy in ("wolves", "villagers")]
+    told = shown(summary_of(tmp_path, {}, of_two[0] | of_two[1], of_two[1]))
+    assert "wolves: 1.0e-06 nats apart" in told and "villagers: 1.0e-06 nats apart" in told
     assert "apart" not in shown(summary_of(tmp_path, {}, {}))
 
 

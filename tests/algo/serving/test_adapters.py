@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 import torch
 from fake_vllm import SERVE, FakeVllm, serving_config
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
+from small_models import random_adapters
 from transformers import AutoModelForCausalLM
 
 from algo.league.places import BesideThePolicy, adapters_of
@@ -32,18 +33,6 @@ def configure(tmp_path, tiny_model):
         return type(config).model_validate(settings | {"model": settings["model"] | LORA})
 
     return configure
-
-
-def make_adapters(folder, model, seed):
-    """Random ones, which change what the model says a lot."""
-    torch.manual_seed(seed)
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    adapted = get_peft_model(base, LoraConfig(r=6, lora_alpha=12, target_modules="all-linear", task_type="CAUSAL_LM"))
-    for name, parameter in adapted.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(parameter, std=0.05)
-    adapted.save_pretrained(folder)
-    return folder
 
 
 def log_probs(model, adapters, ids):
@@ -203,7 +192,8 @@ def test_adapters_do_not_travel_as_whole_weights(configure):
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
     """What a merge in bfloat16 would round away is there."""
-    first, second, past = (make_adapters(tmp_path / f"adapters-{n}", tiny_model, n) for n in range(3))
+    rank = LORA["lora_rank"]
+    first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
     async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:

@@ -8,7 +8,7 @@ const EVERY_SECONDS = 5;
 // What is shown first, in this order, and what it is called where its name says too little.
 const FIRST = [
   [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/rating$/, ["评级", "rating"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
-  [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
+  [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^([^/]+\/)?actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
 ];
 
 export async function runsPage(main) {
