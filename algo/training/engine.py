@@ -76,9 +76,9 @@ class Engine:
         check_engine(config)
         self._config, self._model = config, config.model
         self._training = with_smaller_passes(config.run_dir, config.training)
-        self._team = {
-            name: learner.learning_rate or config.training.learning_rate for name, learner in config.team.items()
-        }
+        rate = config.training.learning_rate if optimizer is None else optimizer.lr
+        self._rates = {None: rate} | {name: learner.learning_rate or rate for name, learner in config.team.items()}
+        self._team = {name: self._rates[name] for name in config.team}
         self._updates_of = {member: {"policy": 0, "critic": 0} for member in self._team or [None]}
         self._member = next(iter(self._updates_of))
         self._closing = threading.Lock()
@@ -212,7 +212,7 @@ class Engine:
         _complete(partial_directory, directory)
 
     def load(self, directory: Path) -> int:
-        """Continue from what ``save`` wrote; returns its step.
+        """Continue from what ``save`` wrote, at this engine's learning rates; returns its step.
 
         Raises ConfigError when there is nothing to load, or when a run of another layout wrote it: other ranks,
         other adapters, with or without a critic.
@@ -229,7 +229,8 @@ class Engine:
                     f"{present}: set it to that, or start a new run from an exported model"
                 )
         for folder in self._folders_of_members(directory):
-            self._call(lambda folder=folder: self._ranks.load(str(folder)))
+            rates = {"policy": self._rates[self._member], "critic": self._config.critic.learning_rate}
+            self._call(lambda folder=folder, rates=rates: self._ranks.load(str(folder), rates))
         self._updates_of = state["updates"] if self._team else {None: state["updates"]}
         return state["step"]
 

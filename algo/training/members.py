@@ -40,10 +40,10 @@ class Members:
         self._selected = next(iter(rates))
         for name, rate in rates.items():
             if name != self._selected:
-                self._set_rate(rate)
+                set_learning_rate(engine, rate)
                 weights = [_local(weight).to("cpu", copy=True) for weight in self._weights()]
                 self._stashed[name] = _Stash(weights, {}, {}, *self._numbers())
-        self._set_rate(rates[self._selected])
+        set_learning_rate(engine, rates[self._selected])
 
     @torch.no_grad()
     def select(self, name: str) -> None:
@@ -81,13 +81,14 @@ class Members:
         numbers = [{key: value for key, value in group.items() if key != "params"} for group in groups]
         return copy.deepcopy(numbers), copy.deepcopy(self._engine.lr_scheduler.state_dict())
 
-    def _set_rate(self, rate: float) -> None:
-        """As if optimizer and schedule had been made with this rate; no step has been made."""
-        schedule = self._engine.lr_scheduler
-        for number, group in enumerate(self._engine.optimizer.param_groups):
-            schedule.base_lrs[number] = group["initial_lr"] = rate
-            # As ``LambdaLR`` computes it, which is what verl schedules by.
-            group["lr"] = schedule._last_lr[number] = rate * schedule.lr_lambdas[number](schedule.last_epoch)
+
+def set_learning_rate(engine: Any, rate: float) -> None:
+    """Have a verl engine go on as if its optimizer and its schedule, wherever that is, had been made with this rate."""
+    schedule = engine.lr_scheduler
+    for number, group in enumerate(engine.optimizer.param_groups):
+        schedule.base_lrs[number] = group["initial_lr"] = rate
+        # As ``LambdaLR`` computes it, which is what verl schedules by.
+        group["lr"] = schedule._last_lr[number] = rate * schedule.lr_lambdas[number](schedule.last_epoch)
 
 
 def _local(weight: torch.Tensor) -> torch.Tensor:

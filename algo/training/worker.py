@@ -28,7 +28,7 @@ from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.training import cpu_platform as platform_cpu
 from algo.training.chunked_head import ChunkedHead
-from algo.training.members import Members
+from algo.training.members import Members, set_learning_rate
 from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
 
@@ -159,10 +159,14 @@ class TrainingRank(Worker):
             part.save_checkpoint(str(Path(directory) / name), global_step=step)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load(self, directory: str) -> None:
-        """Read what ``save`` wrote on as many ranks."""
+    def load(self, directory: str, rates: dict[str, float]) -> None:
+        """Read what ``save`` wrote on as many ranks. rates: the learning rate of each part, by name.
+
+        A checkpoint has the rate that it was written with, and a resumed run may be told another one.
+        """
         for name, part in self._trained():
             part.load_checkpoint(str(Path(directory) / name))
+            set_learning_rate(part.engine, rates[name])
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def export_policy(self, directory: str, source: str, dtype: str) -> None:

@@ -191,6 +191,21 @@ def test_a_checkpoint_continues_exactly(fresh, tmp_path):
     assert largest_difference(engine.log_probs(batch), continued) < 1e-6
 
 
+def test_a_checkpoint_goes_on_at_the_learning_rate_of_its_run(fresh, tmp_path):
+    """As where a run is resumed with another one: what the optimizer and the schedule saved is not that."""
+    engine, _ = fresh
+    trajectories = make_trajectories(4)
+    batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
+    assert engine.update(batch)["actor/lr"] == LEARNING_RATE
+    engine.save(tmp_path / "checkpoint", step=1)
+    rates, engine._rates = engine._rates, {None: LEARNING_RATE / 4}
+    engine.load(tmp_path / "checkpoint")
+    engine._rates = rates
+    assert [engine.update(batch)["actor/lr"] for _ in range(2)] == [LEARNING_RATE / 4] * 2
+    engine.load(tmp_path / "checkpoint")
+    assert engine.update(batch)["actor/lr"] == LEARNING_RATE
+
+
 def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     engine, _ = fresh
     with pytest.raises(ConfigError, match="holds no checkpoint"):
