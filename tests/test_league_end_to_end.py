@@ -1,8 +1,9 @@
 """A league with every real part: past selves join, are served, and play with the weights that their names say.
 
 Real hub (`python -m store`), runner, verl, vLLM for the policy (attached to) and for its past selves. What is proven,
-for whole weights and for adapters: members join; every turn of a past self has the log-probs that transformers computes
-from that member's folder; a run that was killed ends with the payoff table and the weights of one that was left alone.
+for whole weights, for adapters, and for two policies that learn side by side: members join; every turn of a past self
+has the log-probs that transformers computes from that member's folder; a run that was killed ends with the payoff table
+and the weights of one that was left alone.
 """
 
 import json
@@ -18,12 +19,15 @@ from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 LEAGUE = ["league.every_steps=1", "game.opponent=past"]
+MEMBERS = {"wolf": "wolves", "good": "villagers"}
+TEAM = ["policies={wolves: {side: wolf}, villagers: {side: good}}"]
 
 
 class LeagueMachine(Machine):
     """The hub, the runner, a vLLM for whole weights and one for adapters."""
 
     serving_settings = tuple(LEAGUE)
+    adapter_settings = (*LORA, *TEAM)  # which has room for adapters of one policy, too
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,8 @@ def machine(tmp_path_factory, tiny_model):
 def settings_of(machine, kind):
     if kind == "whole":  # one server: another member is met at each step
         return [*LEAGUE, "league.choice=newest"]
-    return [*LEAGUE, *LORA, f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
+    team = TEAM if kind == "team" else []
+    return [*LEAGUE, *LORA, *team, f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
 
 
 def payoff_of(machine, name):
@@ -47,8 +52,8 @@ def members_of(machine, name):
     return [member["version"] for member in state["league"]["members"]]
 
 
-def model_of(machine, name, member):
-    """What a past self's folder holds, as transformers loads it."""
+def model_of(machine, name, member, side):
+    """What a past self's folder holds, as transformers loads it. side: of two policies the one that plays it."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -57,6 +62,8 @@ def model_of(machine, name, member):
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
     folder = machine.folder / name / "league" / member
+    if (folder / MEMBERS[side]).is_dir():
+        folder /= MEMBERS[side]
     if (folder / "adapter_config.json").is_file():
         return PeftModel.from_pretrained(load(machine.model), folder)
     return load(folder if folder.is_dir() else machine.model)  # whole weights of the start stay where they are
@@ -71,7 +78,7 @@ async def games_of(machine, name):
     return games
 
 
-@pytest.mark.parametrize("kind", ["whole", "adapters"])
+@pytest.mark.parametrize("kind", ["whole", pytest.param("adapters", marks=pytest.mark.soak), "team"])
 async def test_past_selves_play_with_their_own_weights(machine, kind):
     import torch
 
@@ -84,10 +91,14 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
         (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
         (member,) = {seat.policy for seat in result.seats} - {"policy"}
         met.add(member)
-        model = models.setdefault(member, model_of(machine, kind, member))
+        (side,) = {seat.side for seat in result.seats if seat.policy == member}
+        if (member, side) not in models:
+            models[member, side] = model_of(machine, kind, member, side)
+        model = models[member, side]
         ids, sampled = defaultdict(list), defaultdict(list)
         for turn in sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn):
             assert turn.policy in ("policy", member) and turn.trainable == (turn.policy == "policy")
+            assert turn.learner == (MEMBERS[turn.side] if kind == "team" and turn.trainable else None)
             if turn.policy == member:
                 key = turn.seat, turn.segment
                 start = len(ids[key]) + len(turn.prompt_ids)
@@ -110,7 +121,7 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
     assert all(step["league/share/past"] == 1 and step["policy_version"] > 0 for step in steps)
 
 
-@pytest.mark.parametrize("kind", ["whole"])
+@pytest.mark.parametrize("kind", ["whole", pytest.param("team", marks=pytest.mark.soak)])
 def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, kind):
     import torch
 

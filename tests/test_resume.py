@@ -38,9 +38,13 @@ KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.
 
 
 class Machine:
-    """What stays up while algorithms come and go. serving_settings: of its vLLMs, beyond their own."""
+    """What stays up while algorithms come and go.
+
+    serving_settings: of its vLLMs, beyond their own. adapter_settings: of the one that serves adapters.
+    """
 
     serving_settings: tuple[str, ...] = ()
+    adapter_settings: tuple[str, ...] = tuple(LORA)
 
     def __init__(self, folder: Path, model: Path):
         self.folder = folder
@@ -69,7 +73,8 @@ class Machine:
     async def start(self):
         await self.hub.start()
         # Both at once, since most of a start is waiting for imports.
-        for name, port, settings in (("vllm", self.vllm_port, []), ("vllm-adapters", self.adapters_port, LORA)):
+        adapters = ("vllm-adapters", self.adapters_port, self.adapter_settings)
+        for name, port, settings in (("vllm", self.vllm_port, ()), adapters):
             own = [f"model.path={self.model}", f"serving.port={port}", *settings]
             config = load_config(None, [*own, *self.serving_settings])
             self._spawn(name, vllm_command(config), vllm_environment(config))
@@ -173,9 +178,13 @@ def steps_of(machine, name):
 
 
 def weights_of(machine, name):
+    """Of the last checkpoint, of every policy that learned, by file and name."""
     from safetensors.torch import load_file
 
-    return load_file(machine.folder / name / "checkpoints" / f"step-{STEPS:06d}" / "huggingface" / "model.safetensors")
+    folder = machine.folder / name / "checkpoints" / f"step-{STEPS:06d}"
+    files = sorted(folder.rglob("huggingface/model.safetensors"))
+    assert files
+    return {(str(file.relative_to(folder)), tensor): w for file in files for tensor, w in load_file(file).items()}
 
 
 @pytest.fixture(scope="module")
