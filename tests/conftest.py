@@ -1,6 +1,8 @@
 """Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again."""
 
 import os
+import random
+import signal
 import socket
 
 import pytest
@@ -20,6 +22,11 @@ settings.load_profile("repeatable")
 os.environ["VLLM_CONTROL_TOKEN"] = "of-all-tests"
 
 
+# A shell's background job ignores Ctrl-C, and so would the programs that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """The longest first, so that what runs beside them fills the time until the last of them ends."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
@@ -33,9 +40,15 @@ def no_tracer_is_left():
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Below the ports that connections are given: one of these could have taken it before it is listened on."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Hub:

@@ -299,6 +299,7 @@ def test_killed_with_games_in_flight_it_neither_loses_a_group_nor_trains_on_one_
     assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
 
 
+@pytest.mark.soak  # tests/test_team_end_to_end.py kills adapters, too
 def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(machine):
     """The rank is halted as it begins to write: the next step is played nevertheless, and what is killed then is only
     that checkpoint."""

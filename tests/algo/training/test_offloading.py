@@ -29,7 +29,7 @@ def test_an_update_moves_weights_twice_however_many_steps_it_makes():
     engine = Engine.__new__(Engine)  # without its ranks
     engine._config = load_config(None, ["training.mini_batch_size=2", "training.epochs=2"])
     engine._model, engine._training = engine._config.model, engine._config.training
-    engine._updates, engine._workers = {"policy": 0}, FakeRanks()
+    engine._member, engine._updates_of, engine._workers = None, {None: {"policy": 0}}, FakeRanks()
     trajectories = make_trajectories(6)
     advantages = [torch.ones(len(row.token_ids)) for row in trajectories]
     engine.update(build_batch(trajectories, advantages, temperature=TEMPERATURE))
