@@ -11,8 +11,8 @@ from pathlib import Path
 
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folder
-from configs.opponents import INITIAL_POLICY, unknown_player
 from configs.section import ConfigError
+from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
 
 logger = logging.getLogger("algo.cross_table")
@@ -75,8 +75,8 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Play and show the table; returns the exit status."""
     # agentlightning takes many seconds to import.
     from algo.evaluation.cross_table import play_cross_table, show_cross_table
-    from algo.loop.command_line import begin_run, run_to_its_end
     from algo.reports.terminal import wide_console
+    from algo.run.command_line import begin_run, run_to_its_end
 
     opened = begin_run(config, options.log_level, suffix="-cross-table", log="cross_table.log")
     if isinstance(opened, int):

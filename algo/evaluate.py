@@ -88,8 +88,8 @@ def main() -> int:
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Play and show the evaluation, by a protocol if one is named; returns the exit status."""
     # agentlightning takes many seconds to import.
-    from algo.loop.command_line import begin_run, run_to_its_end
     from algo.reports.terminal import wide_console
+    from algo.run.command_line import begin_run, run_to_its_end
 
     kind = "evaluation" if options.protocol is None else "protocol"
     opened = begin_run(config, options.log_level, suffix=f"-{kind}", log=f"{kind}.log", resume=options.resume == "auto")
@@ -124,9 +124,9 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Count and show people's games; returns the exit status."""
     from algo.evaluation.people import count_people, show_people
-    from algo.loop.checkpoints import load_state
-    from algo.loop.command_line import run_to_its_end
     from algo.reports.terminal import wide_console
+    from algo.run.checkpoints import load_state
+    from algo.run.command_line import run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate
 
     run_dir = config.run.dir / options.people

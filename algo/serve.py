@@ -36,8 +36,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]:
     """(the run's configuration, with its checkpoint as the model; the policy's version in it). Raises ConfigError."""
-    from algo.loop.checkpoints import load_state, newest_checkpoint
     from algo.machine.ports import free_port
+    from algo.run.checkpoints import load_state, newest_checkpoint
 
     run = options.run
     if options.step is None:
@@ -60,7 +60,7 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
 
 def _policy_in(checkpoint: Path, name: str | None) -> Path:
     """The folder that has the model of the policy, or of one of several."""
-    from algo.loop.checkpoints import member_folder
+    from algo.run.checkpoints import member_folder
 
     several = sorted(folder.name for folder in member_folder(checkpoint, "").glob("*"))
     if not several and name is None:
@@ -73,7 +73,7 @@ def _policy_in(checkpoint: Path, name: str | None) -> Path:
 
 async def serve(config: WerewolfConfig, version: int) -> None:
     """Serve until cancelled. Raises ServingError."""
-    from algo.loop.run_folder import cancel_on_signals
+    from algo.run.folder import cancel_on_signals
     from algo.serving.launch import policy_launches
     from algo.serving.policy import Serving
 

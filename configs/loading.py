@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from configs.rollout import RolloutSettings
 from configs.schema import Config
 from configs.section import ConfigError, nearest_name
+from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
 
 logger = logging.getLogger(__name__)

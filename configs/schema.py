@@ -11,13 +11,13 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.league import LeagueConfig
-from configs.opponents import EndpointConfig, check_player_names
-from configs.policies import LearnerConfig
-from configs.rollout import RolloutSettings
 from configs.section import Section
-from configs.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
-from configs.training import (
+from configs.sections.league import LeagueConfig
+from configs.sections.opponents import EndpointConfig, check_player_names
+from configs.sections.policies import LearnerConfig
+from configs.sections.rollout import RolloutSettings
+from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
+from configs.sections.training import (
     AdvantageConfig,
     CriticConfig,
     ModelConfig,
@@ -25,7 +25,7 @@ from configs.training import (
     SelectionConfig,
     TrainingConfig,
 )
-from configs.watch import BoundConfig
+from configs.sections.watch import BoundConfig
 
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 

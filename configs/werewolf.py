@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.game import GameConfig
-from configs.league import LeagueConfig
-from configs.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, check_player_names, unknown_player
-from configs.policies import LearnerConfig, problem_with_team
-from configs.probes import ProbeConfig
-from configs.rewards import RewardConfig
 from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
-from configs.warm_start import WarmStartConfig
-from configs.watch import BoundConfig
+from configs.sections.game import GameConfig
+from configs.sections.league import LeagueConfig
+from configs.sections.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, check_player_names, unknown_player
+from configs.sections.policies import LearnerConfig, problem_with_team
+from configs.sections.probes import ProbeConfig
+from configs.sections.rewards import RewardConfig
+from configs.sections.warm_start import WarmStartConfig
+from configs.sections.watch import BoundConfig
 
 
 class GameEvaluationConfig(EvaluationConfig):

@@ -1,6 +1,6 @@
 """A run's configuration with a few settings of the game, or of its rollouts, in no section."""
 
-from configs.rollout import RolloutSettings
+from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
 
 

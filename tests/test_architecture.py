@@ -15,10 +15,22 @@ HEAVY = {"torch", "verl", "vllm", "ray", "tensordict"}
 OF_A_WORKLOAD = {
     *("algo.werewolf", "algo.agents", "algo.evaluation", "algo.learning", "algo.belief", "algo.protocol"),
     *("runners.werewolf", "runners.agents", "store.werewolf", "store.werewolf_study", "store.agents"),
-    *("configs.werewolf", "configs.game", "configs.rewards", "configs.warm_start", "configs.probes", "configs.agents"),
+    *("configs.werewolf", "configs.agents"),
+    *(f"configs.sections.{section}" for section in ("game", "rewards", "warm_start", "probes")),
 }
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
-GENERIC_ROOMS = ("machine", "reports", "rollouts", "sequences", "advantages", "training", "serving", "league", "loop")
+GENERIC_ROOMS = (
+    "machine",
+    "reports",
+    "rollouts",
+    "sequences",
+    "advantages",
+    "training",
+    "serving",
+    "league",
+    "run",
+    "loop",
+)
 
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
 FORBIDDEN = {

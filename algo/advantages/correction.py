@@ -17,7 +17,7 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
-from configs.training import RolloutCorrectionConfig
+from configs.sections.training import RolloutCorrectionConfig
 
 REJECTED = "rejected_by_correction"
 _Value = TypeVar("_Value")

@@ -46,7 +46,7 @@ from algo.advantages.turn_credit import with_turn_credit
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 # What an estimator may ask for that a finished rollout cannot give, and why.
 _UNAVAILABLE = {

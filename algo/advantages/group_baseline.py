@@ -15,7 +15,7 @@ from algo.advantages.comparison import Comparison, equal
 from algo.advantages.registry import takes
 from algo.advantages.turn_credit import rewards_by_question
 from algo.sequences.actor_rows import ActorRow
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 
 def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:

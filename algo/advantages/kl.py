@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from verl.trainer.ppo.core_algos import kl_penalty
 
-from configs.training import ReferenceConfig
+from configs.sections.training import ReferenceConfig
 
 
 def kl_in_reward(

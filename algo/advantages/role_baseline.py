@@ -18,7 +18,7 @@ from verl.trainer.ppo.core_algos import register_adv_est
 from algo.advantages.comparison import EQUAL_WITHIN, Baseline, Comparison, differ_from
 from algo.advantages.turn_credit import rewards_by_question
 from algo.sequences.actor_rows import ActorRow
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 ROLE_BASELINE = "role_baseline"
 _EPSILON = 1e-6  # verl's, in its estimators that divide by a deviation

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from algo.advantages.comparison import equal
 from algo.advantages.registry import needs_values
 from algo.sequences.actor_rows import ActorRow
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 
 def returns_differ(members: Sequence[ActorRow], config: AdvantageConfig) -> bool:

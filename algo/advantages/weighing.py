@@ -13,7 +13,7 @@ import torch
 
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
-from configs.training import AdvantageConfig, TrainingConfig
+from configs.sections.training import AdvantageConfig, TrainingConfig
 
 PROPORTIONAL_LOSSES = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo"})
 """Policy losses of verl's that look at an advantage's sign and multiply by it, and use it in no other way. Others

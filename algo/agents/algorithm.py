@@ -16,11 +16,11 @@ from agentlightning import Algorithm, Dataset, LitAgentRunner
 
 from algo.agents.data import read_data, write_tasks
 from algo.agents.workload import Agents
-from algo.loop.run_folder import open_run, set_up_logging
 from algo.loop.startup import check_before_starting
-from algo.loop.summary import show_summary
 from algo.loop.train import train
 from algo.reports.terminal import wide_console
+from algo.run.folder import open_run, set_up_logging
+from algo.run.summary import show_summary
 from configs.agents import AgentConfig
 from configs.loading import load_config
 from configs.model_folder import check_model_folders

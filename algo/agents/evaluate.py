@@ -9,10 +9,10 @@ from algo.agents.metrics import invalid_calls, of_policy
 from algo.agents.outcomes import EVALUATIONS_FOLDER, AgentEvaluation, AttemptRecord
 from algo.agents.page import EVALUATIONS_PAGE, write_page
 from algo.agents.tasks import held_out_tasks
-from algo.loop.records import write_transcripts_to
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.machine.progress import game_progress
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
 from store.agents import AgentOutcome, AgentTask
 

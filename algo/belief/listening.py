@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
-from configs.policies import LearnerConfig, learner_of
 from configs.roles_and_decks import Role
+from configs.sections.policies import LearnerConfig, learner_of
 from store.werewolf_study import AskedTokens, StudySpan
 
 

@@ -10,9 +10,9 @@ from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
 from algo.evaluation.page import write_page
 from algo.evaluation.play import evaluate
 from algo.evaluation.players import serve_players
-from algo.loop.run_folder import OpenedRun
 from algo.machine.progress import game_progress
 from algo.reports.page_parts import counts_text, estimate_text
+from algo.run.folder import OpenedRun
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
 

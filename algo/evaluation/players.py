@@ -6,13 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources
 from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.serving.frozen import open_frozen
 from algo.serving.policy import Serving
 from algo.werewolf.resources import game_resources
-from configs.opponents import INITIAL_POLICY
 from configs.section import ConfigError
+from configs.sections.opponents import INITIAL_POLICY
 from store.client import connect
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GAME

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from algo.league.payoff import pfsp_shares
 from algo.league.state import LeagueState, Member, Published, Row, past_name
-from configs.league import LeagueConfig
+from configs.sections.league import LeagueConfig
 
 
 def join(state: LeagueState, version: int, log_probs: Sequence[float], size: int) -> None:

@@ -92,7 +92,7 @@ class Published(BaseModel):
 
 
 class LeagueState(BaseModel):
-    """Part of ``algo.loop.checkpoints.RunState``.
+    """Part of ``algo.run.checkpoints.RunState``.
 
     members: in the order in which they joined. left: former ones that games in flight may still meet.
     rows: the last one is the present. recent: by opponent.

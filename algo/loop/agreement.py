@@ -54,7 +54,7 @@ async def score_probe(
     several policies is asked.
     Raises WeightsNotServed as ``check_agreement`` does, by each server on its own.
     """
-    served = await (serving.scores(probe) if member is None else serving.scores(probe, member))
+    served = await serving.scores(probe, member)
     compared = [measured(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
     for found in compared:
         check_agreement(config, found, "log-probs of a probe sequence")

@@ -18,12 +18,12 @@ from algo.advantages.registry import needs_groups
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.learn import compare
-from algo.loop.metrics import trajectory_metrics
-from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
-from algo.loop.summary import RunSummary
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
+from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.metrics import trajectory_metrics
+from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.training.engine import as_member

@@ -10,15 +10,16 @@ from verl.utils.tracking import Tracking
 
 from algo.league.league import League
 from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
-from algo.loop.checkpoints import RunState
-from algo.loop.run_folder import OpenedRun, policy_resources
 from algo.loop.startup import open_tracking, start_frozen, start_league, start_policy
-from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
 from algo.planning.machine import this_machine
 from algo.planning.plan import make_plan
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
+from algo.rollouts.resources import policy_resources
+from algo.run.checkpoints import RunState
+from algo.run.folder import OpenedRun
+from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.frozen import share_out, with_own_server

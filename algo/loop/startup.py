@@ -18,11 +18,11 @@ from algo.advantages.weighing import check_weighing
 from algo.league.league import League, folders_of
 from algo.league.places import BesideThePolicy, OwnServers, Places, adapters_of
 from algo.league.state import LeagueState
-from algo.loop.checkpoints import load_state, member_folder, newest_checkpoint
-from algo.loop.run_folder import OpenedRun
-from algo.loop.summary import RunSummary
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
 from algo.machine.whole_files import copy_whole
+from algo.run.checkpoints import load_state, member_folder, newest_checkpoint
+from algo.run.folder import OpenedRun
+from algo.run.summary import RunSummary
 from algo.serving.frozen import open_frozen
 from algo.serving.launch import Launch, frozen_launch, pool_servers
 from algo.serving.policy import Serving
@@ -146,13 +146,11 @@ async def _restore(opened: OpenedRun, serving: Serving | Team, engine: Engine, t
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folder = policy_folder(opened.config, opened.state.policy_version)
-        for member in opened.config.team:
-            kept = member_folder(opened.checkpoint, member) / "huggingface"
-            await asyncio.to_thread(copy_whole, kept, folder / member)
-        if opened.config.team:
-            await serving.push_team(
-                {member: folder / member for member in opened.config.team}, opened.state.policy_version
-            )
+        if team := opened.config.team:
+            for member in team:
+                kept = member_folder(opened.checkpoint, member) / "huggingface"
+                await asyncio.to_thread(copy_whole, kept, folder / member)
+            await serving.push_team({member: folder / member for member in team}, opened.state.policy_version)
         else:
             await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)
             await serving.push_weights(folder, opened.state.policy_version)

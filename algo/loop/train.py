@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from algo.advantages.role_baseline import RoleBaselines
-from algo.loop.checkpoints import save_checkpoint
 from algo.loop.learn import compare, learn
-from algo.loop.metrics import Stopwatch, batch_metrics, time_metrics, trajectory_metrics
-from algo.loop.records import write_batch, write_transcripts
-from algo.loop.run_folder import OpenedRun, cancel_on_signals
 from algo.loop.running import start
-from algo.loop.summary import RunSummary, log_step
-from algo.loop.watch import watch
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.rollouts.in_flight import InFlight
 from algo.rollouts.schedule import Schedule
+from algo.run.checkpoints import save_checkpoint
+from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.metrics import Stopwatch, batch_metrics, time_metrics, trajectory_metrics
+from algo.run.records import write_batch, write_transcripts
+from algo.run.summary import RunSummary, log_step
+from algo.run.watch import watch
 from algo.sequences.selection import STALE
 from algo.sequences.trajectories import build_trajectories
 
@@ -117,8 +117,9 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             else:
                 await run.serving.wake()
             if made is not None and config.log.save_batches:
-                write_batch(config.run_dir / "batches" / f"step-{step:04d}.jsonl", made)
-            metrics |= batch_metrics(made, found, left_out) | await run.serving.metrics()
+                path = config.run_dir / "batches" / f"step-{step:04d}.jsonl"
+                write_batch(path, made.trained, made.advantages, made.log_probs)
+            metrics |= batch_metrics(made.trained if made else (), found, left_out) | await run.serving.metrics()
 
             # Look at it, and keep it.
             state.step, state.score = step, None

@@ -66,13 +66,13 @@ def run_training(
     from ray.exceptions import RayError
 
     from algo.loop.agreement import WeightsNotServed
-    from algo.loop.command_line import begin_run, run_to_its_end
     from algo.loop.dry_run import dry_run
     from algo.loop.startup import check_before_starting
-    from algo.loop.summary import show_summary
     from algo.loop.train import train
-    from algo.loop.watch import Collapsed
     from algo.reports.terminal import wide_console
+    from algo.run.command_line import begin_run, run_to_its_end
+    from algo.run.summary import show_summary
+    from algo.run.watch import Collapsed
 
     opened = begin_run(
         config,

@@ -14,8 +14,8 @@ from algo.serving.launch import later_adapters
 from algo.training.chunked_head import CHUNK_ELEMENTS
 from algo.training.verl_configs import packs_sequences, reference_without_adapters
 from configs.schema import Config
-from configs.serving import FrozenPolicyConfig
-from configs.training import TrainingConfig
+from configs.sections.serving import FrozenPolicyConfig
+from configs.sections.training import TrainingConfig
 
 CUDA_CONTEXT = 1.2 * GIB
 """Of a process on a GPU: CUDA's context, kernels, NCCL's buffers."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from configs.training import ModelConfig
+from configs.sections.training import ModelConfig
 
 BYTES = {"float32": 4, "bfloat16": 2}
 

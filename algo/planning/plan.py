@@ -14,7 +14,7 @@ from algo.planning.model_shape import ModelShape, shape_of
 from algo.planning.seconds import FILLED, seconds_of_step
 from configs.schema import Config
 from configs.section import ConfigError
-from configs.serving import FrozenPolicyConfig
+from configs.sections.serving import FrozenPolicyConfig
 
 
 @dataclass(frozen=True)

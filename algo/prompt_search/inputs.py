@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 from algo.prompt_search.candidates import Slot, Tree, check_prompts, format_names, game_names, read_prompts
-from configs.game import PromptName
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
+from configs.sections.game import PromptName
 from configs.werewolf import WerewolfConfig
 
 SLOT = "template"

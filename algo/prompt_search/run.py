@@ -13,8 +13,6 @@ from pathlib import Path
 
 from algo.agents.data import read_tasks
 from algo.evaluation.players import serve_players
-from algo.loop.command_line import begin_run, run_to_its_end
-from algo.loop.run_folder import OpenedRun, UnservedPolicy, cancel_on_signals, policy_resources
 from algo.prompt_search.agent_tasks import AgentTasks
 from algo.prompt_search.arena import Arena, Workload
 from algo.prompt_search.candidates import Slot, Tree
@@ -27,6 +25,9 @@ from algo.prompt_search.results import PAGE_NAME, show_results, write_results, w
 from algo.prompt_search.search import Findings, Search
 from algo.reports.terminal import wide_console
 from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.run.command_line import begin_run, run_to_its_end
+from algo.run.folder import OpenedRun, cancel_on_signals
 from configs.schema import Config
 from store.agents import AGENTS
 from store.client import connect

@@ -12,8 +12,8 @@ from typing import Literal
 
 from algo.werewolf.matches import held_out_deals, match_tasks
 from algo.werewolf.tasks import derived_seed, token_limits
-from configs.opponents import INITIAL_POLICY
 from configs.roles_and_decks import DECKS
+from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
 from store.schema import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
 from store.werewolf import GameTask, SeatingRule

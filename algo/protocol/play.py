@@ -7,13 +7,13 @@ from pathlib import Path
 from algo.evaluation.labels import check_label
 from algo.evaluation.play import temperature_of
 from algo.evaluation.players import serve_players
-from algo.loop.run_folder import OpenedRun
 from algo.machine.progress import game_progress
 from algo.protocol.games import studied_games
 from algo.protocol.page import write_page
 from algo.protocol.panel import PANELS, Panel, opponents_of, protocol_tasks
 from algo.protocol.power import power_text
 from algo.protocol.report import FOLDER, ProtocolReport, Terms, figures_of
+from algo.run.folder import OpenedRun
 from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY
 

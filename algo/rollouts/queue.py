@@ -13,7 +13,7 @@ from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, RolloutConfi
 
 from algo.rollouts.adoption import Resumption, find_rollouts, may_be_used, version_of
 from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
-from configs.rollout import RolloutSettings
+from configs.sections.rollout import RolloutSettings
 from store.client import PatientStoreClient
 from store.finished import FinishedGames
 from store.schema import IDEMPOTENCY_KEY, PolicyResources, Task

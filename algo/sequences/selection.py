@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from algo.sequences.trajectories import Trajectory
-from configs.training import SelectionConfig
+from configs.sections.training import SelectionConfig
 
 ROLE_NOT_SELECTED = "role_not_selected"
 STALE = "stale"

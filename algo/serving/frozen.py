@@ -12,9 +12,9 @@ from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingDied, require_servable_model
 from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
-from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
-from configs.serving import FrozenPolicyConfig
+from configs.sections.opponents import INITIAL_POLICY
+from configs.sections.serving import FrozenPolicyConfig
 from store.schema import FrozenPolicy
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from algo.machine.ports import free_port
 from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
-from configs.opponents import INITIAL_POLICY
 from configs.schema import Config
-from configs.serving import LORA_RANKS, FrozenPolicyConfig
+from configs.sections.opponents import INITIAL_POLICY
+from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig
 
 GIB_BYTES = 2**30
 IPC_BACKEND, IPC_WORKER_EXTENSION = "ipc_json", "algo.serving.gpu_memory.Registration"

@@ -334,7 +334,6 @@ async def reload_server(
     """Have a server answer with new weights, as this version.
 
     folder: None where all of its policies are among the adapters.
-
     adapters: that it is to serve beside the policy's; None leaves these as they are.
     """
     await _make_ready(server)

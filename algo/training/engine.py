@@ -77,9 +77,10 @@ class Engine:
         self._config, self._model = config, config.model
         self._training = with_smaller_passes(config.run_dir, config.training)
         rate = config.training.learning_rate if optimizer is None else optimizer.lr
-        self._rates = {None: rate} | {name: learner.learning_rate or rate for name, learner in config.team.items()}
-        self._team = {name: self._rates[name] for name in config.team}
-        self._updates_of = {member: {"policy": 0, "critic": 0} for member in self._team or [None]}
+        # By policy; None is the one of a run in which one alone learns.
+        self._rates = {name: learner.learning_rate or rate for name, learner in config.team.items()} or {None: rate}
+        self._team = [*config.team]
+        self._updates_of = {member: {"policy": 0, "critic": 0} for member in self._rates}
         self._member = next(iter(self._updates_of))
         self._closing = threading.Lock()
         self._has_critic = needs_values(config.advantage.estimator)
@@ -100,7 +101,7 @@ class Engine:
             )
             self._workers.wait_until_loaded()
             if self._team:
-                rates = {"policy": self._team, "critic": dict.fromkeys(self._team, config.critic.learning_rate)}
+                rates = {"policy": self._rates, "critic": dict.fromkeys(self._team, config.critic.learning_rate)}
                 self._workers.enrol(rates)
         except BaseException:
             self.close()
@@ -302,7 +303,7 @@ class Engine:
     def _layout(self) -> dict[str, Any]:
         """What a checkpoint's files hang on."""
         layout = {"ranks": self._training.ranks, "lora_rank": self._model.lora_rank, "critic": self._has_critic}
-        return layout | ({"team": [*self._team]} if self._team else {})
+        return layout | ({"team": self._team} if self._team else {})
 
     def _folders_of_members(self, directory: Path) -> Iterator[Path]:
         """Where in a checkpoint the policy's files are, of a team one after another, each as it is selected."""

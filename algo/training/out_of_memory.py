@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from configs.section import ConfigError
-from configs.training import TrainingConfig
+from configs.sections.training import TrainingConfig
 
 _FILE = "out_of_memory.json"
 _DECIDE = (

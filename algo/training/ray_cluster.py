@@ -20,7 +20,7 @@ from algo.serving.control import CONTROL_VARIABLE, control_token
 from algo.training import cpu_platform as platform_cpu
 from configs.schema import Config
 from configs.section import ConfigError
-from configs.training import TrainingConfig
+from configs.sections.training import TrainingConfig
 
 
 def connect(config: Config) -> Path | None:

@@ -25,7 +25,7 @@ from algo.advantages.registry import needs_values
 from configs.model_folder import check_model_folders
 from configs.schema import Config
 from configs.section import ConfigError
-from configs.training import ModelConfig, ReferenceConfig, TrainingConfig
+from configs.sections.training import ModelConfig, ReferenceConfig, TrainingConfig
 
 # verl keeps these in branches of agg_loss and lists them nowhere.
 LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "token-sum")

@@ -20,22 +20,18 @@ from typing import Any
 from rich.console import Console
 from tensordict import TensorDict
 
-from algo.loop.checkpoints import RUN_FILE, load_state
-from algo.loop.metrics import Stopwatch
-from algo.loop.records import write_transcripts
-from algo.loop.run_folder import (
-    OpenedRun,
-    UnservedPolicy,
-    cancel_on_signals,
-    policy_resources,
-)
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
-from algo.loop.summary import RunSummary
-from algo.loop.tokenizer_check import check_tokenizer
 from algo.machine.progress import game_progress, step_progress
 from algo.planning.machine import this_machine
 from algo.planning.plan import make_plan
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
+from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.tokenizer_check import check_tokenizer
+from algo.run.checkpoints import RUN_FILE, load_state
+from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.metrics import Stopwatch
+from algo.run.records import write_transcripts
+from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.serving.frozen import open_frozen
 from algo.training.engine import Engine
@@ -52,8 +48,8 @@ from algo.werewolf.demonstrations import (
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
 from algo.werewolf.resources import game_resources
 from configs.section import ConfigError
-from configs.training import AdvantageConfig, CriticConfig, ReferenceConfig
-from configs.warm_start import WarmStartConfig
+from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig
+from configs.sections.warm_start import WarmStartConfig
 from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient, connect
 from store.werewolf import GAME

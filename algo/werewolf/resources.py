@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from algo.loop.run_folder import chat_endpoint
+from algo.rollouts.resources import chat_endpoint
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 

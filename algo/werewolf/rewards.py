@@ -1,9 +1,10 @@
 """Recorded facts -> rewards: the outcome of a seat's side, and what each of its turns adds to it.
 
-Runners measure, the configuration weighs (``configs.rewards.RewardConfig``); every weight has the name of the dimension
-that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the weighted sum
-of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by the number of
-judged turns instead, so that a missing judgement takes nothing from the others; influence by that of speeches.
+Runners measure, the configuration weighs (``configs.sections.rewards.RewardConfig``); every weight has the name of the
+dimension that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the
+weighted sum of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by
+the number of judged turns instead, so that a missing judgement takes nothing from the others; influence by that of
+speeches.
 """
 
 import math
@@ -15,8 +16,8 @@ from types import MappingProxyType
 from algo.belief.influence import influence_of_turns
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.trajectories import ActorReward
-from configs.rewards import OutcomeReward, RewardConfig
 from configs.roles_and_decks import Role
+from configs.sections.rewards import OutcomeReward, RewardConfig
 from store.werewolf import NEUTRAL_FACTS, SeatResult, seat_name
 from store.werewolf_study import StudySpan
 

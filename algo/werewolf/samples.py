@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES, players_by_side
 from algo.werewolf.rewards import game_rewards
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from store.werewolf import GameTask, SideName, seat_name
 
 SAMPLES_OF_A_SIDE = 2

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from statistics import fmean
 from typing import get_args
 
-from configs.game import GameConfig
 from configs.roles_and_decks import DECKS
-from configs.rollout import RolloutSettings
+from configs.sections.game import GameConfig
+from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY, TokenLimits
 from store.werewolf import GameTask, SeatingRule, SideName

@@ -15,7 +15,7 @@ from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
-from configs.opponents import INITIAL_POLICY
+from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
 from store.werewolf import GAME, GameTask
 

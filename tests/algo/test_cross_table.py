@@ -18,7 +18,7 @@ from algo.evaluation.cross_table import (
     play_cross_table,
     show_cross_table,
 )
-from algo.loop.run_folder import open_run
+from algo.run.folder import open_run
 from algo.werewolf.matches import held_out_deals
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig

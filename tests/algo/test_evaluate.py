@@ -22,7 +22,7 @@ from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import score_of_both_sides
 from algo.werewolf.matches import held_out_deals, match_tasks, record_games
 from algo.werewolf.rewards import game_rewards
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
@@ -224,7 +224,7 @@ def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tiny_model, tmp_pa
     settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
     settings.append(f"model.path={tiny_model}")
     monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
-    monkeypatch.setattr("algo.loop.command_line.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
     assert main() == 1
     assert f"no hub answers at {address}" in caplog.text
     assert list(tmp_path.glob("*/evaluations")) == []

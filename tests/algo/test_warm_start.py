@@ -10,10 +10,11 @@ from small_models import load_model, plain_log_probs
 from transformers import AutoTokenizer, Qwen3Config
 
 from algo import werewolf_sft
-from algo.loop.run_folder import UnservedPolicy, open_run, policy_resources
-from algo.loop.tokenizer_check import check_tokenizer
 from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import read_attempt
+from algo.run.folder import open_run
 from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
 from algo.sequences.trajectories import NOT_TRAINABLE
 from algo.werewolf.demonstrations import (
@@ -30,7 +31,7 @@ from algo.werewolf.matches import held_out_deals
 from algo.werewolf.resources import game_resources
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.warm_start import WarmStartConfig
+from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER

@@ -1,7 +1,6 @@
 """``python -m bench [PART ...]``: measure and print. Absolute numbers depend on the machine; look at the ratios."""
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,9 +21,10 @@ from bench import (
     web_pages,
     whole_games,
 )
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
+from algo.reports.terminal import wide_console
 from algo.tiny_model import build_tiny_model
 
 DEFAULT_SCALE = 0.05
@@ -69,7 +69,7 @@ def main() -> None:
     unknown = sorted(set(options.parts) - set(known))
     if unknown:
         parser.error(f"unknown parts {unknown}; known: {', '.join(known)}")
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = wide_console()
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         if not set(options.parts) <= set(postgres.PARTS) or not options.parts:

@@ -6,11 +6,11 @@ from typing import get_args
 import pytest
 
 from configs.agents import AgentConfig
-from configs.game import PromptName, RulesConfig
 from configs.loading import CONFIG_DIR, load_config
-from configs.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
+from configs.sections.game import PromptName, RulesConfig
+from configs.sections.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES

@@ -3,9 +3,9 @@
 import pytest
 
 from configs.loading import load_config
-from configs.policies import learner_of
 from configs.roles_and_decks import Role
 from configs.section import ConfigError
+from configs.sections.policies import learner_of
 
 SIDES = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}"]
 

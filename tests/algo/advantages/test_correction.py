@@ -11,7 +11,7 @@ from algo.loop.startup import check_before_starting
 from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.training import RolloutCorrectionConfig
+from configs.sections.training import RolloutCorrectionConfig
 
 MASK = (0, 1, 0, 1, 1)
 

@@ -12,7 +12,7 @@ from algo.advantages.registry import needs_values
 from algo.advantages.role_baseline import RoleBaselines
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline"}
 MISNAMED = {"rloo", "rloo_vectorized"}

@@ -1,4 +1,4 @@
-"""The fourteenth of the mistakes that tests/runners/werewolf/test_game_mistakes.py lists."""
+"""The fourteenth of the mistakes that tests/runners/werewolf/game/test_mistakes.py lists."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from algo.loop.startup import check_before_starting
 from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig
 
 
 def trajectory(game_id: str, reward: float) -> Trajectory:

@@ -10,7 +10,7 @@ from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from algo.advantages.weighing import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
-from configs.training import AdvantageConfig, TrainingConfig
+from configs.sections.training import AdvantageConfig, TrainingConfig
 
 
 def sequence(game, seat, segment=0):

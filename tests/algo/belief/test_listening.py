@@ -15,9 +15,9 @@ from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
-from configs.policies import LearnerConfig, learner_of
-from configs.rewards import RewardConfig
 from configs.roles_and_decks import Role
+from configs.sections.policies import LearnerConfig, learner_of
+from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game

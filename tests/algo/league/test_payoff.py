@@ -8,7 +8,7 @@ from algo.league.payoff import Match, beats, cells, count, pfsp_shares
 from algo.league.pool import join
 from algo.league.state import LeagueState
 from algo.league.strengths import fit, stronger_past
-from algo.loop.checkpoints import RunState
+from algo.run.checkpoints import RunState
 
 FIRST, SECOND = "past-000000", "past-000002"
 

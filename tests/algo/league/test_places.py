@@ -10,9 +10,9 @@ import pytest
 from fake_vllm import StartedFakes, serving_config
 
 from algo.league.state import Published
-from algo.loop.checkpoints import RunState
-from algo.loop.run_folder import OpenedRun
 from algo.loop.startup import start_league
+from algo.run.checkpoints import RunState
+from algo.run.folder import OpenedRun
 from algo.serving import launch as vllm_launch
 
 

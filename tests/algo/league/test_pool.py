@@ -7,7 +7,7 @@ import pytest
 from algo.league.payoff import Match, count
 from algo.league.pool import forget_left, join, publish, shares_of
 from algo.league.state import LeagueState, past_name
-from configs.league import LeagueConfig
+from configs.sections.league import LeagueConfig
 
 UNIFORM = LeagueConfig(every_steps=1, choice="uniform")
 

@@ -109,7 +109,7 @@ def test_a_probe_is_bounded_and_counts_every_token_but_the_first():
 
 async def test_one_server_with_other_weights_is_noticed():
     class FakeServing:
-        async def scores(self, token_ids):
+        async def scores(self, token_ids, member):
             return [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0 + off]]
 
     probe, off = PLAYED.token_ids, 0.0002

@@ -12,8 +12,8 @@ from small_models import make_trajectories
 
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop import learn
-from algo.loop.records import write_batch
 from algo.loop.update import Update
+from algo.run.records import write_batch
 from algo.sequences.targets import TargetRow
 from algo.training.thread import TrainerThread
 
@@ -85,7 +85,7 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
     assert calls == [(["wolves"], {"wolves"}, 4, [rows[0]]), (["villagers"], {"villagers"}, 4, [rows[1]])]
     assert made.metrics == {"wolves/actor/pg_loss": 0.5, "villagers/actor/pg_loss": 0.5}
     assert len(made.trained) == 8 and made.left_out == {"stale": 2}
-    write_batch(tmp_path / "batch.jsonl", made)
+    write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
     lines = [json.loads(line) for line in (tmp_path / "batch.jsonl").read_text().splitlines()]
     assert [line["learner"] for line in lines] == ["wolves"] * 4 + ["villagers"] * 4
 
@@ -96,7 +96,7 @@ async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, 
     made = await learn.learn(run, [share], ROLLOUTS, "step 1/1", True)
     assert calls == [([], {None}, 8, [])] and run.engine.selected == []
     assert made.metrics == {"actor/pg_loss": 0.5} and "advantage/groups" in share.named(share.advantages.metrics)
-    write_batch(tmp_path / "batch.jsonl", made)
+    write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
     assert '"learner"' not in (tmp_path / "batch.jsonl").read_text()
 
 

@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from algo.loop.startup import check_log_backends, open_tracking
-from algo.loop.summary import RunSummary
+from algo.run.summary import RunSummary
 from configs.loading import load_config
 from configs.section import ConfigError
 

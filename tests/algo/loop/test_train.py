@@ -14,11 +14,11 @@ from algo.league.league import League
 from algo.league.state import LeagueState, past_name
 from algo.loop import learn
 from algo.loop import train as loop
-from algo.loop.checkpoints import RunState
-from algo.loop.run_folder import OpenedRun
 from algo.loop.running import Running
 from algo.loop.update import Update, assess
 from algo.rollouts.queue import RolloutQueue
+from algo.run.checkpoints import RunState
+from algo.run.folder import OpenedRun
 from algo.training.thread import TrainerThread
 from algo.werewolf.workload import Werewolf
 from store.schema import PolicyResources

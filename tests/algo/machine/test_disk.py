@@ -4,15 +4,16 @@ import gc
 import resource
 import shutil
 import subprocess
+from dataclasses import dataclass
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from algo.loop import records
-from algo.loop.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
 from algo.machine.disk import DiskFull, disk_full, says_disk_full, whole_or_removed
 from algo.machine.whole_files import write_whole
+from algo.run import records
+from algo.run.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
 from configs.loading import load_config
 
 MIB = 2**20
@@ -77,21 +78,17 @@ def test_transcripts_and_other_files_leave_no_half_of_them(small_disk):
     assert told.startswith("No space left on device") and told.endswith("Free some.")
 
 
-class Update:
-    """So many trajectories that their file does not fit."""
+@dataclass
+class Row:
+    """What is written of a trajectory."""
 
-    def __init__(self, number):
-        class Row:
-            def __init__(self):
-                self.token_ids = list(range(1000))
-
-        numbers = torch.zeros(1000)
-        self.trained, self.advantages, self.log_probs = [Row()] * number, [numbers] * number, [numbers] * number
+    token_ids: list[int]
 
 
 def test_a_batch_that_does_not_fit_names_the_setting(small_disk):
+    rows, numbers = [Row(list(range(1000)))] * 1000, [torch.zeros(1000)] * 1000
     with pytest.raises(DiskFull, match=r"batches/step-0001\.jsonl could not.*log\.save_batches=false"):
-        records.write_batch(small_disk / "batches" / "step-0001.jsonl", Update(1000))
+        records.write_batch(small_disk / "batches" / "step-0001.jsonl", rows, numbers, numbers)
     assert not any((small_disk / "batches").iterdir())
 
 

@@ -18,7 +18,7 @@ from algo.werewolf.tasks import policy_seats
 from configs.agents import AgentConfig
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.serving import FrozenPolicyConfig
+from configs.sections.serving import FrozenPolicyConfig
 from configs.werewolf import WerewolfConfig
 
 H100 = Machine(8, H100_GIB, 1000.0, flops=7e14, bandwidth=3e12)

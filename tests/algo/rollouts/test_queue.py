@@ -9,7 +9,6 @@ from fakes import FakeVllm, make_result, make_turn
 from fakes_api import FakeChatApi, error
 from settings import werewolf_config
 
-from algo.loop.run_folder import chat_endpoint
 from algo.rollouts import adoption as earlier_games
 from algo.rollouts.adoption import Resumption
 from algo.rollouts.queue import (
@@ -18,8 +17,9 @@ from algo.rollouts.queue import (
     NothingFinished,
     RolloutQueue,
 )
+from algo.rollouts.resources import chat_endpoint
 from algo.werewolf.tasks import derived_seed, step_tasks
-from configs.opponents import EndpointConfig
+from configs.sections.opponents import EndpointConfig
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker

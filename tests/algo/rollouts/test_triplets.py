@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from algo.rollouts.triplets import DUPLICATE_SPAN, CallTriplets, IncompleteRollout, read_attempt
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, Judgement, SeatResult
 

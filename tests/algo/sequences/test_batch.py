@@ -17,7 +17,7 @@ from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
 from algo.training.targets_loss import TARGET_ROWS, TARGET_WEIGHT, policy_and_targets_loss
 from algo.training.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
-from configs.training import ReferenceConfig, TrainingConfig
+from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
 
 VOCABULARY = 20

@@ -7,7 +7,7 @@ import pytest
 
 from algo.sequences.selection import OVER_GAME_LIMIT, ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
 from algo.sequences.trajectories import Trajectory
-from configs.training import SelectionConfig
+from configs.sections.training import SelectionConfig
 
 
 def trajectory(game, seat, segment=0, turns=1, role="seer", outcome=None, versions=None, run=""):

@@ -9,7 +9,7 @@ from algo.training.engine import Engine
 from algo.training.out_of_memory import is_out_of_memory, remember, with_smaller_passes
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.training import TrainingConfig
+from configs.sections.training import TrainingConfig
 
 
 def raised_by_ray(error):

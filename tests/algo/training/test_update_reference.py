@@ -24,7 +24,7 @@ from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
-from configs.training import AdvantageConfig, RolloutCorrectionConfig
+from configs.sections.training import AdvantageConfig, RolloutCorrectionConfig
 from configs.werewolf import WerewolfConfig
 
 AGREES = 2e-5

@@ -9,7 +9,7 @@ from algo.advantages.kl import kl_in_reward
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError
-from configs.training import ReferenceConfig, TrainingConfig
+from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
 
 

@@ -7,8 +7,8 @@ from fakes import make_result
 
 from algo.werewolf.rewards import FACT_DIMENSIONS, JUDGE_DIMENSIONS, seat_reward, turn_dimensions
 from configs.loading import CONFIG_DIR, load_config
-from configs.rewards import OutcomeReward, RewardConfig
 from configs.section import ConfigError
+from configs.sections.rewards import OutcomeReward, RewardConfig
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 
 NOTHING = RewardConfig(

@@ -8,7 +8,7 @@ from settings import werewolf_config
 from algo.rollouts.triplets import CallTriplets, FinishedRollout
 from algo.werewolf.matches import match_tasks
 from algo.werewolf.samples import SampleTurn, sample_games
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
 from runners.policy import model as policy_model
 from runners.policy.server import seed_of

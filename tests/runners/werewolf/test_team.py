@@ -11,7 +11,7 @@ from test_table import legal_answer, make_task, whole_prompts
 from algo.rollouts.triplets import WrongLearner, read_attempt
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
-from configs.rewards import RewardConfig
+from configs.sections.rewards import RewardConfig
 from runners.errors import UnknownPlayer
 from runners.werewolf.agent import WerewolfGames
 from store.schema import FrozenPolicy, PolicyResources

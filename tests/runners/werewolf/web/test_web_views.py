@@ -9,7 +9,7 @@ import pytest
 from game_playing import steps
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_game_properties import _Undecidable, blind_chooser
+from test_properties import _Undecidable, blind_chooser
 from web_server import WebServer
 
 from runners.werewolf.game import (

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from algo.loop.metrics import Stopwatch
+from algo.run.metrics import Stopwatch
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ import logging
 import pytest
 from fakes import make_result, make_turn
 
-from algo.loop.watch import Collapsed, out_of_bounds, watch
+from algo.run.watch import Collapsed, out_of_bounds, watch
 from algo.werewolf.metrics import variety_metrics
 from configs.loading import load_config
 from configs.section import ConfigError
-from configs.watch import BoundConfig
+from configs.sections.watch import BoundConfig
 
 
 def steps(*values):

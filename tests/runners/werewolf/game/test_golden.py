@@ -4,7 +4,7 @@ Seeded games of scripted players lock the deal, every draw, the players, who lea
 Short games with every answer written down (golden_scripts) show the rules that seldom apply. After a change that
 is meant to show there, write them anew and read the diff:
 
-    UPDATE_GOLDEN=1 python -m pytest tests/runners/werewolf/test_game_golden.py
+    UPDATE_GOLDEN=1 python -m pytest tests/runners/werewolf/game/test_golden.py
 """
 
 import os
@@ -24,7 +24,7 @@ from runners.werewolf.prompts_zh.system import rules_prompt
 from runners.werewolf.replies import render_reply
 from runners.werewolf.transcript import Transcript
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 SEEDED = {"5p_tiny": (20,), "7p": (66,), "9p": (33,), "12p_sheriff": (29, 325)}
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""

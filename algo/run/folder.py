@@ -1,4 +1,4 @@
-"""A run's folder: made or taken up, and the logs in it. Also what runners are told of the run's policy.
+"""A run's folder: made or taken up, and the logs in it.
 
 Training and evaluation begin alike; neither torch nor verl is needed here.
 """
@@ -8,12 +8,13 @@ import logging
 import secrets
 import signal
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
-from algo.loop.checkpoints import (
+from algo.machine.whole_files import make_private
+from algo.rollouts.adoption import Resumption
+from algo.run.checkpoints import (
     RUN_FILE,
     RunState,
     check_same_run,
@@ -23,13 +24,8 @@ from algo.loop.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
-from algo.machine.whole_files import make_private
-from algo.rollouts.adoption import Resumption
 from configs.loading import as_yaml
-from configs.opponents import EndpointConfig
 from configs.schema import Config
-from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
-from store.team import TeamMember
 
 
 @dataclass
@@ -124,55 +120,3 @@ def cancel_on_signals() -> None:
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-
-
-class ServedPolicy(Protocol):
-    """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Base URLs of its servers."""
-
-    @property
-    def model(self) -> str:
-        """Its name there."""
-
-
-@dataclass(frozen=True)
-class UnservedPolicy:
-    """A policy of which runners need the tokenizer alone. model: the folder that has it."""
-
-    model: str
-    endpoints: tuple[str, ...] = ()
-
-
-def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
-    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
-    return ChatEndpoint(**config.model_dump())
-
-
-def policy_resources(
-    config: Config,
-    serving: ServedPolicy,
-    frozen: Mapping[str, FrozenPolicy],
-    run_id: str,
-    version: int,
-    published: Mapping[str, Any],
-    team: Sequence[TeamMember] = (),
-) -> PolicyResources:
-    """What runners are told about the served policy.
-
-    run_id: names the resources, unlike those of any other run. published: further fields, of the workload. team: the
-    policies that are served, where several learn.
-    """
-    return PolicyResources(
-        run_name=run_id,
-        version=version,
-        endpoints=serving.endpoints,
-        model=serving.model,
-        sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
-        players={name: chat_endpoint(player) for name, player in config.players.items()},
-        frozen=dict(frozen),
-        team=tuple(team),
-        **published,
-    )

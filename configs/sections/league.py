@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from configs.section import Section
-from configs.serving import FrozenPolicyConfig
+from configs.sections.serving import FrozenPolicyConfig
 
 
 class LeagueConfig(Section):

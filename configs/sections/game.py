@@ -4,9 +4,9 @@ from typing import Literal
 
 from pydantic import Field, FilePath, field_validator, model_validator
 
-from configs.opponents import SeatingRuleConfig
 from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section
+from configs.sections.opponents import SeatingRuleConfig
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
 

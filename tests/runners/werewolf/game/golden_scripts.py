@@ -1,4 +1,4 @@
-"""Short games for rules that seldom apply, each answer written down: what test_game_golden replays.
+"""Short games for rules that seldom apply, each answer written down: what test_golden replays.
 
 The table of nine: 1 seer, 2 witch, 3 hunter, 4 guard, 5 and 6 villagers, 7 and 8 wolves, 9 wolf king.
 """

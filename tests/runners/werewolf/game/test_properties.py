@@ -1,6 +1,6 @@
 """What must hold for every preset, seed and choice: every step is in order, states are values, nothing hidden shows.
 
-The invariants themselves are in ``game_invariants`` and ``game_record``; test_game_endurance checks them in many
+The invariants themselves are in ``game_invariants`` and ``game_record``; test_endurance checks them in many
 more games.
 """
 

@@ -10,14 +10,13 @@ import torch
 from fakes import make_result
 from rich.console import Console
 
-from algo.loop.metrics import Stopwatch, time_metrics, trajectory_metrics
-from algo.loop.records import write_batch
-from algo.loop.summary import RunSummary, log_step, show_summary
-from algo.loop.update import Update
 from algo.machine import progress as progress_module
 from algo.machine.progress import game_progress
 from algo.rollouts.queue import PlayedRollouts, Progress
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
+from algo.run.records import write_batch
+from algo.run.summary import RunSummary, log_step, show_summary
 from algo.sequences.trajectories import Trajectory
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
@@ -84,8 +83,7 @@ def test_without_model_turns_or_a_judge_there_is_nothing_to_say_of_them():
 
 def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
     one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
-    update = Update((one,), [torch.zeros(3)], [torch.zeros(3)], Counter(), {})
-    write_batch(tmp_path / "batch.jsonl", update)
+    write_batch(tmp_path / "batch.jsonl", (one,), [torch.zeros(3)], [torch.zeros(3)])
     row = json.loads((tmp_path / "batch.jsonl").read_text())
     assert (row["turn_rewards"], row["dimensions"], row["reward"]) == ([0.0], {"outcome": 1.0}, 1.0)
 

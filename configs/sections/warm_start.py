@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from configs.section import Section
-from configs.training import SelectionConfig
+from configs.sections.training import SelectionConfig
 
 
 class WarmStartConfig(Section):

@@ -1,4 +1,4 @@
-"""Does the policy collapse? Numbers of the log that leave their bounds for several steps (``configs.watch``).
+"""Does the policy collapse? Numbers of the log that leave their bounds for several steps (``configs.sections.watch``).
 
 Policies that only play against themselves may end in a few phrases, or in replies that nobody can use; win rates
 against an opponent that collapses with them do not show it. Numbers about how they reply do.
@@ -7,7 +7,7 @@ against an opponent that collapses with them do not show it. Numbers about how t
 import logging
 from collections.abc import Mapping, Sequence
 
-from configs.watch import BoundConfig
+from configs.sections.watch import BoundConfig
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Reque
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
 from runners.werewolf.replies import ReplyError, parse_reply
 
-FOLDER = Path(__file__).parent / "replies"
+FOLDER = Path(__file__).parent
 REASK = "re-ask"
 _ALL = (1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 _PHASES = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from algo.loop import checkpoints
-from algo.loop.checkpoints import (
+from algo.run import checkpoints
+from algo.run.checkpoints import (
     RunState,
     check_same_run,
     fixed_settings,

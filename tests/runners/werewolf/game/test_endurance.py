@@ -1,6 +1,6 @@
 """Very many games, every step of each held against every invariant, in as many processes as there are cores.
 
-    python -m pytest -m endurance -s tests/runners/werewolf/test_game_endurance.py
+    python -m pytest -m endurance -s tests/runners/werewolf/game/test_endurance.py
 
 plays ENDURANCE_GAMES games (100,000 unless the environment says otherwise) of random players over all presets, and
 a fifth as many of scripted players over the shipped ones, and prints how fast. A default run plays a few hundred.

@@ -6,12 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from algo.sequences.trajectories import Trajectory, TrajectorySet
-
-if TYPE_CHECKING:
-    from algo.loop.update import Update  # brings verl along
 
 
 class Stopwatch:
@@ -68,9 +64,8 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     return metrics | {name: fmean(found) for name, found in sorted(values.items())}
 
 
-def batch_metrics(update: "Update | None", found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
-    """What reached the update and what did not; ``update`` is None where there was none."""
-    trained = () if update is None else update.trained
+def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
+    """What reached the update (``trained``) and what did not."""
     return {
         "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),
         "turns/left_out": float(left_out.total()),

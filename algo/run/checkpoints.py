@@ -61,7 +61,7 @@ class RunState(BaseModel):
     probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
     league: who is in the pool of past selves and how the policy fares against them; None without a pool.
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
-    summary: state of the run's summary (``algo.loop.summary.RunSummary``).
+    summary: state of the run's summary (``algo.run.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
     settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
     resumes: how often the run has been gone on with. resumed_at: the policy version each time.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
+from algo.sequences.trajectories import Trajectory
 from configs.schema import Config
 
 if TYPE_CHECKING:
-    from algo.loop.update import Update  # brings verl along
+    import torch
 
 
 def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRollout]) -> None:
@@ -27,12 +28,20 @@ def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> N
         write_whole(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
 
 
-def write_batch(path: Path, update: "Update") -> None:
-    """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``."""
+def write_batch(
+    path: Path,
+    trained: Sequence[Trajectory],
+    advantages: Sequence["torch.Tensor"],
+    log_probs: Sequence["torch.Tensor"],
+) -> None:
+    """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``.
+
+    advantages, log_probs (the trainer's, before the update): a row of each trajectory.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
     with whole_or_removed(path, remedy), path.open("w", encoding="utf-8") as file:
-        for trajectory, advantage, logprobs in zip(update.trained, update.advantages, update.log_probs, strict=True):
+        for trajectory, advantage, logprobs in zip(trained, advantages, log_probs, strict=True):
             of_it = {name: value for name, value in vars(trajectory).items() if name != "learner" or value is not None}
             row = of_it | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}
             file.write(json.dumps(row) + "\n")

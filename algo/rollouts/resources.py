@@ -1,0 +1,62 @@
+"""What runners are told of a run's policy, as resources in the hub."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from configs.schema import Config
+from configs.sections.opponents import EndpointConfig
+from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
+from store.team import TeamMember
+
+
+class ServedPolicy(Protocol):
+    """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Base URLs of its servers."""
+
+    @property
+    def model(self) -> str:
+        """Its name there."""
+
+
+@dataclass(frozen=True)
+class UnservedPolicy:
+    """A policy of which runners need the tokenizer alone. model: the folder that has it."""
+
+    model: str
+    endpoints: tuple[str, ...] = ()
+
+
+def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
+    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
+    return ChatEndpoint(**config.model_dump())
+
+
+def policy_resources(
+    config: Config,
+    serving: ServedPolicy,
+    frozen: Mapping[str, FrozenPolicy],
+    run_id: str,
+    version: int,
+    published: Mapping[str, Any],
+    team: Sequence[TeamMember] = (),
+) -> PolicyResources:
+    """What runners are told about the served policy.
+
+    run_id: names the resources, unlike those of any other run. published: further fields, of the workload. team: the
+    policies that are served, where several learn.
+    """
+    return PolicyResources(
+        run_name=run_id,
+        version=version,
+        endpoints=serving.endpoints,
+        model=serving.model,
+        sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
+        players={name: chat_endpoint(player) for name, player in config.players.items()},
+        frozen=dict(frozen),
+        team=tuple(team),
+        **published,
+    )

@@ -1,0 +1,1 @@
+"""The sections of a configuration, one a file; ``configs.schema`` puts them together."""
