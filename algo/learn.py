@@ -9,6 +9,7 @@ over all seeds comes last. A learning run that was interrupted goes on with the 
 import argparse
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -191,10 +192,13 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         raise ConfigError(f"{directory} is no learning run to go on with: it has no {RECORD_FILE}")
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
-    seeds = _different(options.seeds or [1])
+    seeds, taken = _different(options.seeds or [1]), options.warm_starts_of
     file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
     warm_start_file = options.warm_start or CONFIG_DIR / "learn_warm_start.yaml"
-    config, warm_start = load_config(file, options.overrides), load_config(warm_start_file, options.overrides)
+    if taken is not None:
+        warm_start_file = _finished_warm_starts(taken, seeds)
+    config = load_config(file, options.overrides)
+    warm_start = load_config(warm_start_file, options.overrides if taken is None else ())
     check_configurations(config, warm_start)
     side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
     record = LearningRecord(
@@ -216,8 +220,29 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     # Written out, so that a learning run that is gone on with later has the settings that it began with.
     (directory / CONFIG_FILE).write_text(as_yaml(config), encoding="utf-8")
     (directory / WARM_START_CONFIG_FILE).write_text(as_yaml(warm_start), encoding="utf-8")
+    if taken is not None:
+        _take_warm_starts(taken, directory, seeds)
     record.write(directory)
     return directory.resolve()
+
+
+def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> Path:
+    """The settings with which another learning run imitated. Raises ConfigError unless it has done so for all seeds."""
+    settings = other / WARM_START_CONFIG_FILE
+    if not settings.is_file():
+        raise ConfigError(f"--warm-starts-of {other}: that is no learning run, it has no {WARM_START_CONFIG_FILE}")
+    for stage in stages_of(other, LearningRecord.read(other).model_copy(update={"seeds": tuple(seeds)}), hub=""):
+        if stage.kind in ("tiny model", "warm start") and not stage.is_done():
+            raise ConfigError(f"--warm-starts-of {other}: its {stage.title} is not finished")
+    return settings
+
+
+def _take_warm_starts(other: Path, directory: Path, seeds: Sequence[int]) -> None:
+    """Copy what training begins with, and the cross tables of it; copied stages are not run again."""
+    shutil.copytree(other / "tiny_model", directory / "tiny_model")
+    for folder in (folder_of(other, seed) for seed in seeds for folder_of in (warm_start_folder, cross_table_folder)):
+        if folder.exists():
+            shutil.copytree(folder, directory / folder.name)
 
 
 def _newest(runs_dir: Path, side: str | None) -> Path:
@@ -233,12 +258,15 @@ def _take_up(directory: Path, options: argparse.Namespace, command: str) -> Path
         record = LearningRecord.read(directory)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    given = (options.config, options.warm_start, options.overrides, options.cross_table_deals)
+    given = (
+        *(options.config, options.warm_start, options.warm_starts_of),
+        *(options.overrides, options.cross_table_deals),
+    )
     if any(given) or options.side not in (None, record.side):
         raise ConfigError(
             f"{directory} goes on with the settings that it began with, which lie in {CONFIG_FILE} and "
-            f"{WARM_START_CONFIG_FILE} there: leave out --side, --config, --warm-start, --set and --cross-table-deals, "
-            f"or begin another learning run"
+            f"{WARM_START_CONFIG_FILE} there: leave out --side, --config, --warm-start, --warm-starts-of, --set and "
+            f"--cross-table-deals, or begin another learning run"
         )
     seeds = _different([*record.seeds, *(seed for seed in options.seeds or [] if seed not in record.seeds)])
     record.model_copy(update={"seeds": seeds, "commands": (*record.commands, command)}).write(directory)
@@ -311,11 +339,20 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"what is trained, with the settings of configs/learn_SIDE.yaml (default: {DEFAULT_SIDE})",
     )
     which.add_argument("--config", type=Path, metavar="FILE", help="settings of training and evaluation instead")
-    parser.add_argument(
+    imitation = parser.add_mutually_exclusive_group()
+    imitation.add_argument(
         "--warm-start",
         type=Path,
         metavar="FILE",
         help="settings of the warm start (default: configs/learn_warm_start.yaml)",
+    )
+    imitation.add_argument(
+        "--warm-starts-of",
+        type=Path,
+        metavar="DIR",
+        help="begin with the warm starts of another learning run, which has finished those of all --seeds, so that "
+        "only the training differs; --set is then of the training alone. `python -m algo.learning.report DIR DIR ...` "
+        "compares such runs",
     )
     add_set_option(parser, "run.steps=10", "override one setting in both")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each, in turn (default: 1)")

@@ -111,17 +111,25 @@ def step_of(evaluation: Evaluation) -> int:
 
 def read_learning_run(folder: Path) -> LearningRun:
     """Read a learning run's folder. Raises ValueError, naming the file, if there is nothing to read or it cannot be."""
-    found = (_SEED_FOLDER.fullmatch(path.name) for path in folder.glob("seed-*") if path.is_dir())
     record = LearningRecord.read(folder)
-    numbers = {int(match[1]) for match in found if match} | set(record.seeds)
-    seeds = tuple(_read_seed(folder, number) for number in sorted(numbers))
+    seeds = read_seeds(folder, record.seeds)
     if not any(seed.config for seed in seeds):
         raise ValueError(
             f"{folder} holds no training: expected seed-1 with a config.yaml, as `python -m algo.learn` writes"
         )
-    weights = [warm_start_folder(folder, number) / MODEL_FOLDER for number in sorted(numbers)]
+    weights = [warm_start_folder(folder, seed.seed) / MODEL_FOLDER for seed in seeds]
     shapes = next(filter(None, map(tensor_shapes, [*weights, folder / "tiny_model"])), None)
     return LearningRun(folder, record, seeds, shapes and sum(map(math.prod, shapes.values())))
+
+
+def read_seeds(folder: Path, asked: Iterable[int] = ()) -> tuple[LearnedSeed, ...]:
+    """What ``seed-N`` in a folder hold, in their order. asked: seeds that are named even where they have no folder yet.
+
+    Raises ValueError, naming the file, where one cannot be read.
+    """
+    found = (_SEED_FOLDER.fullmatch(path.name) for path in folder.glob("seed-*") if path.is_dir())
+    numbers = {int(match[1]) for match in found if match} | set(asked)
+    return tuple(_read_seed(folder, number) for number in sorted(numbers))
 
 
 def _read_seed(folder: Path, number: int) -> LearnedSeed:

@@ -56,11 +56,32 @@ def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_s
         ["--config", str(CONFIG_DIR / "learn_good.yaml")],
         ["--warm-start", str(CONFIG_DIR / "learn_warm_start.yaml")],
         ["--cross-table-deals", "100"],
+        ["--warm-starts-of", str(directory)],
     )
     for options in others:
         with pytest.raises(ConfigError, match="goes on with the settings that it began with"):
             begun(tmp_path, "--directory", str(directory), *options)
     assert LearningRecord.read(directory).seeds == (1, 2)
+
+
+def test_the_warm_starts_of_another_run_are_taken_over(tmp_path):
+    other = begun(tmp_path, "--seeds", "1", "2", "--set", "warm_start.games=77")
+    for stage in stages_of(other, LearningRecord.read(other), HUB):
+        if stage.seed != 2:
+            for path in stage.results:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("made")
+    options = ["--warm-starts-of", str(other), "--set", "rollout.max_policy_lag=2", "--directory"]
+    with pytest.raises(ConfigError, match="its warm start of seed 2 is not finished"):
+        begun(tmp_path, *options, str(tmp_path / "both"), "--seeds", "1", "2")
+    with pytest.raises(ConfigError, match="is no learning run"):
+        begun(tmp_path, "--warm-starts-of", str(tmp_path))
+    assert not (tmp_path / "both").exists()
+    directory = begun(tmp_path, *options, str(tmp_path / "one"))
+    assert load_config(directory / "warm_start.yaml") == load_config(other / "warm_start.yaml")
+    assert load_config(directory / "config.yaml").rollout.max_policy_lag == 2
+    stages = stages_of(directory, LearningRecord.read(directory), HUB)
+    assert [stage.kind for stage in stages if not stage.is_done()] == ["training", "report"]
 
 
 def test_resume_finds_the_newest(tmp_path):

@@ -10,6 +10,7 @@ from learning_folders import make_behaviour, make_learning_run, make_seed, write
 
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
 from algo.learning import figures as learning_figures
+from algo.learning.comparison import compare_runs
 from algo.learning.counts import (
     change_of,
     curve_of,
@@ -32,6 +33,38 @@ LEARNED = {"deals": 100, "wins": ((40, 40), (20, 80))}
 
 def run_of(tmp_path, **made):
     return read_learning_run(make_learning_run(tmp_path, **made))
+
+
+# --- several beside each other ---------------------------------------------------------------------------------------
+
+
+def test_runs_are_compared_with_the_first_seed_by_seed(tmp_path, capsys):
+    made = {"seeds": (1, 2), "deals": 100}
+    make_learning_run(tmp_path / "as_it_was", wins=((40, 40), (20, 30)), **made)
+    make_learning_run(tmp_path / "other", wins=((40, 20), (20, 60)), steps=5, **made)
+    (tmp_path / "other" / "learn.json").unlink()  # trainings alone will do
+    first, other = compare_runs([tmp_path / "as_it_was", tmp_path / "other"])
+    assert (first.settings, first.difference) == ({}, None) and other.settings == {"run.steps": 5}
+    assert {seed: rate.value for seed, rate in other.by_seed.items()} == {1: 0.6, 2: 0.6}
+    assert other.together == wilson_interval(120, 200)
+    # By deals, which both seeds of both runs played: the same 30 of 100 were won by the other alone.
+    assert other.difference.value == pytest.approx(0.3) and 0.2 < other.difference.low < other.difference.high < 0.4
+    assert first.minutes == 3.0
+    as_wolves = compare_runs([tmp_path / "as_it_was", tmp_path / "other"], "wolf")[1]
+    assert as_wolves.together.value == 0.2 and as_wolves.difference.value == pytest.approx(-0.2)
+    assert main([str(tmp_path / "as_it_was"), str(tmp_path / "other")]) == 0
+    assert "+30.0 (+2" in capsys.readouterr().out
+    assert main([str(tmp_path / "as_it_was"), str(tmp_path)]) == 2
+    assert "has no seed-N with an evaluation after its last step" in capsys.readouterr().err
+
+
+def test_runs_that_met_others_are_not_compared(tmp_path):
+    folders = [make_learning_run(tmp_path / name) for name in ("one", "two")]
+    file = folders[1] / "seed-1" / EVALUATIONS_FOLDER / "step-000004.json"
+    evaluation = Evaluation.read(file)
+    evaluation.model_copy(update={"opponents": {"timid": 40}}).write(file)
+    with pytest.raises(ValueError, match="two, seed 1, was evaluated against timid, the first run against scripted"):
+        compare_runs(folders)
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
