@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folders
@@ -15,6 +16,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add_configuration_options(parser, example="model.lora_rank=32")
     parser.add_argument("--gpu-gib", type=float, help="memory of each GPU (default: of those here, else 79.2)")
     parser.add_argument("--host-gib", type=float, help="memory of the machine (default: of this one, if it has GPUs)")
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="DIR",
+        help="a run that was made with this configuration: plan with its sequences' lengths, and show its seconds "
+        "beside the estimated ones",
+    )
     return parser.parse_args(arguments)
 
 
@@ -30,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.evaluation.in_training import evaluate_in_training
     from algo.planning.machine import H100_GIB, this_machine
     from algo.planning.plan import make_plan, show_plan
+    from algo.planning.seconds import Lengths, measured_seconds
     from algo.reports.terminal import wide_console
+    from algo.run.metrics import read_steps
     from algo.serving.frozen import share_out, with_own_server
     from algo.serving.launch import member_servers, pool_servers
     from algo.werewolf.tasks import policy_seats
@@ -42,11 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
     frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
-    plan = make_plan(config, machine, policy_seats(config.game), frozen)
-    show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]))
     try:
+        steps = None if options.run is None else [metrics for _, metrics in read_steps(options.run)]
+        lengths = None if steps is None else Lengths.measured(steps)
+        plan = make_plan(config, machine, policy_seats(config.game), frozen, lengths=lengths)
+        measured = None if steps is None else measured_seconds(steps)
+        show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]), measured)
         plan.check(config)
-    except ConfigError as error:
+    except (ConfigError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

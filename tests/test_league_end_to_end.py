@@ -27,7 +27,7 @@ class LeagueMachine(Machine):
     """The hub, the runner, a vLLM for whole weights and one for adapters."""
 
     serving_settings = tuple(LEAGUE)
-    adapter_settings = (*LORA, *TEAM)  # which has room for adapters of one policy, too
+    second_settings = (*LORA, *TEAM)  # which has room for adapters of one policy, too
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def settings_of(machine, kind):
     if kind == "whole":  # one server: another member is met at each step
         return [*LEAGUE, "league.choice=newest"]
     team = TEAM if kind == "team" else []
-    return [*LEAGUE, *LORA, *team, f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
+    return [*LEAGUE, *LORA, *team, f"serving.urls=[http://127.0.0.1:{machine.second_port}]"]
 
 
 def payoff_of(machine, name):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_mar
 from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
 from store.client import connect
+from store.werewolf import TurnSpan, is_turn
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -40,11 +41,11 @@ KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.
 class Machine:
     """What stays up while algorithms come and go.
 
-    serving_settings: of its vLLMs, beyond their own. adapter_settings: of the one that serves adapters.
+    serving_settings: of its two vLLMs, beyond their own. second_settings: of the second one alone.
     """
 
     serving_settings: tuple[str, ...] = ()
-    adapter_settings: tuple[str, ...] = tuple(LORA)
+    second_settings: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, model: Path):
         self.folder = folder
@@ -52,8 +53,7 @@ class Machine:
         self.children: list[subprocess.Popen] = []
         self.hub = HubProcess(folder)
         self.vllm_port = free_port()
-
-        self.adapters_port = free_port()
+        self.second_port = free_port()
 
     def settings(self, name: str, *more: str) -> list[str]:
         return [
@@ -73,8 +73,8 @@ class Machine:
     async def start(self):
         await self.hub.start()
         # Both at once, since most of a start is waiting for imports.
-        adapters = ("vllm-adapters", self.adapters_port, self.adapter_settings)
-        for name, port, settings in (("vllm", self.vllm_port, ()), adapters):
+        second = ("second-vllm", self.second_port, self.second_settings)
+        for name, port, settings in (("vllm", self.vllm_port, ()), second):
             own = [f"model.path={self.model}", f"serving.port={port}", *settings]
             config = load_config(None, [*own, *self.serving_settings])
             self._spawn(name, vllm_command(config), vllm_environment(config))
@@ -123,7 +123,7 @@ def started(machine):
             except requests.RequestException:
                 return False
 
-        for port in (machine.vllm_port, machine.adapters_port):
+        for port in (machine.vllm_port, machine.second_port):
             wait_until(lambda port=port: healthy(port), 600, "vLLM's start")
         yield machine
     finally:
@@ -299,14 +299,64 @@ def test_killed_with_games_in_flight_it_neither_loses_a_group_nor_trains_on_one_
     assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
 
 
+async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_gives_it_back(machine):
+    """Of two servers one is lent to ``initial``; every turn has the log-probs of the weights that it says.
+
+    The step after it is played by both again: were one of them left with other weights, its training would refuse them.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    name = "lending"
+    urls = f"serving.urls=[http://127.0.0.1:{machine.vllm_port}, http://127.0.0.1:{machine.second_port}]"
+    evaluated = ["evaluation.opponents=[initial]", "evaluation.deals=2", "evaluation.every_steps=1"]
+    finish(machine, name, urls, *evaluated, "evaluation.at_start=false", "run.steps=2", "checkpoint.every_steps=1")
+    assert not list((machine.folder / name).glob("vllm*.log"))  # it has started none of its own
+    kept = sorted((machine.folder / name / "checkpoints").glob("step-*/huggingface"))
+    models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (machine.model, *kept)]
+    compared = Counter()
+    client = connect(machine.hub.url)
+    for rollout in await client.query_rollouts():
+        if not rollout.metadata["run"].startswith(f"{name}-"):
+            continue
+        ids = defaultdict(list)
+        spans = [TurnSpan.decode(span) for span in await client.query_spans(rollout.rollout_id) if is_turn(span)]
+        for turn in sorted(spans, key=lambda turn: turn.turn):
+            conversation = ids[turn.seat, turn.segment]
+            conversation += [*turn.prompt_ids, *turn.response_ids]
+            version = turn.policy_version if turn.policy == "policy" else 0
+            with torch.no_grad():
+                found = models[version](torch.tensor([conversation])).logits[0, :-1].log_softmax(-1)
+            expected = found.gather(1, torch.tensor(conversation[1:])[:, None])[:, 0][-len(turn.response_ids) :]
+            assert torch.allclose(expected, torch.tensor(turn.logprobs), rtol=0, atol=FLOAT32_TOLERANCE)
+            compared[turn.policy, turn.policy_version] += 1
+    await client.close()
+    by_policy = {policy: sum(n for (of, _), n in compared.items() if of == policy) for policy in ("policy", "initial")}
+    assert len(models) == 3 and {("policy", 0), ("policy", 1), ("policy", 2)} < compared.keys()
+    assert min(by_policy.values()) > 20
+
+
+class AdaptersMachine(Machine):
+    """Its second vLLM serves adapters."""
+
+    second_settings = tuple(LORA)
+
+
 @pytest.mark.soak  # tests/test_team_end_to_end.py kills adapters, too
-def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(machine):
+def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(
+    tmp_path_factory, tiny_model
+):
+    with started(AdaptersMachine(tmp_path_factory.mktemp("adapters"), tiny_model)) as machine:
+        check_that_adapters_go_on(machine)
+
+
+def check_that_adapters_go_on(machine):
     """The rank is halted as it begins to write: the next step is played nevertheless, and what is killed then is only
     that checkpoint."""
     from safetensors.torch import load_file
 
     name = "adapters"
-    settings = [*LORA, "checkpoint.every_steps=1", f"serving.urls=[http://127.0.0.1:{machine.adapters_port}]"]
+    settings = [*LORA, "checkpoint.every_steps=1", f"serving.urls=[http://127.0.0.1:{machine.second_port}]"]
     algorithm = machine.algorithm(name, *settings)
     checkpoints = machine.folder / name / "checkpoints"
     at_stage(machine, name, 2, "writing a checkpoint", algorithm)

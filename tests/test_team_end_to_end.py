@@ -28,12 +28,12 @@ class TeamMachine(Machine):
 
     def __init__(self, folder, model):
         super().__init__(folder, model)
-        self.vllm_port = self.adapters_port
-        self.proxy = RecordingProxy(f"http://127.0.0.1:{self.adapters_port}")
+        self.vllm_port = self.second_port
+        self.proxy = RecordingProxy(f"http://127.0.0.1:{self.second_port}")
 
     async def start(self):
         await self.hub.start()
-        config = load_config(None, [f"model.path={self.model}", f"serving.port={self.adapters_port}", *TEAM])
+        config = load_config(None, [f"model.path={self.model}", f"serving.port={self.second_port}", *TEAM])
         self._spawn("vllm", vllm_command(config), vllm_environment(config))
         runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
         self._spawn("runner", runner, dict(os.environ))

@@ -12,6 +12,7 @@ from typing import Any
 from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import Evaluation, read_evaluations
 from algo.learning.record import LearningRecord, cross_table_folder, training_folder, warm_start_folder
+from algo.run.metrics import read_steps
 from algo.serving.weight_files import tensor_shapes
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from algo.werewolf.matches import SIDES
@@ -143,25 +144,11 @@ def _read_seed(folder: Path, number: int) -> LearnedSeed:
         config=load_config(config) if config.is_file() else None,
         settings=config.read_text(encoding="utf-8") if config.is_file() else "",
         evaluations=tuple(read_evaluations(training)),
-        steps=tuple(_read_steps(training / "metrics.jsonl")),
+        steps=tuple(read_steps(training)),
         warm_start=imitation,
         cross_table=CrossTable.read(table) if table.is_file() else None,
         minutes={name: value / 60 for name, value in seconds.items()},
     )
-
-
-def _read_steps(path: Path) -> Iterable[tuple[int, dict[str, float]]]:
-    """Each step's numbers; step 0 is the evaluation before the first."""
-    if not path.is_file():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            step, metrics = int(row["step"]), dict(row["data"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}, is no metrics of a step: {error!r}") from error
-        if step > 0:
-            yield step, metrics
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """A run's processes and connections while it goes: what ``algo.loop.train`` acts through."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from configs.schema import Config
 from store.client import connect
 from store.schema import FrozenPolicy, PolicyResources
 from store.team import TeamMember
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -181,9 +184,12 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
-    machine = this_machine(config.training.device, config.model.dtype, rates=False)
+    # Measured on CPU alone: elsewhere that would take memory that vLLM is about to be given.
+    machine = this_machine(config.training.device, config.model.dtype, rates=config.training.device == "cpu")
     others = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
-    make_plan(config, machine, frozen=others).check(config)
+    plan = make_plan(config, machine, workload.policy_actors(), others)
+    logger.info("planned: %s", plan.in_a_line())
+    plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await start_frozen(config, alone, stack)
     league = await start_league(opened, serving, engine, trainer, stack)

@@ -37,11 +37,14 @@ class ModelShape:
         """Numbers that the KV cache holds for one token."""
         return 2 * self.layers * self.kv_heads * self.head_size
 
-    def flops(self, tokens: int, length: int) -> float:
-        """Of one forward pass over tokens in sequences of that length: weights, and causal attention."""
+    def flops(self, tokens: float, length: float, scored: float) -> float:
+        """Of one forward pass over tokens in sequences of that length: weights, and causal attention.
+
+        scored: of the tokens, those whose logits are computed. Embeddings are looked up, not multiplied.
+        """
         attention = 2 * self.layers * self.heads * self.head_size * tokens * length
-        embedding = 0 if self.tied else self.head  # looked up, not multiplied
-        return 2.0 * (self.parameters - embedding) * tokens + attention
+        body = self.parameters - self.head * (1 if self.tied else 2)
+        return 2.0 * (body * tokens + self.head * scored) + attention
 
 
 def shape_of(path: Path, model: ModelConfig) -> ModelShape:

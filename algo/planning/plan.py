@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.table import Table
 from algo.planning.machine import GIB, Machine
 from algo.planning.memory import CUDA_CONTEXT, Part, frozen_servers, host, passes, served, states, tokens_at_once
 from algo.planning.model_shape import ModelShape, shape_of
-from algo.planning.seconds import FILLED, seconds_of_step
+from algo.planning.seconds import Lengths, seconds_of_step
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.serving import FrozenPolicyConfig
@@ -34,13 +34,15 @@ class Phase:
 @dataclass(frozen=True)
 class Plan:
     """phases: of the fullest GPU of each kind, and of the machine. kv_tokens: that a server's cache has room for.
-    sequences: that it holds at their longest; infinite where no server is started. seconds: of a step, by stage."""
+    sequences: that it holds at their longest; infinite where no server is started. lengths: of what is played.
+    seconds: of a step, by stage."""
 
     machine: Machine
     shape: ModelShape
     phases: tuple[Phase, ...]
     kv_tokens: float
     sequences: float
+    lengths: Lengths
     seconds: dict[str, float]
 
     def check(self, config: Config) -> None:
@@ -61,6 +63,14 @@ class Plan:
                 + ("serving.kv_cache_gb" if config.training.device == "cpu" else "serving.gpu_memory_utilization")
             )
 
+    def in_a_line(self) -> str:
+        """Memory of each kind, and the seconds of a step, for the log of a run that begins."""
+        memory = "; ".join(
+            f"{phase.name} {phase.needed / GIB:.1f} of {phase.capacity / GIB:.1f} GiB" for phase in self.phases
+        )
+        seconds = ", ".join(f"{stage} {value:.1f}" for stage, value in self.seconds.items())
+        return f"{memory}; seconds of a step{'' if self.machine.measured else ' on H100s'}: {seconds}"
+
 
 def make_plan(
     config: Config,
@@ -69,13 +79,16 @@ def make_plan(
     frozen: Sequence[FrozenPolicyConfig] = (),
     *,
     serves: bool = True,
+    lengths: Lengths | None = None,
 ) -> Plan:
-    """Plan a run. seats: actors of a rollout that the policy plays, on average.
+    """Plan a run. seats: actors of a rollout that the policy plays, on average. lengths: as a run had them; None: as
+    they are to be expected.
 
     frozen: policies that have a vLLM of their own here, members of a pool of past selves among them.
     serves: False for a trainer alone (a warm start), beside which no policy is served.
     """
     training, serving = config.training, config.serving
+    lengths = lengths or Lengths.expected(config, seats)
     shape = shape_of(config.model.path, config.model)
     gpu = machine.gpu_gib * GIB
     starts = serves and serving.mode == "start"
@@ -110,7 +123,8 @@ def make_plan(
         tuple(phases),
         kv_tokens,
         kv_tokens / config.rollout.context_tokens,
-        seconds_of_step(config, shape, machine, seats),
+        lengths,
+        seconds_of_step(config, shape, machine, lengths),
     )
 
 
@@ -129,8 +143,13 @@ def _frozen_policies(config: Config, frozen: Sequence[FrozenPolicyConfig], gpu: 
     return fullest(shares.keys() & ours), fullest(shares.keys() - ours)
 
 
-def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> None:
-    """Print a plan as tables. seats: most actors of a rollout that the policy plays."""
+def show_plan(
+    plan: Plan, config: Config, console: Console, seats: int = 1, measured: Mapping[str, float] | None = None
+) -> None:
+    """Print a plan as tables.
+
+    seats: most actors of a rollout that the policy plays. measured: seconds of a run's steps, by stage.
+    """
     shape, machine = plan.shape, plan.machine
     console.print(
         f"{config.model.path}: {shape.parameters / 1e9:.2f}B weights, {shape.layers} layers"
@@ -147,13 +166,22 @@ def show_plan(plan: Plan, config: Config, console: Console, seats: int = 1) -> N
         console.print(table)
     if math.isfinite(plan.kv_tokens):
         # What falls out of the cache is computed again at the actor's next call.
-        at_once = plan.kv_tokens / (seats * FILLED * config.rollout.context_tokens) * config.serving.server_count
+        at_once = plan.kv_tokens / (seats * plan.lengths.tokens) * config.serving.server_count
         console.print(
             f"KV cache of a server: {plan.kv_tokens:,.0f} tokens, {plan.sequences:.1f} sequences of "
             f"{config.rollout.context_tokens:,}; all actors of {at_once:,.0f} rollouts at once fit (runners' --n)"
         )
     source = "measured here" if machine.measured else "of an H100, not measured"
+    lengths = plan.lengths
     console.print(
-        f"rates {source}: {machine.flops / 1e12:.2f} TFLOP/s, {machine.bandwidth / 1e9:.0f} GB/s; seconds of a step, "
-        "estimated: " + ", ".join(f"{stage} {value:.1f}" for stage, value in plan.seconds.items())
+        f"rates {source}: {machine.flops / 1e12:.2f} TFLOP/s, {machine.bandwidth / 1e9:.0f} GB/s\n"
+        f"sequences, {'as expected' if measured is None else 'as in the run'}: {lengths.seats:.1f} a rollout, each of "
+        f"{lengths.tokens:,.0f} tokens, {lengths.sampled:,.0f} of them sampled"
     )
+    table = Table(title="Seconds of a step", title_justify="left")
+    for column in ("stage", "estimated", *(() if measured is None else ("in the run",))):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for stage, seconds in plan.seconds.items():
+        shown = () if measured is None else (f"{measured[stage]:.1f}" if stage in measured else "",)
+        table.add_row(stage, f"{seconds:.1f}", *shown)
+    console.print(table)

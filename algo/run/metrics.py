@@ -1,10 +1,12 @@
 """Numbers of a step, for the log: its sequences, its batch, its time."""
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
+from pathlib import Path
 from statistics import fmean
 
 from algo.sequences.trajectories import Trajectory, TrajectorySet
@@ -103,3 +105,21 @@ def _union(intervals: Iterable[tuple[float, float]]) -> float:
             covered += end - max(start, reached)
             reached = end
     return covered
+
+
+def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
+    """Number and metrics of each step of a run. Raises ValueError, naming file and line, for what is no metrics.
+
+    The evaluation before the first step, which the file has as step 0, is none.
+    """
+    path = run_dir / "metrics.jsonl"
+    if not path.is_file():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            step, metrics = int(row["step"]), dict(row["data"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}, is no metrics of a step: {error!r}") from error
+        if step > 0:
+            yield step, metrics

@@ -220,7 +220,8 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
             metrics = await asyncio.to_thread(engine.update, batch)
             took = time.perf_counter() - started
             tokens = sum(len(row.token_ids) for row in rows)
-            used = 3 * plan.shape.flops(tokens, bench.tokens) / took / bench.machine.flops
+            scored = sum(sum(row.loss_mask) for row in rows)
+            used = 3 * plan.shape.flops(tokens, bench.tokens, scored) / took / bench.machine.flops
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure, seconds=took, tokens=tokens, utilisation=used)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)

@@ -26,7 +26,7 @@ from algo.planning.machine import H100_GIB, Machine
 from algo.planning.memory import recomputes
 from algo.planning.model_shape import BYTES
 from algo.planning.plan import make_plan
-from algo.planning.seconds import UTILISATION, seconds_of_step
+from algo.planning.seconds import REPLIES, UTILISATION, Lengths, seconds_of_step
 from algo.reports.charts import chart_style, color_of, finish, legend, panels, picture
 from algo.rollouts.pacing import Load
 from algo.rollouts.schedule import Schedule
@@ -329,7 +329,7 @@ class Simulation:
         config, rollout = loop.config, loop.config.rollout
         plan = make_plan(config, H100, seats=12)
         shape, size = plan.shape, BYTES[config.model.dtype]
-        self._estimate = seconds_of_step(config, shape, H100, 12)
+        self._estimate = seconds_of_step(config, shape, H100, Lengths.expected(config, 12))
         self.servers = [
             Server(
                 self.clock,
@@ -337,7 +337,7 @@ class Simulation:
                 config.serving.kv_offload_gb * 2**30 / (size * shape.kv_per_token),
                 size * shape.parameters / H100.bandwidth,
                 size * shape.kv_per_token / H100.bandwidth,
-                shape.flops(1000, 1000) / 1000 / (H100.flops * UTILISATION),
+                shape.flops(1000, 1000, 0) / 1000 / (H100.flops * UTILISATION["cuda"]),
                 size * shape.kv_per_token / LINK,
                 config.serving.max_concurrent_sequences,
             )
@@ -458,7 +458,7 @@ class Simulation:
         lengths = [length for group in groups for length in self._tokens[group]]
         training = self.loop.config.training
         passes = training.epochs * (4 if recomputes(training) else 3) + 1
-        forward = self._flops(sum(lengths), int(fmean(lengths))) / (H100.flops * UTILISATION)
+        forward = self._flops(sum(lengths), fmean(lengths), REPLIES * sum(lengths)) / (H100.flops * UTILISATION["cuda"])
         return passes * forward / training.ranks
 
     def _push(self) -> None:

@@ -1,5 +1,6 @@
 """A plan's figures: counted by hand, held against measured memory on CPU, and refused with the setting to change."""
 
+import json
 import math
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from algo.planning.machine import GIB, H100_GIB, Machine
 from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
+from algo.planning.seconds import Lengths
 from algo.serving.launch import member_servers, policy_launches, pool_servers
 from algo.werewolf.tasks import policy_seats
 from configs.agents import AgentConfig
@@ -179,6 +181,40 @@ def test_the_command_says_what_does_not_fit(tiny_model, capsys):
     assert status == 0 and "KV cache of a server" in printed.out
     status, printed = run("1")
     assert status == 2 and "the machine would hold" in printed.err
+
+
+def write_steps(folder, *steps):
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"step": number, "data": metrics}) for number, metrics in enumerate(steps)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+
+
+def test_a_run_tells_how_long_its_sequences_are_and_how_long_its_steps_took(tiny_model, tmp_path, capsys):
+    counts = {"games/finished": 4.0, "tokens/sequences": 10.0, "tokens/total": 2000.0, "tokens/sampled": 100.0}
+    write_steps(
+        tmp_path / "run", {}, counts | {"seconds/play": 6.0}, counts | {"seconds/play": 8.0, "seconds/push": 1.0}
+    )
+    model = ["--set", f"model.path={tiny_model}", "--host-gib", "64"]
+    assert main([*model, "--run", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert "as in the run: 2.5 a rollout, each of 200 tokens, 10 of them sampled" in printed
+    play, push = (next(line for line in printed.splitlines() if f"│ {stage} " in line) for stage in ("play", "push"))
+    assert play.split()[-2] == "7.0" and push.split()[-2] == "1.0"
+    assert main([*model, "--run", str(tmp_path)]) == 2
+    assert "no step of the run has sequences" in capsys.readouterr().err
+
+
+def test_seconds_follow_from_what_is_played_and_from_the_rates(tiny_model):
+    _, plan = planned("tiny_cpu", tiny_model, seats=2)
+    _, longer = planned("tiny_cpu", tiny_model, seats=2, lengths=Lengths(2.0, 3072.0, 230.4))
+    assert (plan.lengths.tokens, plan.lengths.sampled) == (1536.0, pytest.approx(230.4))
+    assert longer.seconds["update"] > 2 * plan.seconds["update"]
+    # By hand: 8 rollouts of 2 sequences; the body's weights for every token, the head's for the sampled, and attention.
+    shape, tokens = plan.shape, 16 * 1536
+    body = shape.parameters - shape.head * (1 if shape.tied else 2)
+    forward = 2 * (body * tokens + shape.head * 16 * 230.4) + 2 * 2 * shape.heads * shape.head_size * tokens * 1536
+    assert plan.seconds["update"] == pytest.approx((3 + 1) * forward / (0.9 * H100.flops))
+    assert "a step on H100s" not in plan.in_a_line() and "update" in plan.in_a_line()
 
 
 PASSES = """
