@@ -23,6 +23,7 @@ SIDE ?=
 SEEDS ?=
 RESUME ?=
 LEARN_FLAGS ?=
+LONG ?= configs/learn_long.yaml
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(SET)
@@ -35,10 +36,10 @@ WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'ne
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo real learn agents test endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo real learn learn-long agents test endurance soak bench gpu lint format lock clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
 install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .venv (EXTRA=cpu or gpu; EXTRA=real besides)
 
@@ -64,6 +65,10 @@ real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minut
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good or both; SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
+
+learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (SEEDS, RESUME; LONG=configs/smollm2_gpu.yaml)
+	$(BIN)/python -m algo.real_model runs/smollm2$(if $(findstring gpu,$(LONG)),_tied --tied)
+	$(BIN)/python -m algo.learn $(if $(RESUME),--resume,--config $(LONG) --warm-start $(LONG)) $(if $(SEEDS),--seeds $(SEEDS)) $(LEARN_FLAGS)
 
 agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3")
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install

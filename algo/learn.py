@@ -1,9 +1,9 @@
 """``python -m algo.learn`` (``make learn``): does the system make a policy better? From a random model to a report.
 
-For each seed a tiny random model learns by imitation of timid scripted players, is placed in a cross table, and then
-learns by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on. Hub,
-runner and each of these stages are processes of their own, the same ones that the README's terminals start. A report
-over all seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
+For each seed a tiny random model, or another, learns by imitation of scripted players, is placed in a cross table, and
+then learns by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on.
+Hub, runner and each of these stages are processes of their own, the same ones that the README's terminals start. A
+report over all seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
 """
 
 import argparse
@@ -37,12 +37,15 @@ from algo.machine.whole_files import make_private
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
 from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, as_yaml, load_config
+from configs.model_folder import check_model_folder
 from configs.section import ConfigError
+from configs.sections.training import ModelConfig
 from configs.werewolf import WerewolfConfig
 
 DEFAULT_SIDE = "good"
 CROSS_TABLE_DEALS = 100
 GAMES_AT_ONCE = 32
+TINY_MODEL = "tiny_model"
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
@@ -85,10 +88,9 @@ class Stage:
 
 def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
     """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
-    model = directory / "tiny_model"
-    stages = [
-        Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",)),
-    ]
+    model = directory / TINY_MODEL if record.model is None else Path(record.model)
+    build = Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",))
+    stages = [build] if record.model is None else []
     for seed in record.seeds:
         training, warm = training_folder(directory, seed), warm_start_folder(directory, seed)
         crossed, learned = cross_table_folder(directory, seed), warm / MODEL_FOLDER
@@ -213,6 +215,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         cross_table_deals=options.cross_table_deals or CROSS_TABLE_DEALS,
         versions=installed_versions(),
         cpus=os.cpu_count() or 1,
+        model=_model_that_is_there(warm_start),
     )
     if directory is None:
         directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
@@ -224,6 +227,14 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         _take_warm_starts(taken, directory, seeds)
     record.write(directory)
     return directory.resolve()
+
+
+def _model_that_is_there(warm_start: WerewolfConfig) -> str | None:
+    """The folder of the model to begin with; None where a tiny one is built. Raises ConfigError where it holds none."""
+    if warm_start.model.path == ModelConfig().path:
+        return None
+    check_model_folder(warm_start.model.path)
+    return str(warm_start.model.path.absolute())
 
 
 def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> Path:
@@ -239,8 +250,8 @@ def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> Path:
 
 def _take_warm_starts(other: Path, directory: Path, seeds: Sequence[int]) -> None:
     """Copy what training begins with, and the cross tables of it; copied stages are not run again."""
-    shutil.copytree(other / "tiny_model", directory / "tiny_model")
-    for folder in (folder_of(other, seed) for seed in seeds for folder_of in (warm_start_folder, cross_table_folder)):
+    of_seeds = (folder_of(other, seed) for seed in seeds for folder_of in (warm_start_folder, cross_table_folder))
+    for folder in (other / TINY_MODEL, *of_seeds):
         if folder.exists():
             shutil.copytree(folder, directory / folder.name)
 
@@ -328,9 +339,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.learn",
-        description="Show that a policy gets better: a tiny random model learns by imitation, then by reinforcement "
-        "against a frozen opponent, evaluated before and after on held-out deals; with a report at the end. Hub, "
-        "runner and vLLM are started and stopped on this machine.",
+        description="Show that a policy gets better: a tiny random model (or the one that the settings of the warm "
+        "start name) learns by imitation, then by reinforcement against a frozen opponent, evaluated before and after "
+        "on held-out deals; with a report at the end. Hub, runner and vLLM are started and stopped on this machine.",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(

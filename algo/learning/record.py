@@ -56,6 +56,7 @@ class LearningRecord(BaseModel):
     were given beside them, for both. What came of them lies in ``CONFIG_FILE`` and ``WARM_START_CONFIG_FILE``.
     steps: of training. deals: held-out ones of an evaluation, for each opponent. cross_table_deals: in each cell.
     versions: package -> version, and "python". cpus: cores of the machine.
+    model: folder of the model that it begins with; None for a tiny one that it builds.
     stages: every try of every stage, in order.
     """
 
@@ -72,6 +73,7 @@ class LearningRecord(BaseModel):
     cross_table_deals: int
     versions: dict[str, str]
     cpus: int
+    model: str | None = None
     stages: tuple[StageRun, ...] = ()
 
     @property

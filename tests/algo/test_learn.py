@@ -84,6 +84,21 @@ def test_the_warm_starts_of_another_run_are_taken_over(tmp_path):
     assert [stage.kind for stage in stages if not stage.is_done()] == ["training", "report"]
 
 
+def test_a_model_that_is_there_is_learned_from_instead_of_a_tiny_one(tiny_model, tmp_path):
+    file = tmp_path / "long.yaml"
+    file.write_text((CONFIG_DIR / "learn_good.yaml").read_text().replace("runs/tiny_model", str(tiny_model)))
+    imitation = tmp_path / "imitation.yaml"
+    imitation.write_text((CONFIG_DIR / "learn_warm_start.yaml").read_text().replace("runs/tiny_model", str(tiny_model)))
+    directory = begun(tmp_path, "--config", str(file), "--warm-start", str(imitation))
+    stages = stages_of(directory, LearningRecord.read(directory), HUB)
+    assert [stage.kind for stage in stages] == ["warm start", "cross table", "training", "report"]
+    assert f"model.path={tiny_model}" in stages[0].command
+    imitation.write_text(imitation.read_text().replace(str(tiny_model), str(tmp_path)))
+    with pytest.raises(ConfigError, match=r"model\.path .* lacks config\.json"):
+        begun(tmp_path / "other", "--config", str(file), "--warm-start", str(imitation))
+    assert not (tmp_path / "other").exists()
+
+
 def test_resume_finds_the_newest(tmp_path):
     directory = begun(tmp_path)
     names = ("learn-wolf-20260101-000000", "learn-good-20260102-000000", "learn-wolf-20260103-000000")
