@@ -14,7 +14,7 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.selection import select_sequences
 from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
-from algo.werewolf.tasks import derived_seed, token_limits
+from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
 from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
@@ -47,6 +47,7 @@ def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
             trainable=frozenset(game.train_sides),
             demonstrators=frozenset({settings.demonstrator}),
             limits=token_limits(config.rollout),
+            study=study_of_training(config) if config.probes.listening else None,
         )
         for number in range(settings.games + settings.held_out_games)
     ]

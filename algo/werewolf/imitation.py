@@ -4,8 +4,9 @@ A second algorithm on the same hub, runners, spans and engine. Games are played 
 the sections players and frozen, and their decisions are written down as the policy's turns; or games that a run has
 played are taken from the hub (``--from-run``), or such as people played and kept there (``--from-people``). Of these,
 the replies of selected seats are imitated. What comes out is a model folder that ``algo.werewolf_verl`` starts from.
-With a strong model behind an API this is distillation (with rejection sampling: only winners, by default), with a run's
-own games expert iteration.
+Where ``probes.listening`` is above zero, the demonstrators' seats are noted the question which role another seat has,
+and its true answer is learned beside their replies (``algo.belief.listening``). With a strong model behind an API this
+is distillation (with rejection sampling: only winners, by default), with a run's own games expert iteration.
 """
 
 import asyncio
@@ -13,13 +14,16 @@ import json
 import logging
 import math
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from tensordict import TensorDict
 
+from algo.belief.listening import listening_rows
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
 from algo.planning.machine import this_machine
@@ -27,12 +31,15 @@ from algo.planning.plan import make_plan
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.rollouts.tokenizer_check import check_tokenizer
+from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import RUN_FILE, load_state
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import Stopwatch
 from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
+from algo.sequences.targets import TargetRow
+from algo.sequences.trajectories import Trajectory
 from algo.serving.frozen import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -84,26 +91,40 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
             "%d replies do not fit rollout.reply_tokens (%d) and are not imitated: raise it, here and after",
             *(learned.left_out[CUT_REPLY], config.rollout.reply_tokens),
         )
-    steps = settings.epochs * math.ceil(len(learned.trajectories) / config.training.mini_batch_size)
+    asked, asked_of_held_out = (listening_of(games, config) for games in (learn_from, measured_by))
+    if asked:
+        logger.info("learning from %d answers; %d are held out", len(asked), len(asked_of_held_out))
+    sequences = len(learned.trajectories) + len(asked)
+    steps = settings.epochs * math.ceil(sequences / config.training.mini_batch_size)
     async with AsyncExitStack() as stack:
         tracking = open_tracking(config, RunSummary(config.run_dir))
         stack.callback(tracking.finish)
         with stopwatch.stage("start"):
             engine, trainer = await start_trainer(imitation_config(config, steps), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        batch = imitation_batch(learned, settings)
-        losses = [await trainer.run(reply_loss, engine, held_out)]
+        batch = imitation_batch(learned, settings, asked, config.probes.listening)
+
+        async def measure(epoch: int, metrics: Mapping[str, float]) -> None:
+            losses.append(await trainer.run(reply_loss, engine, held_out))
+            measured = {"imitation/held_out_loss": losses[-1]}
+            if asked_of_held_out:
+                answers.append(await trainer.run(answer_loss, engine, asked_of_held_out))
+                measured["imitation/held_out_answer_loss"] = answers[-1]
+            tracking.log({**metrics, **measured}, step=epoch)
+
+        losses: list[float] = []
+        answers: list[float] = []
+        await measure(0, {})
         logger.info("before: held-out loss %.4f nats a token", losses[0])
-        tracking.log({"imitation/held_out_loss": losses[0]}, step=0)
         for epoch in range(1, settings.epochs + 1):
             with stopwatch.stage("imitate"):
                 with step_progress(f"imitation, epoch {epoch}", steps // settings.epochs) as after_step:
                     metrics = await trainer.run(engine.imitate, batch, after_step)
-                losses.append(await trainer.run(reply_loss, engine, held_out))
-            tracking.log(metrics | {"imitation/held_out_loss": losses[-1]}, step=epoch)
+                await measure(epoch, metrics)
             logger.info(
-                "epoch %d/%d: loss %.4f, held-out loss %.4f nats a token",
+                "epoch %d/%d: loss %.4f, held-out loss %.4f nats a token%s",
                 *(epoch, settings.epochs, metrics["imitation/loss"], losses[-1]),
+                f", {answers[-1]:.4f} an answer (before: {answers[0]:.4f})" if answers else "",
             )
         with stopwatch.stage("export"):
             await trainer.run(engine.export, config.run_dir / MODEL_FOLDER, config.model.dtype)
@@ -122,6 +143,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         "turns_left_out": dict(played.left_out + learned.left_out + held_out.left_out),
         "reply_tokens": {"learned_from": learned.reply_tokens, "held_out": held_out.reply_tokens},
         "held_out_loss": losses,
+        **({"answers": len(asked), "held_out_answer_loss": answers} if answers else {}),
         "optimizer_steps": steps,
         "seconds": dict(stopwatch.seconds),
         "model": str(config.run_dir / MODEL_FOLDER),
@@ -150,15 +172,28 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
     )
 
 
-def imitation_batch(demonstrations: Demonstrations, settings: WarmStartConfig) -> TensorDict:
-    """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says."""
-    trajectories = demonstrations.trajectories
+def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
+    """The true roles as answers to what the demonstrators' seats would have been asked; empty without listening."""
+    if not config.probes.listening:
+        return []
+    return [row for game in games for row in listening_rows(game, config.training.max_sequence_tokens)]
+
+
+def imitation_batch(
+    demonstrations: Demonstrations, settings: WarmStartConfig, asked: Sequence[TargetRow] = (), answer_weight: float = 0
+) -> TensorDict:
+    """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says.
+
+    asked, answer_weight: answers that are learned besides, and what one weighs beside a reply.
+    """
+    trajectories = [*demonstrations.trajectories, *map(_as_trajectory, asked)]
     weights = []
-    for trajectory in trajectories:
+    for trajectory in demonstrations.trajectories:
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
         weighed = zip(of_replies, trajectory.loss_mask, strict=True)
         weights.append([float(own) if is_reply else settings.given_weight for own, is_reply in weighed])
         weights[-1][0] = 0.0
+    weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in asked]
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 
@@ -171,6 +206,34 @@ def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
         for row, trajectory in zip(log_probs, trajectories, strict=True)
     )
     return -total / demonstrations.reply_tokens
+
+
+def answer_loss(engine: Engine, asked: Sequence[TargetRow]) -> float:
+    """Cross entropy of the answers under the present weights, in nats an answer, on average."""
+    log_probs = engine.log_probs(build_batch([*map(_as_trajectory, asked)], temperature=1.0))
+    return -fmean(
+        math.fsum(value for value, weight in zip(of_row.tolist(), row.weights, strict=True) if weight)
+        for of_row, row in zip(log_probs, asked, strict=True)
+    )
+
+
+def _as_trajectory(row: TargetRow) -> Trajectory:
+    """Its answer counts as sampled, so that its log-probs are computed."""
+    length = len(row.token_ids)
+    return Trajectory(
+        task_id="asked",
+        group_id="asked",
+        actor="asked",
+        role="none",
+        side="none",
+        segment=0,
+        token_ids=row.token_ids,
+        loss_mask=tuple(int(weight > 0) for weight in row.weights),
+        logprobs=(0.0,) * length,
+        turn_ends=(length,),
+        turn_versions=(0,),
+        reward=0.0,
+    )
 
 
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:

@@ -41,7 +41,7 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
 
 
 def study_of_training(config: WerewolfConfig) -> Study | None:
-    """What is noted of the games that are trained on; None where neither listening nor influence is learned from."""
+    """What is noted of the games that are learned from; None where neither listening nor influence is."""
     probes = config.probes
     if not probes.listening and not config.reward.influence:
         return None

@@ -124,6 +124,12 @@ class TokenExactChatModel(ChatModelBase):
         words: token ids (``encode_words``). Returns what was asked, and for each the words' log-probs
         (``runners.policy.word_log_probs``). Raises ContextFull before anything is sent, and what that raises.
         """
+        asked = await self.prompts_beside(conversations)
+        prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in asked]
+        return asked, await word_log_probs(self._server, prompts, words)
+
+    async def prompts_beside(self, conversations: Sequence[list[ChatMessage]]) -> list[AskedPrompt]:
+        """What would be asked with each conversation; nothing is sent or remembered. Raises ContextFull."""
         asked = []
         for messages in conversations:
             context, prompt_ids = await self._prompt(messages)
@@ -131,8 +137,7 @@ class TokenExactChatModel(ChatModelBase):
                 raise ContextFull(f"a question beside the game passes the budget by {excess} tokens")
             segment = self._segment if context else self._segment + 1
             asked.append(AskedPrompt(segment, len(context), tuple(prompt_ids)))
-        prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in asked]
-        return asked, await word_log_probs(self._server, prompts, words)
+        return asked
 
     async def encode_words(self, text: str) -> tuple[int, ...]:
         """Token ids of a reply's first words, without the end of its turn."""

@@ -58,8 +58,9 @@ class DemonstratingPlayer(PolicyPlayer):
         await self._demonstrator.observe(msg)
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """What the demonstrator believes: no policy is there to be asked."""
-        return await self._demonstrator.believe(question)
+        """What the demonstrator believes, if it can be asked, with the question as the policy would be asked it."""
+        believed = await self._demonstrator.believe(question) or Believed(None)
+        return replace(believed, asked=await self.questions_in_tokens(question))
 
     async def decide(self, observation: Observation) -> Decided:
         """Let the demonstrator decide, then ask as the policy is asked and answer in the demonstrator's words."""

@@ -7,7 +7,7 @@ announce, so a private answer cannot leak through a broadcast.
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from agentscope.model import ChatResponse
 
 from runners.errors import CannotPlay
 from runners.policy.chat_tokens import ChatMessage
-from runners.policy.model import ContextFull, SampledTurn, TokenExactChatModel
+from runners.policy.model import AskedPrompt, ContextFull, SampledTurn, TokenExactChatModel
 from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
@@ -77,9 +77,12 @@ class BeliefQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """chances: seat -> role -> probability. mass, asked: as in ``store.werewolf_study.NotedBelief``."""
+    """chances: seat -> role -> probability; None of a player that cannot be asked, whose questions alone are noted.
 
-    chances: Mapping[int, Mapping[Role, float]]
+    mass, asked: as in ``store.werewolf_study.NotedBelief``.
+    """
+
+    chances: Mapping[int, Mapping[Role, float]] | None
     mass: float | None = None
     asked: tuple[AskedTokens, ...] = ()
 
@@ -179,17 +182,9 @@ class PolicyPlayer(Player):
         A question follows the conversation and the news, and is answered in log-probs; all of it is forgotten at once.
         """
         roles = sorted(set(question.deck))
-        words = [await self._model.encode_words(ROLE_NAMES[role]) for role in roles]
-        news = render_events(self.heard)
-        conversations: list[list[ChatMessage]] = [
-            [
-                *self._conversation,
-                {"role": "user", "content": "\n".join(filter(None, (news, render_probe(seat, roles))))},
-            ]
-            for seat in question.targets
-        ]
+        words = await self._names_of(roles)
         try:
-            asked, found = await self._model.word_log_probs(conversations, words)
+            asked, found = await self._model.word_log_probs(self._asking(question, roles), words)
         except ContextFull:
             return None
         masses = [[math.exp(value) for value in values] for values in found]
@@ -201,17 +196,31 @@ class PolicyPlayer(Player):
                 for seat, of_seat in zip(question.targets, shares, strict=True)
             },
             mass=fmean(map(sum, masses)) if masses else None,
-            asked=tuple(
-                AskedTokens(
-                    target=seat,
-                    segment=prompt.segment,
-                    context_tokens=prompt.context_tokens,
-                    prompt_ids=prompt.prompt_ids,
-                    words={role.value: word for role, word in zip(roles, words, strict=True)},
-                )
-                for seat, prompt in zip(question.targets, asked, strict=True)
-            ),
+            asked=_in_tokens(question, roles, words, asked),
         )
+
+    async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[AskedTokens, ...]:
+        """What ``believe`` would ask; nobody is asked. Empty where it does not fit."""
+        roles = sorted(set(question.deck))
+        try:
+            asked = await self._model.prompts_beside(self._asking(question, roles))
+        except ContextFull:
+            return ()
+        return _in_tokens(question, roles, await self._names_of(roles), asked)
+
+    def _asking(self, question: BeliefQuestion, roles: Sequence[Role]) -> list[list[ChatMessage]]:
+        """The conversation with the news and the question about each seat."""
+        news = render_events(self.heard)
+        return [
+            [
+                *self._conversation,
+                {"role": "user", "content": "\n".join(filter(None, (news, render_probe(seat, roles))))},
+            ]
+            for seat in question.targets
+        ]
+
+    async def _names_of(self, roles: Sequence[Role]) -> list[tuple[int, ...]]:
+        return [await self._model.encode_words(ROLE_NAMES[role]) for role in roles]
 
     async def _ask(self, content: str, question: str) -> ChatResponse:
         """Continue the conversation with ``content``; if that does not fit, start afresh from a recap.
@@ -256,3 +265,19 @@ class PolicyPlayer(Player):
         latest = render_events(self._known[wordless:], RECAP_SPEECH_CHARS)
         recap = "\n".join(part for part in (oldest, latest, question) if part)
         return [self._system, {"role": "user", "content": recap}]
+
+
+def _in_tokens(
+    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[AskedPrompt]
+) -> tuple[AskedTokens, ...]:
+    """As it is noted."""
+    return tuple(
+        AskedTokens(
+            target=seat,
+            segment=prompt.segment,
+            context_tokens=prompt.context_tokens,
+            prompt_ids=prompt.prompt_ids,
+            words={role.value: word for role, word in zip(roles, words, strict=True)},
+        )
+        for seat, prompt in zip(question.targets, asked, strict=True)
+    )

@@ -63,7 +63,7 @@ class BeliefProbes:
             day=state.day,
             moment=moment,
             seat=seat,
-            beliefs=None if believed is None else as_chances(believed.chances),
+            beliefs=None if believed is None or believed.chances is None else as_chances(believed.chances),
             mass=None if believed is None else believed.mass,
             ceiling=as_chances({target: odds[target] for target in targets}),
             asked=believed.asked if believed is not None and self._wanted.with_tokens else (),

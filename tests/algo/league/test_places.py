@@ -7,20 +7,12 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from fake_vllm import StartedFakes, serving_config
+from fake_vllm import serving_config
 
 from algo.league.state import Published
 from algo.loop.startup import start_league
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
-from algo.serving import launch as vllm_launch
-
-
-@pytest.fixture
-def fakes(tmp_path, monkeypatch):
-    fakes = StartedFakes(tmp_path)
-    monkeypatch.setattr(vllm_launch, "vllm_command", fakes.command)
-    return fakes
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from functools import partial
 
 import pytest
 from conftest import free_port
-from fake_vllm import PUSH, FakeVllm, StartedFakes, serving_config
+from fake_vllm import PUSH, FakeVllm, serving_config
 from small_models import make_model
 
-from algo.serving import launch as vllm_launch
 from algo.serving.frozen import open_frozen, share_out
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError
@@ -26,10 +25,8 @@ def configure(tmp_path, tiny_model):
 
 
 @pytest.fixture
-def fakes(tmp_path, monkeypatch):
-    """Has fakes started in vLLM's place, and takes the servers of a group for dead after two silent looks."""
-    fakes = StartedFakes(tmp_path)
-    monkeypatch.setattr(vllm_launch, "vllm_command", fakes.command)
+def fakes(fakes, monkeypatch):
+    """Besides, takes the servers of a group for dead after two silent looks."""
     monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
     monkeypatch.setattr("algo.serving.group._UNHEALTHY_ANSWERS", 2)
     monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)

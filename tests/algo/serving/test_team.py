@@ -7,18 +7,10 @@ import socket
 from itertools import chain
 
 import pytest
-from fake_vllm import StartedFakes, serving_config
+from fake_vllm import serving_config
 
-from algo.serving import launch as vllm_launch
 from algo.serving.preconditions import ServingError
 from algo.serving.team import open_policies
-
-
-@pytest.fixture
-def fakes(tmp_path, monkeypatch):
-    fakes = StartedFakes(tmp_path)
-    monkeypatch.setattr(vllm_launch, "vllm_command", fakes.command)
-    return fakes
 
 
 @pytest.fixture
