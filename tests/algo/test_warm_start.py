@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -26,13 +27,21 @@ from algo.werewolf.demonstrations import (
     split_by_deal,
     stored_games,
 )
-from algo.werewolf.imitation import check_warm_start, imitation_batch, imitation_config, run_id_of, warm_start
+from algo.werewolf.imitation import (
+    check_warm_start,
+    imitation_batch,
+    imitation_config,
+    listening_of,
+    run_id_of,
+    warm_start,
+)
 from algo.werewolf.matches import held_out_deals
 from algo.werewolf.resources import game_resources
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER
 from store.token_spans import to_span
@@ -130,6 +139,37 @@ def test_replies_or_tokens_weigh_alike_and_given_tokens_as_they_are_told(tiny_mo
         replies = len(trajectory.turn_ends) if weigh == "reply" else int(is_reply.sum())
         assert weights[is_reply].sum().item() == pytest.approx(replies)
         assert weights[0] == 0 and torch.all(weights[~is_reply][1:] == torch.tensor(given_weight))
+
+
+def test_who_shows_how_to_play_is_noted_what_the_policy_would_be_asked_and_the_truth_is_learned(tiny_model, games):
+    assert listening_of(games, make_config(tiny_model, **{"probes.listening": 0.0})) == []
+    config = make_config(tiny_model, **{"probes.listening": 2.0})
+    asked = played(config)
+    assert [turn.prompt for turn in turns_of(asked)] == [turn.prompt for turn in turns_of(games)]  # the same games
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    rows = {}
+    for game in asked:
+        roles = {seat.seat: ROLE_NAMES[seat.role] for seat in game.outcome.seats}
+        for row in listening_of([game], config):
+            start = next(place for place, weight in enumerate(row.weights) if weight)
+            question, answer = (tokenizer.decode(ids) for ids in (row.token_ids[:start], row.token_ids[start:]))
+            (target,) = re.findall(r"你认为(\d+)号的身份", question)
+            assert answer == roles[int(target)]
+            rows[row] = answer
+        for one in (one for note in game.notes for belief in note.beliefs for one in belief.asked):
+            # A question follows a conversation that the seat has had so far, to the token.
+            assert one.context_tokens in {
+                len(turn.prompt["token_ids"]) + len(turn.response["token_ids"])
+                for turn in game.triplets
+                if turn.metadata["segment"] == one.segment
+            }
+    assert len(rows) > 20 and len(set(rows.values())) > 2
+
+    found, listening = demonstrations_of(asked, config), list(rows)
+    batch = imitation_batch(found, config.warm_start, listening, 2.0)
+    weights = batch["loss_mask"].unbind()
+    assert len(weights) == len(found.trajectories) + len(rows)
+    assert all(of_row.sum().item() == pytest.approx(2.0) for of_row in weights[len(found.trajectories) :])
 
 
 def test_roles_and_sides_are_chosen(tiny_model, games):
@@ -285,13 +325,14 @@ async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_i
         tiny_model,
         **{
             "run.dir": tmp_path, "store.url": hub.url, "training.mini_batch_size": 4,
-            "training.lr_schedule": "cosine", "warm_start.learning_rate": 0.003,
+            "training.lr_schedule": "cosine", "warm_start.learning_rate": 0.003, "probes.listening": 1.0,
         },
     )  # fmt: skip
     opened = open_run(config, False)
     summary = await with_runner(client, warm_start(opened, None))
     before, *_, after = summary["held_out_loss"]
     assert after < before - 1.0
+    assert summary["answers"] > 20 and summary["held_out_answer_loss"][-1] < summary["held_out_answer_loss"][0] - 1.0
 
     stored = await stored_games(client, StoredGames(opened.state.run_id), newest=7)
     _, held_out = split_by_deal(stored.finished, 2, config.run.seed)
