@@ -20,7 +20,6 @@ from typing import Any
 
 import aiohttp
 import torch
-from rich.console import Console
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from verl.utils.torch_functional import logprobs_from_logits
 
@@ -28,6 +27,7 @@ from algo.loop.agreement import measured
 from algo.planning.machine import GIB, H100_GIB, this_machine
 from algo.planning.plan import make_plan, show_plan
 from algo.real_model import NotInstalled, build_real_model
+from algo.reports.terminal import wide_console
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
@@ -271,7 +271,7 @@ def main() -> int:
             heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
             Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads).save_pretrained(model)
             config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"], WerewolfConfig)
-            show_plan(make_plan(config, this_machine("cuda", "bfloat16", gpu_gib=H100_GIB)), config, Console())
+            show_plan(make_plan(config, this_machine("cuda", "bfloat16", gpu_gib=H100_GIB)), config, wide_console())
             return 0
         bench = Bench(Path(folder), options.on_cpu)
         asyncio.run(measure(bench))
