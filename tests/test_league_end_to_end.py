@@ -121,7 +121,8 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
     assert all(step["league/share/past"] == 1 and step["policy_version"] > 0 for step in steps)
 
 
-@pytest.mark.parametrize("kind", ["whole", pytest.param("team", marks=pytest.mark.soak)])
+@pytest.mark.soak  # tests/algo/loop/test_train.py kills a league at every stage, without a model
+@pytest.mark.parametrize("kind", ["whole", "team"])
 def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, kind):
     import torch
 
