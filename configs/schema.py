@@ -1,8 +1,7 @@
 """The configuration of a training run of any workload: what may be set, its default, and what each setting means.
 
-Sections of their own files: ``rollout.py``, ``opponents.py``, ``training.py``, ``serving.py``. What the game adds is
-in ``werewolf.py``.
-``loading.py`` reads a YAML file and ``section.key=value`` overrides.
+``sections/`` has a file for each larger section. What the game adds is in ``werewolf.py``, what agents add in
+``agents.py``. ``loading.py`` reads a YAML file and ``section.key=value`` overrides.
 """
 
 from collections.abc import Mapping

@@ -185,7 +185,7 @@ Facts = Annotated[dict[str, float], AfterValidator(_known_and_in_range)]
 
 
 class TurnSpan(CallSpan):
-    """One call of a model by one seat; the fields of every call are those of ``CallSpan``.
+    """One call of a model by one seat, made by ``runners.werewolf.table``; the fields of every call are ``CallSpan``'s.
 
     turn: re-asks are counted, too. segment: a new one starts from a recap.
     is_reask: whether this call repeats a question because the previous reply could not be used.

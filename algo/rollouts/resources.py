@@ -1,4 +1,4 @@
-"""What runners are told of a run's policy, as resources in the hub."""
+"""What runners are told of a run's policy, as resources in the hub; their fields: ``store.schema.PolicyResources``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,7 +6,10 @@ from configs.section import Section
 
 
 class RolloutSettings(Section):
-    """Rollouts of the trained policy: a game, or an agent's task."""
+    """Rollouts of the trained policy: a game, or an agent's task.
+
+    A run is resumed with the settings that it began with, but for those of ``algo.run.checkpoints``' ``_MAY_CHANGE``.
+    """
 
     groups_per_step: int = Field(4, ge=1, description="groups per step; a group is one deal of the game, or one task")
     rollouts_per_group: int = Field(

@@ -37,4 +37,4 @@ BRAINS: Mapping[str, Callable[[Random], Brain]] = {
     "timid": TimidBrain,
     "random": RandomBrain,
 }
-"""By the names that tasks use (``PLAYERS_WITHOUT_A_MODEL`` of ``store.schema``)."""
+"""By the names that tasks use: ``store.schema.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""

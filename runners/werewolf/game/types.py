@@ -2,7 +2,8 @@
 
 Everything here is immutable and built from the standard library only. Seats are numbered from 1,
 days from 1 (night N comes before day N). No text that a player reads is written here: events and
-requests are data, and ``runners.werewolf.prompts_zh`` turns them into Chinese.
+requests are data, and ``runners.werewolf.prompts_zh`` turns them into Chinese. Roles and decks stand in
+``configs.roles_and_decks``, since configurations name them, too.
 """
 
 from collections.abc import Mapping

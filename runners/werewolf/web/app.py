@@ -21,7 +21,8 @@ LIBRARY = web.AppKey("library", Library)
 TABLES = web.AppKey("tables", Tables)
 _LARGEST_REQUEST = 64 * 1024
 _HEARTBEAT_SECONDS = 15.0
-_PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}", "/people")
+_PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}")
+"""Addresses that are answered with the one page, whose ``pages`` (``static/main.js``) shows what belongs there."""
 
 
 def make_app(

@@ -48,6 +48,7 @@ async function gamePage() {
   replay.element.append(h("p", { class: "hint" }, words().help));
 }
 
+// The server answers these with this page: `_PAGES` of app.py.
 const pages = [
   [/^\/$/, () => homePage(main, query)], [/^\/game$/, gamePage], [/^\/compare$/, () => comparePage(main, query)], [/^\/runs$/, () => runsPage(main)],
   [/^\/run\/(.+)$/, (found) => runPage(main, decodeURIComponent(found[1]))], [/^\/play$/, () => newTablePage(main)],

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { lineOf, say, words } from "./words.js";
+import { isWolf, lineOf, say, words } from "./words.js";
 
 const SPEEDS = [0.5, 1, 2, 4, 8];
 
@@ -154,7 +154,7 @@ export class Replay {
 
   sideOf(seat) {
     const role = this.game.roles[seat];
-    return role === "wolf" || role === "wolf_king" ? "wolf" : role ? "good" : "";
+    return isWolf(role) ? "wolf" : role ? "good" : "";
   }
 
   turnRow(turn) {

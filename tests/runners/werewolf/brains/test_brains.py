@@ -20,6 +20,7 @@ from game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
 from runners.werewolf.game import (
     PRESETS,
@@ -41,6 +42,7 @@ from runners.werewolf.replies import parse_reply, render_reply
 from runners.werewolf.talk_zh import saying
 from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
 from runners.werewolf.talk_zh.saying import fit_together
+from store.schema import PLAYERS_WITHOUT_A_MODEL
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
 PUBLIC_SPEECHES = (
@@ -59,6 +61,10 @@ def scripted_games(name: str, count: int = 400) -> tuple[GameState, ...]:
 
 
 # --- whole games ----------------------------------------------------------------------------------------------------
+
+
+def test_who_plays_without_a_model_is_known_everywhere_by_the_same_names():
+    assert set(brains.BRAINS) == set(PLAYERS_WITHOUT_A_MODEL)
 
 
 @pytest.mark.parametrize("brain", BRAINS)
