@@ -78,7 +78,9 @@ async def games_of(machine, name):
     return games
 
 
-@pytest.mark.parametrize("kind", ["whole", pytest.param("adapters", marks=pytest.mark.soak), "team"])
+@pytest.mark.parametrize(
+    "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("adapters", "team"))]
+)
 async def test_past_selves_play_with_their_own_weights(machine, kind):
     import torch
 
