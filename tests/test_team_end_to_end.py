@@ -141,7 +141,6 @@ def test_the_log_has_each_policy_under_its_name(machine, whole):
     assert not (checkpoint / "huggingface").exists() and (checkpoint / "policies/wolves/huggingface").is_dir()
 
 
-@pytest.mark.soak  # one policy is killed in test_resume, and two come back from a checkpoint in tests/algo/training
 def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, whole):
     import torch
 
