@@ -337,7 +337,7 @@ class Simulation:
                 config.serving.kv_offload_gb * 2**30 / (size * shape.kv_per_token),
                 size * shape.parameters / H100.bandwidth,
                 size * shape.kv_per_token / H100.bandwidth,
-                shape.flops(1000, 1000, 0) / 1000 / (H100.flops * UTILISATION["cuda"]),
+                shape.flops(1000, 1000, 0) / 1000 / (H100.flops * UTILISATION),
                 size * shape.kv_per_token / LINK,
                 config.serving.max_concurrent_sequences,
             )
@@ -458,7 +458,7 @@ class Simulation:
         lengths = [length for group in groups for length in self._tokens[group]]
         training = self.loop.config.training
         passes = training.epochs * (4 if recomputes(training) else 3) + 1
-        forward = self._flops(sum(lengths), fmean(lengths), REPLIES * sum(lengths)) / (H100.flops * UTILISATION["cuda"])
+        forward = self._flops(sum(lengths), fmean(lengths), REPLIES * sum(lengths)) / (H100.flops * UTILISATION)
         return passes * forward / training.ranks
 
     def _push(self) -> None:
