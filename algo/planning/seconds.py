@@ -14,9 +14,9 @@ FILLED = 0.5
 """Share of ``rollout.context_tokens`` that a sequence fills, of which ``REPLIES`` are sampled."""
 REPLIES = 0.15
 UTILISATION = 0.4
-"""Share of the matrix rate that a forward or backward pass reaches: usual on GPUs, and what 135M weights reached on CPU.
+"""Share of the matrix rate that a forward or backward pass reaches: usual on GPUs, and what 135M weights reach on CPU.
 
-Models whose matrices are tiny reach a fourth of that.
+Models whose matrices are tiny reach about half of that.
 """
 _LINK = 25e9
 """Bytes a second between a GPU and the machine's memory."""
