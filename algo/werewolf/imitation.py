@@ -16,6 +16,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -46,6 +47,7 @@ from algo.training.verl_configs import check_engine
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
     Demonstrations,
+    NothingToImitate,
     StoredGames,
     demonstration_tasks,
     demonstrations_of,
@@ -185,14 +187,24 @@ def imitation_batch(
     """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says.
 
     asked, answer_weight: answers that are learned besides, and what one weighs beside a reply.
+    Raises NothingToImitate where ``question_weights`` names a question that none of the replies answers.
     """
+    answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
+    if unknown := sorted(settings.question_weights.keys() - answered):
+        raise NothingToImitate(
+            f"warm_start.question_weights names {', '.join(unknown)}, and no imitated reply answers that; what these "
+            f"answer: {', '.join(sorted(answered))}"
+        )
     trajectories = [*demonstrations.trajectories, *map(_as_trajectory, asked)]
     weights = []
     for trajectory in demonstrations.trajectories:
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
-        weighed = zip(of_replies, trajectory.loss_mask, strict=True)
-        weights.append([float(own) if is_reply else settings.given_weight for own, is_reply in weighed])
-        weights[-1][0] = 0.0
+        row = [settings.given_weight] * len(trajectory.token_ids)
+        row[0] = 0.0
+        for (start, end), question in zip(trajectory.turn_spans(), trajectory.turn_questions, strict=True):
+            for place in compress(range(start, end), trajectory.loss_mask[start:end]):
+                row[place] = of_replies[place] * settings.question_weights.get(question, 1.0)
+        weights.append(row)
     weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in asked]
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 

@@ -1,6 +1,6 @@
 """Settings of the warm start: imitation of demonstrations before reinforcement learning (``algo.werewolf_sft``)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -29,6 +29,11 @@ class WarmStartConfig(Section):
         "reply",
         description="what weighs alike in the loss: every reply, so that a vote counts as much as a speech, or every "
         "token",
+    )
+    question_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        {},
+        description="what replies to these questions weigh, 1 where none is named: {exile_vote: 4, pk_vote: 4} has "
+        "votes learned first, which a speech's many tokens otherwise drown",
     )
     given_weight: float = Field(
         0.0,
