@@ -23,6 +23,7 @@ from algo.learning.record import (
     CONFIG_FILE,
     RECORD_FILE,
     REPORT_FILE,
+    TINY_MODEL,
     WARM_START_CONFIG_FILE,
     LearningRecord,
     StageRun,
@@ -45,7 +46,6 @@ from configs.werewolf import WerewolfConfig
 DEFAULT_SIDE = "good"
 CROSS_TABLE_DEALS = 100
 GAMES_AT_ONCE = 32
-TINY_MODEL = "tiny_model"
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
@@ -88,7 +88,7 @@ class Stage:
 
 def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
     """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
-    model = directory / TINY_MODEL if record.model is None else Path(record.model)
+    model = record.model_folder(directory)
     build = Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",))
     stages = [build] if record.model is None else []
     for seed in record.seeds:
@@ -265,14 +265,8 @@ def _newest(runs_dir: Path, side: str | None) -> Path:
 
 
 def _take_up(directory: Path, options: argparse.Namespace, command: str) -> Path:
-    try:
-        record = LearningRecord.read(directory)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    given = (
-        *(options.config, options.warm_start, options.warm_starts_of),
-        *(options.overrides, options.cross_table_deals),
-    )
+    record = LearningRecord.read(directory)
+    given = (options.config, options.warm_start, options.warm_starts_of, options.overrides, options.cross_table_deals)
     if any(given) or options.side not in (None, record.side):
         raise ConfigError(
             f"{directory} goes on with the settings that it began with, which lie in {CONFIG_FILE} and "

@@ -43,23 +43,22 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.run.metrics import read_steps
     from algo.serving.frozen import share_out, with_own_server
     from algo.serving.launch import member_servers, pool_servers
-    from algo.werewolf.tasks import policy_seats
     from algo.werewolf.workload import Werewolf
-    from configs.section import ConfigError
 
     workload = Werewolf(config, evaluate_in_training)
     alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
     frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
+    lengths, measured = None, None
     try:
-        steps = None if options.run is None else [metrics for _, metrics in read_steps(options.run)]
-        lengths = None if steps is None else Lengths.measured(steps)
-        plan = make_plan(config, machine, policy_seats(config.game), frozen, lengths=lengths)
-        measured = None if steps is None else measured_seconds(steps)
+        if options.run is not None:
+            steps = [metrics for _, metrics in read_steps(options.run)]
+            lengths, measured = Lengths.measured(steps), measured_seconds(steps)
+        plan = make_plan(config, machine, workload.policy_actors(), frozen, lengths=lengths)
         show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]), measured)
         plan.check(config)
-    except (ConfigError, ValueError) as error:
+    except ValueError as error:  # a ConfigError is one, too
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

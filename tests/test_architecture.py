@@ -29,6 +29,7 @@ GENERIC_ROOMS = (
     "serving",
     "league",
     "run",
+    "planning",
     "loop",
 )
 

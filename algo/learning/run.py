@@ -119,7 +119,7 @@ def read_learning_run(folder: Path) -> LearningRun:
             f"{folder} holds no training: expected seed-1 with a config.yaml, as `python -m algo.learn` writes"
         )
     weights = [warm_start_folder(folder, seed.seed) / MODEL_FOLDER for seed in seeds]
-    shapes = next(filter(None, map(tensor_shapes, [*weights, Path(record.model or folder / "tiny_model")])), None)
+    shapes = next(filter(None, map(tensor_shapes, [*weights, record.model_folder(folder)])), None)
     return LearningRun(folder, record, seeds, shapes and sum(map(math.prod, shapes.values())))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from algo.sequences.trajectories import Trajectory
+from algo.sequences.trajectories import Trajectory, unplayed
 from algo.serving.policy import Serving
 from algo.serving.team import Team
 from configs.schema import Config
@@ -24,20 +24,7 @@ class WeightsNotServed(RuntimeError):
 def probe_of(token_ids: Sequence[int]) -> Trajectory:
     """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
     token_ids = tuple(token_ids[:PROBE_TOKENS])
-    return Trajectory(
-        task_id="probe",
-        group_id="probe",
-        actor="probe",
-        role="none",
-        side="none",
-        segment=0,
-        token_ids=token_ids,
-        loss_mask=(0, *([1] * (len(token_ids) - 1))),
-        logprobs=(0.0,) * len(token_ids),
-        turn_ends=(len(token_ids),),
-        turn_versions=(0,),
-        reward=0.0,
-    )
+    return unplayed("probe", token_ids, (0, *([1] * (len(token_ids) - 1))))
 
 
 async def score_probe(

@@ -107,6 +107,24 @@ class Trajectory:
         return shares
 
 
+def unplayed(name: str, token_ids: tuple[int, ...], loss_mask: tuple[int, ...]) -> Trajectory:
+    """A sequence of no rollout; tokens of the mask count as sampled, so that their log-probs are computed."""
+    return Trajectory(
+        task_id=name,
+        group_id=name,
+        actor=name,
+        role="none",
+        side="none",
+        segment=0,
+        token_ids=token_ids,
+        loss_mask=loss_mask,
+        logprobs=(0.0,) * len(token_ids),
+        turn_ends=(len(token_ids),),
+        turn_versions=(0,),
+        reward=0.0,
+    )
+
+
 @dataclass(frozen=True)
 class ActorReward:
     """What one actor earns in one rollout.

@@ -65,6 +65,15 @@ def mean_over_deals(deals: Sequence[Hashable], values: Sequence[float], seed: in
     return clustered_mean(sums, [int(count) for count in counts], seed)
 
 
+def shares_won(games: Iterable[GameRecord], player: str, side: SideName) -> dict[int, float]:
+    """Deal -> share of its games that a player won as one side."""
+    won: dict[int, list[float]] = defaultdict(list)
+    for game in games:
+        if game.players[side] == player:
+            won[game.deal].append(float(game.result == side))
+    return {deal: fmean(found) for deal, found in won.items()}
+
+
 def score_of_side(games: Iterable[GameRecord], player: str, side: SideName) -> Score:
     """How a player fared as one side; each game is one trial of Wilson's interval."""
     of_side = [game for game in games if game.players[side] == player]

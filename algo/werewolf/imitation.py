@@ -40,7 +40,7 @@ from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
-from algo.sequences.trajectories import Trajectory
+from algo.sequences.trajectories import Trajectory, unplayed
 from algo.serving.frozen import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -106,6 +106,9 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
         batch = imitation_batch(learned, settings, asked, config.probes.listening)
 
+        losses: list[float] = []
+        answers: list[float] = []
+
         async def measure(epoch: int, metrics: Mapping[str, float]) -> None:
             losses.append(await trainer.run(reply_loss, engine, held_out))
             measured = {"imitation/held_out_loss": losses[-1]}
@@ -114,8 +117,6 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
                 measured["imitation/held_out_answer_loss"] = answers[-1]
             tracking.log({**metrics, **measured}, step=epoch)
 
-        losses: list[float] = []
-        answers: list[float] = []
         await measure(0, {})
         logger.info("before: held-out loss %.4f nats a token", losses[0])
         for epoch in range(1, settings.epochs + 1):
@@ -211,41 +212,26 @@ def imitation_batch(
 
 def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
     """Cross entropy of the replies under the present weights, in nats, a mean over all their tokens."""
-    trajectories = demonstrations.trajectories
-    log_probs = engine.log_probs(build_batch(trajectories, temperature=1.0))
-    total = sum(
-        math.fsum(value for value, is_reply in zip(row.tolist(), trajectory.loss_mask, strict=True) if is_reply)
-        for row, trajectory in zip(log_probs, trajectories, strict=True)
-    )
-    return -total / demonstrations.reply_tokens
+    return -math.fsum(_summed_log_probs(engine, demonstrations.trajectories)) / demonstrations.reply_tokens
 
 
 def answer_loss(engine: Engine, asked: Sequence[TargetRow]) -> float:
     """Cross entropy of the answers under the present weights, in nats an answer, on average."""
-    log_probs = engine.log_probs(build_batch([*map(_as_trajectory, asked)], temperature=1.0))
-    return -fmean(
-        math.fsum(value for value, weight in zip(of_row.tolist(), row.weights, strict=True) if weight)
-        for of_row, row in zip(log_probs, asked, strict=True)
-    )
+    return -fmean(_summed_log_probs(engine, [*map(_as_trajectory, asked)]))
+
+
+def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> list[float]:
+    """Of each trajectory, over the tokens of its loss mask."""
+    log_probs = engine.log_probs(build_batch(trajectories, temperature=1.0))
+    return [
+        math.fsum(compress(row.tolist(), trajectory.loss_mask))
+        for row, trajectory in zip(log_probs, trajectories, strict=True)
+    ]
 
 
 def _as_trajectory(row: TargetRow) -> Trajectory:
     """Its answer counts as sampled, so that its log-probs are computed."""
-    length = len(row.token_ids)
-    return Trajectory(
-        task_id="asked",
-        group_id="asked",
-        actor="asked",
-        role="none",
-        side="none",
-        segment=0,
-        token_ids=row.token_ids,
-        loss_mask=tuple(int(weight > 0) for weight in row.weights),
-        logprobs=(0.0,) * length,
-        turn_ends=(length,),
-        turn_versions=(0,),
-        reward=0.0,
-    )
+    return unplayed("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
 
 
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:

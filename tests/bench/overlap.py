@@ -26,7 +26,7 @@ from algo.planning.machine import H100_GIB, Machine
 from algo.planning.memory import recomputes
 from algo.planning.model_shape import BYTES
 from algo.planning.plan import make_plan
-from algo.planning.seconds import REPLIES, UTILISATION, Lengths, seconds_of_step
+from algo.planning.seconds import REPLIES, UTILISATION
 from algo.reports.charts import chart_style, color_of, finish, legend, panels, picture
 from algo.rollouts.pacing import Load
 from algo.rollouts.schedule import Schedule
@@ -329,7 +329,7 @@ class Simulation:
         config, rollout = loop.config, loop.config.rollout
         plan = make_plan(config, H100, seats=12)
         shape, size = plan.shape, BYTES[config.model.dtype]
-        self._estimate = seconds_of_step(config, shape, H100, Lengths.expected(config, 12))
+        self._estimate = plan.seconds
         self.servers = [
             Server(
                 self.clock,

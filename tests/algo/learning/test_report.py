@@ -56,6 +56,15 @@ def test_runs_are_compared_with_the_first_seed_by_seed(tmp_path, capsys):
     assert "+30.0 (+2" in capsys.readouterr().out
     assert main([str(tmp_path / "as_it_was"), str(tmp_path)]) == 2
     assert "has no seed-N with an evaluation after its last step" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "other"), "--side", "good"])
+    assert "--side says whose games are compared" in capsys.readouterr().err
+
+
+def test_a_seed_that_was_evaluated_on_the_way_but_not_at_its_end_is_not_compared(tmp_path):
+    folders = [make_learning_run(tmp_path / name, seeds=(1, 2), between=(2,)) for name in ("one", "two")]
+    (folders[1] / "seed-2" / EVALUATIONS_FOLDER / "step-000004.json").unlink()
+    assert set(compare_runs(folders)[1].by_seed) == {1}
 
 
 def test_runs_that_met_others_are_not_compared(tmp_path):

@@ -1,4 +1,4 @@
-"""The sheriff's election on day 1, rule by rule. Explosions during it: test_game_explosion."""
+"""The sheriff's election on day 1, rule by rule. Explosions during it: test_explosion."""
 
 import pytest
 from game_playing import NINE

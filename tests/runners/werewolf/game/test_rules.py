@@ -1,7 +1,7 @@
 """The referee itself: deals, presets, what is refused and in which words, and that states never change.
 
-The rules, one file for each part of a round: test_game_night, test_game_election, test_game_explosion,
-test_game_aftermath, test_game_day.
+The rules, one file for each part of a round: test_night, test_election, test_explosion,
+test_aftermath, test_day.
 """
 
 import copy
