@@ -47,7 +47,6 @@ from algo.training.verl_configs import check_engine
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
     Demonstrations,
-    NothingToImitate,
     StoredGames,
     demonstration_tasks,
     demonstrations_of,
@@ -188,13 +187,12 @@ def imitation_batch(
     """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says.
 
     asked, answer_weight: answers that are learned besides, and what one weighs beside a reply.
-    Raises NothingToImitate where ``question_weights`` names a question that none of the replies answers.
     """
     answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
-    if unknown := sorted(settings.question_weights.keys() - answered):
-        raise NothingToImitate(
-            f"warm_start.question_weights names {', '.join(unknown)}, and no imitated reply answers that; what these "
-            f"answer: {', '.join(sorted(answered))}"
+    if unasked := sorted(settings.question_weights.keys() - answered):
+        logger.warning(
+            "warm_start.question_weights names %s, which no imitated reply answers; they answer: %s",
+            *(", ".join(unasked), ", ".join(sorted(answered))),
         )
     trajectories = [*demonstrations.trajectories, *map(_as_trajectory, asked)]
     weights = []
