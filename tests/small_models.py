@@ -68,8 +68,12 @@ def make_trajectories(count, seed=0):
 
 
 def plain_log_probs(model, trajectory, temperature=TEMPERATURE):
+    return token_log_probs(model, trajectory.token_ids, temperature)
+
+
+def token_log_probs(model, token_ids, temperature=1.0):
     """Of every token, by a plain forward pass; 0.0 for the first."""
-    ids = torch.tensor([trajectory.token_ids])
+    ids = torch.tensor([token_ids])
     logits = model(input_ids=ids).logits[0] / temperature
     following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, ids[0, 1:, None])[:, 0]
     return torch.cat([torch.zeros(1), following])

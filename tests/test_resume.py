@@ -243,7 +243,7 @@ def groups_of(machine, name):
 def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_it(machine):
     """Compared with the weights of each version, which checkpoints keep: also of games in whose midst new ones came."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from small_models import load_model, token_log_probs
 
     finish(machine, "ahead", *LAG, "checkpoint.keep=3", "log.save_batches=true")
     steps = [line["data"] for line in steps_of(machine, "ahead")]
@@ -256,16 +256,15 @@ def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_
     )
 
     folders = [machine.model, *sorted((machine.folder / "ahead" / "checkpoints").glob("step-*/huggingface"))]
-    models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in folders]
+    models = [load_model(folder) for folder in folders]
     assert len(models) == STEPS + 1
     older = queued = 0
     for step in range(1, STEPS + 1):
         for line in (machine.folder / "ahead" / "batches" / f"step-{step:04d}.jsonl").read_text().splitlines():
             row = json.loads(line)
-            ids, start = torch.tensor(row["token_ids"]), 0
+            start = 0
             with torch.no_grad():
-                logits = [model(ids[None]).logits[0, :-1].log_softmax(-1) for model in models]
-            computed = [[0.0, *each.gather(1, ids[1:, None])[:, 0].tolist()] for each in logits]
+                computed = [token_log_probs(model, row["token_ids"]).tolist() for model in models]
             for end, version in zip(row["turn_ends"], row["turn_versions"], strict=True):
                 places = [place for place in range(start, end) if row["loss_mask"][place]]
                 assert step - 2 <= version <= step - 1
@@ -305,7 +304,7 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
     The step after it is played by both again: were one of them left with other weights, its training would refuse them.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from small_models import load_model, token_log_probs
 
     name = "lending"
     urls = f"serving.urls=[http://127.0.0.1:{machine.vllm_port}, http://127.0.0.1:{machine.second_port}]"
@@ -313,7 +312,7 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
     finish(machine, name, urls, *evaluated, "evaluation.at_start=false", "run.steps=2", "checkpoint.every_steps=1")
     assert not list((machine.folder / name).glob("vllm*.log"))  # it has started none of its own
     kept = sorted((machine.folder / name / "checkpoints").glob("step-*/huggingface"))
-    models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (machine.model, *kept)]
+    models = [load_model(folder) for folder in (machine.model, *kept)]
     compared = Counter()
     client = connect(machine.hub.url)
     for rollout in await client.query_rollouts():
@@ -326,8 +325,7 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
             conversation += [*turn.prompt_ids, *turn.response_ids]
             version = turn.policy_version if turn.policy == "policy" else 0
             with torch.no_grad():
-                found = models[version](torch.tensor([conversation])).logits[0, :-1].log_softmax(-1)
-            expected = found.gather(1, torch.tensor(conversation[1:])[:, None])[:, 0][-len(turn.response_ids) :]
+                expected = token_log_probs(models[version], conversation)[-len(turn.response_ids) :]
             assert torch.allclose(expected, torch.tensor(turn.logprobs), rtol=0, atol=FLOAT32_TOLERANCE)
             compared[turn.policy, turn.policy_version] += 1
     await client.close()
