@@ -139,9 +139,11 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_damaged_record_is_named(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("option", ["--directory", "--warm-starts-of"])
+def test_a_damaged_record_is_named(option, tmp_path, capsys, monkeypatch):
     (tmp_path / "learn.json").write_text("{}")
-    monkeypatch.setattr("sys.argv", ["learn", "--directory", str(tmp_path)])
+    (tmp_path / "warm_start.yaml").touch()
+    monkeypatch.setattr("sys.argv", ["learn", option, str(tmp_path)])
     assert main() == 2 and f"{tmp_path / 'learn.json'} is damaged" in capsys.readouterr().err
 
 

@@ -26,6 +26,7 @@ from algo.learning.record import LearningRecord
 from algo.learning.report import main
 from algo.learning.run import read_learning_run
 from algo.reports.intervals import wilson_interval
+from configs.loading import as_yaml, load_config
 
 EVIL = "</div><script>alert('x')</script><img src=x onerror=alert(1)>"
 LEARNED = {"deals": 100, "wins": ((40, 40), (20, 80))}
@@ -65,6 +66,13 @@ def test_a_seed_that_was_evaluated_on_the_way_but_not_at_its_end_is_not_compared
     folders = [make_learning_run(tmp_path / name, seeds=(1, 2), between=(2,)) for name in ("one", "two")]
     (folders[1] / "seed-2" / EVALUATIONS_FOLDER / "step-000004.json").unlink()
     assert set(compare_runs(folders)[1].by_seed) == {1}
+
+
+def test_a_setting_that_only_the_first_run_has_is_named(tmp_path):
+    folders = [make_learning_run(tmp_path / name) for name in ("weighed", "plain")]
+    file = folders[0] / "seed-1" / "config.yaml"
+    file.write_text(as_yaml(load_config(file, ["warm_start.question_weights={exile_vote: 4}"])))
+    assert compare_runs(folders)[1].settings["warm_start.question_weights.exile_vote"] is None
 
 
 def test_runs_that_met_others_are_not_compared(tmp_path):
