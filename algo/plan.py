@@ -7,6 +7,7 @@ from pathlib import Path
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folders
 from configs.roles_and_decks import DECKS
+from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
 
@@ -56,12 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
             steps = [metrics for _, metrics in read_steps(options.run)]
             lengths, measured = Lengths.measured(steps), measured_seconds(steps)
         plan = make_plan(config, machine, workload.policy_actors(), frozen, lengths=lengths)
-        show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]), measured)
+    except ValueError as error:  # of the run's metrics, or transformers' of a model that it does not know
+        return _refused(error)
+    show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]), measured)
+    try:
         plan.check(config)
-    except ValueError as error:  # a ConfigError is one, too
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ConfigError as error:
+        return _refused(error)
     return 0
+
+
+def _refused(error: ValueError) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":
