@@ -24,7 +24,8 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
 POINTS_TO_GAIN = 20.0
-"""By how many percentage points a trained side's win rate has to rise for a run to have taught it something."""
+"""By how many percentage points a trained side's win rate has to rise for a run to have taught it something, unless it
+ends above what the opponent itself wins as that side, where there is less to gain."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Change:
     """How the policy fared as one side before training and after.
 
     conduct_before, conduct_after: how it kept to the game as that side.
+    in_its_place: what the opponent wins as that side against itself, by the cross tables; None without one.
     """
 
     side: SideName
@@ -39,6 +41,7 @@ class Change:
     after: Score
     conduct_before: Conduct
     conduct_after: Conduct
+    in_its_place: Estimate | None = None
 
     @property
     def points(self) -> Estimate | None:
@@ -60,14 +63,21 @@ class Change:
         """Whether the 95 % intervals of the two win rates have a point in common."""
         return touch(self.before.win_rate, self.after.win_rate)
 
+    @property
+    def surpasses(self) -> bool:
+        """Whether the policy wins more after training than the opponent would in its place, intervals apart."""
+        after, other = self.after.win_rate, self.in_its_place
+        return after is not None and other is not None and after.low > other.high
+
     def unmet(self) -> list[str]:
         """Which conditions for having learned this side do not hold, in words; empty if all hold."""
         points, found = self.points, []
         if points is None:
             return ["no games before or after"]
-        if points.value < POINTS_TO_GAIN:
+        if points.value < POINTS_TO_GAIN and not self.surpasses:
             moved = f"rose by only {points.value:.1f}" if points.value > 0 else f"changed by {points.value:+.1f}"
-            found.append(f"the win rate {moved} points; {POINTS_TO_GAIN:.0f} are asked for")
+            place = "" if self.in_its_place is None else ", or more than the opponent wins in its place"
+            found.append(f"the win rate {moved} points; {POINTS_TO_GAIN:.0f} are asked for{place}")
         if self.intervals_touch:
             found.append("the intervals before and after touch, so that chance may explain the difference")
         return found + self.worsened()
@@ -108,7 +118,8 @@ def change_of(seeds: Sequence[LearnedSeed], side: SideName, opponent: str) -> Ch
     seed_of_resampling = next((seed.before.seed for seed in seeds if seed.before is not None), 0)
     before, after = (score_of_side(found, TRAINED_POLICY, side) for found in games)
     conducts = [conduct_of(found, TRAINED_POLICY, seed_of_resampling, sides=[side]) for found in games]
-    return Change(side, before, after, *conducts)
+    own = pooled_cells([seed.cross_table for seed in seeds if seed.cross_table is not None]).get((opponent, opponent))
+    return Change(side, before, after, *conducts, None if own is None else own.win_rate(side))
 
 
 def role_win_rates(seeds: Sequence[LearnedSeed], opponent: str) -> dict[str, tuple[Estimate | None, Estimate | None]]:

@@ -89,7 +89,8 @@ class Headline:
 
 
 def headline_of(run: LearningRun) -> Headline:
-    """The verdict: asked of each trained side are POINTS_TO_GAIN, intervals apart, and conduct that is no worse."""
+    """The verdict: asked of each trained side are POINTS_TO_GAIN or more than the opponent wins in its place, intervals
+    apart, and conduct that is no worse."""
     unmet = [f"Seed {seed.seed} is not complete: {seed.missing}." for seed in run.seeds if seed.missing]
     if not run.complete:
         verdict = "Nothing can be said yet: no seed has an evaluation before and one after training."
@@ -129,11 +130,13 @@ def _told(run: LearningRun, side: SideName) -> str:
     if moved is None:
         return f"{who} the policy has no games to compare."
     worse = change.worsened()
+    other = change.in_its_place
+    place = "" if other is None else f" In its place {run.opponent} wins {percent(other)} against itself."
     conduct = "; ".join(worse) if worse else "invalid replies and identity leaks did not rise beyond their intervals"
     return (
         f"{who} the policy won {percent(change.before.win_rate)} of its games against {run.opponent} before training "
         f"and {percent(change.after.win_rate)} after: {points(moved)} points. The intervals "
-        f"{'touch' if change.intervals_touch else 'do not touch'}. {conduct[0].upper()}{conduct[1:]}."
+        f"{'touch' if change.intervals_touch else 'do not touch'}.{place} {conduct[0].upper()}{conduct[1:]}."
     )
 
 

@@ -116,6 +116,19 @@ def test_what_does_not_hold_is_said_in_words(tmp_path, made, said):
     assert [sentence for sentence in headline.unmet if said in sentence and "As the good side" in sentence]
 
 
+def test_who_ends_above_the_opponent_in_its_place_need_not_gain_as_much(tmp_path):
+    """Scripted against itself: 4 of 10 games of the good side in the made-up cross table."""
+    made = {"deals": 400, "wins": ((8, 8), (200, 260))}
+    change = change_of(run_of(tmp_path, **made).complete, "good", "scripted")
+    assert change.points.value == pytest.approx(15.0) and change.in_its_place == wilson_interval(4, 10)
+    assert not change.surpasses and "or more than the opponent wins in its place" in change.unmet()[0]
+    above = replace(change, in_its_place=wilson_interval(220, 400))
+    assert above.surpasses and above.unmet() == []
+    assert not replace(change, in_its_place=wilson_interval(240, 400)).surpasses  # the intervals touch
+    (told, _) = headline_of(run_of(tmp_path / "again", **made)).told
+    assert "In its place scripted wins 40.0 % (16.8–68.7) against itself." in told
+
+
 def test_each_condition_is_told_apart(tmp_path):
     headline = headline_of(run_of(tmp_path, invalid=(0, 1), **LEARNED))
     assert len(headline.unmet) == 1 and "invalid replies" in headline.unmet[0]
