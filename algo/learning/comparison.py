@@ -33,6 +33,7 @@ class Compared:
     """One run beside the first. settings: name -> value, where it differs from the first's.
 
     by_seed, together: share of the games won after the last step, as the side compared, against all of its opponents.
+    before: that of all seeds before the first step; None where one was not evaluated before.
     difference: of ``together`` from the first run's, over the deals and seeds that both played; None of the first.
     unusable: share of replies. hits: of the votes that name somebody, the share that names an enemy.
     minutes: of training, a seed on average, without evaluations. tokens: trained on, a seed on average.
@@ -41,6 +42,7 @@ class Compared:
     name: str
     settings: Mapping[str, object]
     by_seed: Mapping[int, Estimate]
+    before: Estimate | None
     together: Estimate
     difference: Estimate | None
     unusable: Estimate | None
@@ -84,6 +86,8 @@ def _compared(folder: Path, seeds: Sequence[LearnedSeed], first: Sequence[Learne
             )
     games = list(chain.from_iterable(found.games for found in after.values()))
     together = score_of_side(games, TRAINED_POLICY, side).win_rate
+    earlier = [seed.before.games for seed in seeds if seed.before is not None]
+    before = score_of_side(list(chain.from_iterable(earlier)), TRAINED_POLICY, side).win_rate
     by_seed = {number: score_of_side(found.games, TRAINED_POLICY, side).win_rate for number, found in after.items()}
     if together is None:
         raise ValueError(f"{folder}: the policy played no game as {side}")
@@ -95,6 +99,7 @@ def _compared(folder: Path, seeds: Sequence[LearnedSeed], first: Sequence[Learne
         name=folder.name,
         settings=changed,
         by_seed={number: rate for number, rate in by_seed.items() if rate is not None},
+        before=before if len(earlier) == len(seeds) else None,
         together=together,
         difference=None if seeds is first else _difference(seeds, first, side),
         unusable=conduct_of(games, TRAINED_POLICY, 0, sides=[side]).invalid_replies,
@@ -145,7 +150,13 @@ def show_comparison(found: Sequence[Compared], console: Console) -> None:
     """Print it as a table."""
     table = Table(title="After the last step, with 95 % intervals", title_justify="left")
     numbers = sorted({number for run in found for number in run.by_seed})
-    columns = ("run", *(f"seed {number}" for number in numbers), "all seeds", f"points from {found[0].name}")
+    columns = (
+        "run",
+        *(f"seed {number}" for number in numbers),
+        "all seeds",
+        f"points from {found[0].name}",
+        "before training",
+    )
     for column in (*columns, "unusable replies", "votes that hit", "minutes a seed", "tokens trained"):
         table.add_column(column)
     for run in found:
@@ -154,6 +165,7 @@ def show_comparison(found: Sequence[Compared], console: Console) -> None:
             *(f"{100 * run.by_seed[number].value:.1f} %" if number in run.by_seed else "" for number in numbers),
             estimate_text(run.together, 1),
             _points(run.difference),
+            estimate_text(run.before, 1),
             estimate_text(run.unusable, 1),
             estimate_text(run.hits, 1),
             f"{run.minutes:.1f}",

@@ -37,6 +37,9 @@ def connect(config: Config) -> Path | None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray puts workers behind everything else on the machine; here they are what the machine is for.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Nobody reads what Ray measures of itself, and collecting it has killed a raylet, and the run with it (Ray 2.60:
+    # SIGSEGV in OpenTelemetry's buildMetrics).
+    os.environ.setdefault("RAY_enable_metrics_collection", "0")
     os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file()))
     # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters. Ray opens its own folder
     # to everyone (0777), so it gets one inside a folder that is ours alone.

@@ -48,6 +48,7 @@ def test_runs_are_compared_with_the_first_seed_by_seed(tmp_path, capsys):
     assert (first.settings, first.difference) == ({}, None) and other.settings == {"run.steps": 5}
     assert {seed: rate.value for seed, rate in other.by_seed.items()} == {1: 0.6, 2: 0.6}
     assert other.together == wilson_interval(120, 200)
+    assert (first.before, other.before) == (wilson_interval(80, 200), wilson_interval(40, 200))
     # By deals, which both seeds of both runs played: the same 30 of 100 were won by the other alone.
     assert other.difference.value == pytest.approx(0.3) and 0.2 < other.difference.low < other.difference.high < 0.4
     assert first.minutes == 3.0
@@ -66,6 +67,13 @@ def test_a_seed_that_was_evaluated_on_the_way_but_not_at_its_end_is_not_compared
     folders = [make_learning_run(tmp_path / name, seeds=(1, 2), between=(2,)) for name in ("one", "two")]
     (folders[1] / "seed-2" / EVALUATIONS_FOLDER / "step-000004.json").unlink()
     assert set(compare_runs(folders)[1].by_seed) == {1}
+
+
+def test_a_run_with_a_seed_that_was_not_evaluated_before_is_compared_after_alone(tmp_path):
+    folders = [make_learning_run(tmp_path / name, seeds=(1, 2)) for name in ("one", "two")]
+    (folders[1] / "seed-2" / EVALUATIONS_FOLDER / "step-000000.json").unlink()
+    found = compare_runs(folders)[1]
+    assert found.before is None and set(found.by_seed) == {1, 2}
 
 
 def test_a_setting_that_only_the_first_run_has_is_named(tmp_path):
