@@ -148,29 +148,17 @@ def _difference(seeds: Iterable[LearnedSeed], first: Iterable[LearnedSeed], side
 
 def show_comparison(found: Sequence[Compared], console: Console) -> None:
     """Print it as a table."""
-    table = Table(title="After the last step, with 95 % intervals", title_justify="left")
-    numbers = sorted({number for run in found for number in run.by_seed})
-    columns = (
-        "run",
-        *(f"seed {number}" for number in numbers),
-        "all seeds",
-        f"points from {found[0].name}",
-        "before training",
-    )
-    for column in (*columns, "unusable replies", "votes that hit", "minutes a seed", "tokens trained"):
-        table.add_column(column)
-    for run in found:
-        table.add_row(
-            run.name,
-            *(f"{100 * run.by_seed[number].value:.1f} %" if number in run.by_seed else "" for number in numbers),
-            estimate_text(run.together, 1),
-            _points(run.difference),
-            estimate_text(run.before, 1),
-            estimate_text(run.unusable, 1),
-            estimate_text(run.hits, 1),
-            f"{run.minutes:.1f}",
-            f"{run.tokens:,.0f}",
-        )
+    table = Table("", *(run.name for run in found), title="Games won, with 95 % intervals", title_justify="left")
+    table.add_row("all seeds, before training", *(estimate_text(run.before, 1) for run in found))
+    table.add_row("all seeds, after the last step", *(estimate_text(run.together, 1) for run in found))
+    table.add_row(f"points from {found[0].name}", *(_points(run.difference) for run in found))
+    for number in sorted({number for run in found for number in run.by_seed}):
+        table.add_row(f"seed {number}", *(estimate_text(run.by_seed.get(number), 1) for run in found))
+    table.add_section()
+    table.add_row("unusable replies", *(estimate_text(run.unusable, 1) for run in found))
+    table.add_row("votes that hit", *(estimate_text(run.hits, 1) for run in found))
+    table.add_row("minutes a seed", *(f"{run.minutes:.1f}" for run in found))
+    table.add_row("tokens trained a seed", *(f"{run.tokens:,.0f}" for run in found))
     console.print(table)
     for run in found[1:]:
         settings = ", ".join(f"{name}={value}" for name, value in run.settings.items())
