@@ -36,6 +36,8 @@ _HEALTH_TIMEOUT_SECONDS = 10.0
 _ASK_TIMEOUT_SECONDS = 600.0
 # At least; pausing waits for the replies under way, none of which is longer than a whole rollout may take.
 _PUSH_TIMEOUT_SECONDS = 600.0
+_MOST_TOKENS_TOLD = 128
+"""Tokens that a request may ask the log-probs of: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 _LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
@@ -231,18 +233,51 @@ class VllmServer:
 
         model: the name in requests of adapters that it was told of; None: its own model.
         Returns one natural log-prob for each of ``token_ids[1:]``, given everything before it; at
-        temperature 1 whatever the sampling settings, and computed anew, never from the prefix cache.
+        temperature 1 whatever the sampling settings, and computed anew since the last push.
         """
         token_ids = list(token_ids)
         if len(token_ids) < 2:
             raise ValueError(f"a sequence to score needs at least two tokens, got {len(token_ids)}")
-        choice = await self._complete(
-            token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS, model=model or self.model
-        )
-        entries = choice["prompt_logprobs"][1:]
-        logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
+        model = model or self.model
+        if self._takes_adapters:
+            logprobs = await self._score_token_by_token(token_ids, model)
+        else:
+            choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS, model=model)
+            entries = choice["prompt_logprobs"][1:]
+            logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(value) for value in logprobs):
             raise ServingError(f"{self.base_url}: vLLM gave log-probs that are not finite; its weights are broken")
+        return logprobs
+
+    async def _score_token_by_token(self, token_ids: list[int], model: str) -> list[float]:
+        """``score`` by what every beginning of the sequence may go on with.
+
+        vLLM 0.28 gives the log-probs of a prompt the adapters of as many requests as it samples for, so that beside
+        games in flight its engine dies of them (on CPU; on a GPU they may be another adapter's).
+        """
+        # First the longest, whose blocks the others then find in the prefix cache.
+        await self._complete(token_ids[:-1], timeout=_ASK_TIMEOUT_SECONDS, model=model, temperature=0.0)
+        logprobs: list[float] = []
+        for first in range(1, len(token_ids), _MOST_TOKENS_TOLD):
+            told = token_ids[first : first + _MOST_TOKENS_TOLD]
+            body = {
+                "model": model,
+                "prompt": [token_ids[:end] for end in range(first, first + len(told))],
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "top_p": 1.0,
+                "top_k": -1,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "seed": 0,  # of the one token that is thrown away: unseeded it would draw from what others share
+                "logprobs": 1,
+                "logprob_token_ids": sorted(set(told)),
+                "return_tokens_as_token_ids": True,
+            }
+            answer = await self._call("POST", "/v1/completions", body, timeout=_ASK_TIMEOUT_SECONDS)
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            for token, choice in zip(told, choices, strict=True):
+                logprobs.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{token}"])
         return logprobs
 
     async def figures(self) -> dict[str, float]:

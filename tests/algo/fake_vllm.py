@@ -93,6 +93,10 @@ class FakeVllm:
             return web.json_response(self.reset_answer)
         if path in ("/sleep", "/wake_up"):
             return web.Response()
+        if path == "/v1/completions" and "logprob_token_ids" in body:
+            told = {f"token_id:{token}": -float(token) for token in body["logprob_token_ids"]}
+            choices = [{"index": index, "logprobs": {"top_logprobs": [told]}} for index in range(len(body["prompt"]))]
+            return web.json_response({"choices": choices[::-1]})  # they come as they are done
         if path == "/v1/completions":
             entries = [None, *({str(token): {"logprob": -float(token)}} for token in body["prompt"][1:])]
             choice = {

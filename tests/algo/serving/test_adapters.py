@@ -199,7 +199,12 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
-            assert await serving.score(ids) == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
+            # Beside replies under way, as where games go on meanwhile.
+            body = {"model": "policy", "prompt": ids[:9], "max_tokens": 200, "ignore_eos": True}
+            async with http.post(f"{serving.endpoints[0]}/completions", json=body | {"stream": True}) as under_way:
+                assert (await under_way.content.readline()).startswith(b"data: ")
+                assert await serving.score(ids) == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
+                assert b"data: [DONE]" in await under_way.read()
         for name, adapters in (("initial", None), ("earlier", past)):
             served = serving.beside[name]
             body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
