@@ -154,11 +154,13 @@ class VllmServer:
 
     async def pause(self) -> None:
         """Let requests that come meanwhile wait. Replies under way are finished first, or halted in their midst where
-        games go on while the policy is updated (``rollout.max_policy_lag``): they go on with the new weights, by which
-        vLLM computes anew what their past left in the KV cache, or with the adapters that they began with.
+        games go on while whole weights are updated (``rollout.max_policy_lag``): they go on with the new ones, by which
+        vLLM computes anew what their past left in the KV cache.
         """
-        # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts.
-        mode = "keep" if self._config.rollout.max_policy_lag else "wait"
+        # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts. With
+        # adapters they would go on with those that they began with, and fill the cache of the new, which have the same
+        # name, with what the old computed.
+        mode = "keep" if self._config.rollout.max_policy_lag and not self._takes_adapters else "wait"
         await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
 
     async def reload(self, folder: Path) -> None:

@@ -48,8 +48,7 @@ class PolicyVersionHeader:
 
     A reply's first version is that of its request's arrival; of a request that arrives while vLLM is paused, that of
     the weights that come. Its last one is that of its answer, which begins when the last token is sampled. (A request
-    that waited in vLLM's queue when the weights came is told as of both, though the new ones sampled all of it; and so
-    is one that was halted where the weights are adapters, though vLLM finishes it with those that it began with.)
+    that waited in vLLM's queue when the weights came is told as of both, though the new ones sampled all of it.)
     """
 
     def __init__(self, app: Application) -> None:
