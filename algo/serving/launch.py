@@ -104,15 +104,14 @@ def adapter_folders(config: Config) -> dict[str, Path]:
 def later_adapters(config: Config) -> int:
     """Most adapters that the policy's servers hold beside those of the policy and those that they start with.
 
-    Members of the pool of past selves, further policies of a team, and what they and the policy were before, with which
-    vLLM finishes halted replies.
+    Members of the pool of past selves and further policies of a team.
     """
     if not config.model.lora_rank:
         return 0
     policies = max(1, len(config.team))
     # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
     # played with (``rollout.max_policy_lag``) needs no room here.
-    return policies - 1 + policies * (config.rollout.max_policy_lag + (config.pool.size if config.pool else 0))
+    return policies - 1 + policies * (config.pool.size if config.pool else 0)
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:

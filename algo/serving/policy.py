@@ -140,8 +140,9 @@ class Serving:
             ``model.path`` (checked first: vLLM keeps the old values of missing tensors without a word); with
             ``model.lora_rank`` a folder of adapters.
         version: their number, told with every completion from now on.
-        Replies under way are finished first, or with ``rollout.max_policy_lag`` halted meanwhile and told as of both
-        versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
+        Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile and
+        told as of both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are
+        woken.
 
         A server that refuses them may hold half of the new weights: it is lost, and started again if that is possible.
         Raises ValueError for weights of another model, before anything is touched, and, when no server is left and
