@@ -63,7 +63,7 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minutes on two cores
 	$(BIN)/python -m algo.demo --real
 
-learn: install ## Show that a policy gets better, with a report (SIDE=good or both; SEEDS="1 2 3"; RESUME=1)
+learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 
 learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (SEEDS, RESUME; LONG=configs/smollm2_gpu.yaml)

@@ -49,6 +49,8 @@ GAMES_AT_ONCE = 32
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
+_WARM_STARTS = {"wolf": "learn_warm_start_wolf.yaml"}
+"""Of sides that play another preset than the others."""
 _SHARED_SETTINGS = {"game": ("preset", "rules", "prompts"), "rollout": ("context_tokens", "reply_tokens", "thinking")}
 _console = Console(stderr=True, highlight=False)
 
@@ -196,7 +198,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
     seeds, taken = _different(options.seeds or [1]), options.warm_starts_of
     file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
-    warm_start_file = options.warm_start or CONFIG_DIR / "learn_warm_start.yaml"
+    warm_start_file = options.warm_start or CONFIG_DIR / _WARM_STARTS.get(options.side, "learn_warm_start.yaml")
     if taken is not None:
         warm_start_file = _finished_warm_starts(taken, seeds)
     config = load_config(file, options.overrides)
@@ -340,8 +342,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--side",
-        choices=["good", "both"],
-        help=f"what is trained, with the settings of configs/learn_SIDE.yaml (default: {DEFAULT_SIDE})",
+        choices=["good", "wolf", "both"],
+        help=f"what is trained, with the settings of configs/learn_SIDE.yaml: the good side or both with five players, "
+        f"the wolves with seven (default: {DEFAULT_SIDE})",
     )
     which.add_argument("--config", type=Path, metavar="FILE", help="settings of training and evaluation instead")
     imitation = parser.add_mutually_exclusive_group()
@@ -349,7 +352,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--warm-start",
         type=Path,
         metavar="FILE",
-        help="settings of the warm start (default: configs/learn_warm_start.yaml)",
+        help="settings of the warm start (default: configs/learn_warm_start.yaml, with --side wolf "
+        "learn_warm_start_wolf.yaml)",
     )
     imitation.add_argument(
         "--warm-starts-of",

@@ -27,7 +27,7 @@ def begun(folder, *arguments):
 # --- its folder and its record ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["good", "both"])
+@pytest.mark.parametrize("side", ["good", "both", "wolf"])
 def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     options = ["--side", side, "--seeds", "3", "1", "--set", "run.steps=7", "--set", "evaluation.deals=9"]
     directory = begun(tmp_path, *options, "--cross-table-deals", "5")
@@ -40,7 +40,8 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     assert {"python", "verl", "agentlightning"} < set(record.versions)
     config = load_config(directory / "config.yaml")
     assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
-    imitated = load_config(CONFIG_DIR / "learn_warm_start.yaml", ["run.steps=7", "evaluation.deals=9"])
+    warm_start = "learn_warm_start_wolf.yaml" if side == "wolf" else "learn_warm_start.yaml"
+    imitated = load_config(CONFIG_DIR / warm_start, ["run.steps=7", "evaluation.deals=9"])
     assert load_config(directory / "warm_start.yaml") == imitated
 
 
