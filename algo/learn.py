@@ -2,6 +2,8 @@
 
 For each seed a tiny random model, or another, learns by imitation of scripted players, is placed in a cross table, and
 then learns by reinforcement against a frozen opponent, evaluated before and after on deals that are never trained on.
+Before the imitation that ends where reinforcement begins may come others, of easier games: a curriculum (Bengio et
+al., ICML 2009, https://doi.org/10.1145/1553374.1553380).
 Hub, runner and each of these stages are processes of their own, the same ones that the README's terminals start. A
 report over all seeds comes last. A learning run that was interrupted goes on with the stage that it was in.
 """
@@ -29,6 +31,9 @@ from algo.learning.record import (
     StageRun,
     cross_table_folder,
     installed_versions,
+    lesson_config_file,
+    lesson_folder,
+    lesson_run,
     training_folder,
     warm_start_folder,
 )
@@ -46,10 +51,12 @@ from configs.werewolf import WerewolfConfig
 DEFAULT_SIDE = "good"
 CROSS_TABLE_DEALS = 100
 GAMES_AT_ONCE = 32
+TINY_MODEL_STAGE, WARM_START = "tiny model", "warm start"
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
-_WARM_STARTS = {"wolf": "learn_warm_start_wolf.yaml"}
+_DEFAULT_WARM_STARTS = ("learn_warm_start.yaml",)
+_WARM_STARTS = {"wolf": ("learn_warm_start_bold.yaml", "learn_warm_start_wolf.yaml")}
 """Of sides that play another preset than the others."""
 _SHARED_SETTINGS = {"game": ("preset", "rules", "prompts"), "rollout": ("context_tokens", "reply_tokens", "thinking")}
 _console = Console(stderr=True, highlight=False)
@@ -91,23 +98,25 @@ class Stage:
 def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
     """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
     model = record.model_folder(directory)
-    build = Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",))
+    build = Stage(
+        TINY_MODEL_STAGE, None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",)
+    )
     stages = [build] if record.model is None else []
     for seed in record.seeds:
         training, warm = training_folder(directory, seed), warm_start_folder(directory, seed)
-        crossed, learned = cross_table_folder(directory, seed), warm / MODEL_FOLDER
-        settings = (f"run.name={training.name}", f"run.dir={directory}", f"run.seed={seed}", f"store.url={hub}")
-        from_noise, from_imitation = (*settings, f"model.path={model}"), (*settings, f"model.path={learned}")
-        config, warm_start_config = directory / CONFIG_FILE, directory / WARM_START_CONFIG_FILE
+        crossed, config = cross_table_folder(directory, seed), directory / CONFIG_FILE
+        shared = (f"run.dir={directory}", f"run.seed={seed}", f"store.url={hub}")
+        learned = model
+        for number in _lessons_of(record):
+            settings = (*shared, f"run.name={lesson_run(directory, seed, number)}", f"model.path={learned}")
+            lesson, given = lesson_folder(directory, seed, number), directory / lesson_config_file(number)
+            stages.append(_imitation(f"lesson {number}", seed, given, settings, lesson))
+            learned = lesson / MODEL_FOLDER
+        shared = (f"run.name={training.name}", *shared)
+        settings = (*shared, f"model.path={learned}")
+        stages.append(_imitation(WARM_START, seed, directory / WARM_START_CONFIG_FILE, settings, warm))
+        from_imitation = (*shared, f"model.path={warm / MODEL_FOLDER}")
         stages += [
-            Stage(
-                "warm start",
-                seed,
-                program("algo.werewolf_sft", warm_start_config, from_noise),
-                logs=warm / "logs",
-                results=(warm / SUMMARY_FILE, learned / "config.json"),
-                folder=warm,
-            ),
             Stage(
                 "cross table",
                 seed,
@@ -126,6 +135,17 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
             ),
         ]
     return [*stages, Stage("report", None, _python("algo.learning.report", str(directory)))]
+
+
+def _imitation(kind: str, seed: int, config: Path, settings: Sequence[str], folder: Path) -> Stage:
+    return Stage(
+        kind,
+        seed,
+        program("algo.werewolf_sft", config, settings),
+        logs=folder / "logs",
+        results=(folder / SUMMARY_FILE, folder / MODEL_FOLDER / "config.json"),
+        folder=folder,
+    )
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:
@@ -198,18 +218,22 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
     seeds, taken = _different(options.seeds or [1]), options.warm_starts_of
     file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
-    warm_start_file = options.warm_start or CONFIG_DIR / _WARM_STARTS.get(options.side, "learn_warm_start.yaml")
+    imitation_files = options.warm_start or [
+        CONFIG_DIR / name for name in _WARM_STARTS.get(options.side, _DEFAULT_WARM_STARTS)
+    ]
     if taken is not None:
-        warm_start_file = _finished_warm_starts(taken, seeds)
+        imitation_files = _finished_warm_starts(taken, seeds)
     config = load_config(file, options.overrides)
-    warm_start = load_config(warm_start_file, options.overrides if taken is None else ())
-    check_configurations(config, warm_start)
+    *lessons, warm_start = (load_config(one, options.overrides if taken is None else ()) for one in imitation_files)
+    check_configurations(config, warm_start, lessons)
+    *lesson_configurations, warm_start_configuration = map(os.path.relpath, imitation_files)
     side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
     record = LearningRecord(
         commands=(command,),
         side=side,
         configuration=os.path.relpath(file),
-        warm_start_configuration=os.path.relpath(warm_start_file),
+        warm_start_configuration=warm_start_configuration,
+        lesson_configurations=tuple(lesson_configurations),
         overrides=tuple(options.overrides),
         seeds=seeds,
         steps=config.run.steps,
@@ -217,7 +241,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         cross_table_deals=options.cross_table_deals or CROSS_TABLE_DEALS,
         versions=installed_versions(),
         cpus=os.cpu_count() or 1,
-        model=_model_that_is_there(warm_start),
+        model=_model_that_is_there([*lessons, warm_start][0]),
     )
     if directory is None:
         directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
@@ -225,37 +249,50 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     # Written out, so that a learning run that is gone on with later has the settings that it began with.
     (directory / CONFIG_FILE).write_text(as_yaml(config), encoding="utf-8")
     (directory / WARM_START_CONFIG_FILE).write_text(as_yaml(warm_start), encoding="utf-8")
+    for number, lesson in enumerate(lessons, 1):
+        (directory / lesson_config_file(number)).write_text(as_yaml(lesson), encoding="utf-8")
     if taken is not None:
         _take_warm_starts(taken, directory, seeds)
     record.write(directory)
     return directory.resolve()
 
 
-def _model_that_is_there(warm_start: WerewolfConfig) -> str | None:
-    """The folder of the model to begin with; None where a tiny one is built. Raises ConfigError where it holds none."""
-    if warm_start.model.path == ModelConfig().path:
+def _model_that_is_there(imitation: WerewolfConfig) -> str | None:
+    """The folder of the model to begin with; None where a tiny one is built. Raises ConfigError where it holds none.
+
+    imitation: the first.
+    """
+    if imitation.model.path == ModelConfig().path:
         return None
-    check_model_folder(warm_start.model.path)
-    return str(warm_start.model.path.absolute())
+    check_model_folder(imitation.model.path)
+    return str(imitation.model.path.absolute())
 
 
-def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> Path:
+def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> list[Path]:
     """The settings with which another learning run imitated. Raises ConfigError unless it has done so for all seeds."""
     settings = other / WARM_START_CONFIG_FILE
     if not settings.is_file():
         raise ConfigError(f"--warm-starts-of {other}: that is no learning run, it has no {WARM_START_CONFIG_FILE}")
-    for stage in stages_of(other, LearningRecord.read(other).model_copy(update={"seeds": tuple(seeds)}), hub=""):
-        if stage.kind in ("tiny model", "warm start") and not stage.is_done():
+    record = LearningRecord.read(other).model_copy(update={"seeds": tuple(seeds)})
+    for stage in stages_of(other, record, hub=""):
+        if stage.kind in (TINY_MODEL_STAGE, WARM_START) and not stage.is_done():
             raise ConfigError(f"--warm-starts-of {other}: its {stage.title} is not finished")
-    return settings
+    return [*(other / lesson_config_file(number) for number in _lessons_of(record)), settings]
 
 
 def _take_warm_starts(other: Path, directory: Path, seeds: Sequence[int]) -> None:
-    """Copy what training begins with, and the cross tables of it; copied stages are not run again."""
-    of_seeds = (folder_of(other, seed) for seed in seeds for folder_of in (warm_start_folder, cross_table_folder))
-    for folder in (other / TINY_MODEL, *of_seeds):
-        if folder.exists():
-            shutil.copytree(folder, directory / folder.name)
+    """Copy what training begins with, how it came about, and its cross tables; copied stages are not run again."""
+    lessons = _lessons_of(LearningRecord.read(other))
+    folders = [other / TINY_MODEL]
+    for seed in seeds:
+        folders += [lesson_folder(other, seed, number) for number in lessons]
+        folders += [warm_start_folder(other, seed), cross_table_folder(other, seed)]
+    for folder in filter(Path.exists, folders):
+        shutil.copytree(folder, directory / folder.name)
+
+
+def _lessons_of(record: LearningRecord) -> range:
+    return range(1, len(record.lesson_configurations) + 1)
 
 
 def _newest(runs_dir: Path, side: str | None) -> Path:
@@ -286,8 +323,13 @@ def _different(seeds: Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def check_configurations(config: WerewolfConfig, warm_start: WerewolfConfig) -> None:
-    """Raise ConfigError unless the two can belong to one learning run, and can show what was learned."""
+def check_configurations(
+    config: WerewolfConfig, warm_start: WerewolfConfig, lessons: Sequence[WerewolfConfig] = ()
+) -> None:
+    """Raise ConfigError unless they can belong to one learning run, and can show what was learned.
+
+    lessons: imitations before the warm start, which may play other games.
+    """
     evaluation = config.evaluation
     if not (evaluation.deals and evaluation.at_start and evaluation.at_end):
         raise ConfigError(
@@ -304,6 +346,8 @@ def check_configurations(config: WerewolfConfig, warm_start: WerewolfConfig) -> 
                 )
     if config.model.model_copy(update={"path": warm_start.model.path}) != warm_start.model:
         raise ConfigError("the sections model of the warm start and after it differ in more than path")
+    if any(lesson.model != warm_start.model for lesson in lessons):
+        raise ConfigError("the sections model of the imitations of a curriculum differ: one model goes through all")
 
 
 def run_learning(directory: Path) -> int:
@@ -351,9 +395,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     imitation.add_argument(
         "--warm-start",
         type=Path,
+        nargs="+",
         metavar="FILE",
         help="settings of the warm start (default: configs/learn_warm_start.yaml, with --side wolf "
-        "learn_warm_start_wolf.yaml)",
+        "learn_warm_start_bold.yaml learn_warm_start_wolf.yaml). Several are a curriculum: each begins with what the "
+        "one before has learned, and only the last has to play what the training plays",
     )
     imitation.add_argument(
         "--warm-starts-of",
@@ -363,7 +409,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "only the training differs; --set is then of the training alone. `python -m algo.learning.report DIR DIR ...` "
         "compares such runs",
     )
-    add_set_option(parser, "run.steps=10", "override one setting in both")
+    add_set_option(parser, "run.steps=10", "override one setting in all of them")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each, in turn (default: 1)")
     parser.add_argument(
         "--cross-table-deals", type=int, metavar="N", help=f"deals in each cell (default: {CROSS_TABLE_DEALS})"

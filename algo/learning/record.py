@@ -29,6 +29,21 @@ def warm_start_folder(directory: Path, seed: int) -> Path:
     return directory / f"{training_folder(directory, seed).name}{WARM_START_SUFFIX}"
 
 
+def lesson_folder(directory: Path, seed: int, lesson: int) -> Path:
+    """Run folder of ``algo.werewolf_sft`` for an imitation that comes before the warm start, counted from 1."""
+    return directory / f"{lesson_run(directory, seed, lesson)}{WARM_START_SUFFIX}"
+
+
+def lesson_run(directory: Path, seed: int, lesson: int) -> str:
+    """Name of that run."""
+    return f"{training_folder(directory, seed).name}-lesson-{lesson}"
+
+
+def lesson_config_file(lesson: int) -> str:
+    """The settings of that imitation, as ``WARM_START_CONFIG_FILE`` has the warm start's."""
+    return f"lesson-{lesson}.yaml"
+
+
 def cross_table_folder(directory: Path, seed: int) -> Path:
     """Run folder of ``algo.cross_table``."""
     return directory / f"{training_folder(directory, seed).name}-cross-table"
@@ -56,7 +71,8 @@ class LearningRecord(BaseModel):
 
     commands: the command line, once for each time that it was started.
     side: what is trained. configuration, warm_start_configuration: the files that were named; overrides: settings that
-    were given beside them, for both. What came of them lies in ``CONFIG_FILE`` and ``WARM_START_CONFIG_FILE``.
+    were given beside them, for all. What came of them lies in ``CONFIG_FILE`` and ``WARM_START_CONFIG_FILE``.
+    lesson_configurations: those of imitations that come before the warm start, in order (``lesson_config_file``).
     steps: of training. deals: held-out ones of an evaluation, for each opponent. cross_table_deals: in each cell.
     versions: package -> version, and "python". cpus: cores of the machine.
     model: folder of the model that it begins with; None for a tiny one that it builds.
@@ -69,6 +85,7 @@ class LearningRecord(BaseModel):
     side: Literal["wolf", "good", "both"]
     configuration: str
     warm_start_configuration: str
+    lesson_configurations: tuple[str, ...] = ()
     overrides: tuple[str, ...]
     seeds: tuple[int, ...]
     steps: int

@@ -6,12 +6,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import Evaluation, read_evaluations
-from algo.learning.record import LearningRecord, cross_table_folder, training_folder, warm_start_folder
+from algo.learning.record import (
+    LearningRecord,
+    cross_table_folder,
+    lesson_folder,
+    training_folder,
+    warm_start_folder,
+)
 from algo.run.metrics import read_steps
 from algo.serving.weight_files import tensor_shapes
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
@@ -137,7 +144,14 @@ def _read_seed(folder: Path, number: int) -> LearnedSeed:
     training, warm_start = training_folder(folder, number), warm_start_folder(folder, number)
     config, table = training / "config.yaml", cross_table_folder(folder, number) / CROSS_TABLE_FILE
     imitation, summary = _read_json(warm_start / SUMMARY_FILE), _read_json(training / "summary.json")
-    seconds = {f"warm start: {name}": value for name, value in (imitation or {}).get("seconds", {}).items()}
+    lessons = takewhile(Path.exists, (lesson_folder(folder, number, lesson) / SUMMARY_FILE for lesson in count(1)))
+    imitations = {f"lesson {lesson}": _read_json(path) for lesson, path in enumerate(lessons, 1)}
+    imitations["warm start"] = imitation
+    seconds = {
+        f"{kind}: {name}": value
+        for kind, summary_of in imitations.items()
+        for name, value in (summary_of or {}).get("seconds", {}).items()
+    }
     seconds |= {f"training: {name}": value for name, value in (summary or {}).get("seconds_by_stage", {}).items()}
     return LearnedSeed(
         seed=number,

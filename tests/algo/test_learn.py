@@ -40,9 +40,12 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     assert {"python", "verl", "agentlightning"} < set(record.versions)
     config = load_config(directory / "config.yaml")
     assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
-    warm_start = "learn_warm_start_wolf.yaml" if side == "wolf" else "learn_warm_start.yaml"
-    imitated = load_config(CONFIG_DIR / warm_start, ["run.steps=7", "evaluation.deals=9"])
-    assert load_config(directory / "warm_start.yaml") == imitated
+    last, *earlier = ["wolf", "bold"] if side == "wolf" else [""]
+    written = {"warm_start.yaml": last, **{f"lesson-{n}.yaml": name for n, name in enumerate(earlier, 1)}}
+    assert set(written) | {"config.yaml", "learn.json"} == {path.name for path in directory.iterdir()}
+    for name, kind in written.items():
+        given = f"learn_warm_start{kind and '_' + kind}.yaml"
+        assert load_config(directory / name) == load_config(CONFIG_DIR / given, ["run.steps=7", "evaluation.deals=9"])
 
 
 def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_seeds(tmp_path):
@@ -81,6 +84,20 @@ def test_the_warm_starts_of_another_run_are_taken_over(tmp_path):
     directory = begun(tmp_path, *options, str(tmp_path / "one"))
     assert load_config(directory / "warm_start.yaml") == load_config(other / "warm_start.yaml")
     assert load_config(directory / "config.yaml").rollout.max_policy_lag == 2
+    stages = stages_of(directory, LearningRecord.read(directory), HUB)
+    assert [stage.kind for stage in stages if not stage.is_done()] == ["training", "report"]
+
+
+def test_the_curriculum_before_a_warm_start_is_taken_over_with_it(tmp_path):
+    other = begun(tmp_path, "--side", "wolf")
+    for stage in stages_of(other, LearningRecord.read(other), HUB):
+        for path in stage.results:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("made")
+    options = ["--side", "wolf", "--warm-starts-of", str(other), "--directory", str(tmp_path / "one")]
+    directory = begun(tmp_path, *options)
+    for name in ("lesson-1.yaml", "warm_start.yaml"):
+        assert load_config(directory / name) == load_config(other / name)
     stages = stages_of(directory, LearningRecord.read(directory), HUB)
     assert [stage.kind for stage in stages if not stage.is_done()] == ["training", "report"]
 
@@ -159,6 +176,10 @@ def test_what_is_imitated_must_be_what_is_played():
         other = load_config(CONFIG_DIR / "learn_warm_start.yaml", [setting])
         with pytest.raises(ConfigError, match=message):
             check_configurations(config, other)
+    check_configurations(config, warm_start, [load_config(CONFIG_DIR / "learn_warm_start.yaml", ["game.preset=9p"])])
+    with pytest.raises(ConfigError, match="one model goes through all"):
+        lesson = load_config(CONFIG_DIR / "learn_warm_start.yaml", ["model.dtype=bfloat16"])
+        check_configurations(config, warm_start, [lesson])
 
 
 # --- command lines ----------------------------------------------------------------------------------------------------
@@ -194,6 +215,23 @@ def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_
     assert warm.results[0] == warm.folder / SUMMARY_FILE
     assert warm.results[1].parent == warm.folder / MODEL_FOLDER
     assert training.results == () and training.folder is None  # it knows itself how far it is
+
+
+def test_each_lesson_of_a_curriculum_begins_with_what_the_one_before_has_learned(tmp_path):
+    files = [CONFIG_DIR / f"learn_warm_start{name}.yaml" for name in ("", "_bold", "_wolf")]
+    directory = begun(tmp_path, "--side", "wolf", "--seeds", "5", "--warm-start", *map(str, files))
+    record = LearningRecord.read(directory)
+    assert [*record.lesson_configurations, record.warm_start_configuration] == list(map(os.path.relpath, files))
+    imitations = stages_of(directory, record, HUB)[1:4]
+    assert [stage.kind for stage in imitations] == ["lesson 1", "lesson 2", "warm start"]
+    model = directory / "tiny_model"
+    for stage, file, name in zip(imitations, files, ("seed-5-lesson-1", "seed-5-lesson-2", "seed-5"), strict=True):
+        options = werewolf_sft.parse_arguments(list(stage.full_command()[3:]))
+        config = load_config(options.config, options.overrides)
+        assert (config.run.name, config.run.seed, config.model.path) == (name, 5, model)
+        assert config.game == load_config(file).game
+        assert stage.folder == directory / f"{name}-warm-start" and stage.results[0] == stage.folder / SUMMARY_FILE
+        model = stage.folder / MODEL_FOLDER
 
 
 # --- stages, played by stand-ins --------------------------------------------------------------------------------------

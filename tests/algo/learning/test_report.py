@@ -329,6 +329,16 @@ def test_a_run_without_cross_table_warm_start_or_behaviour_has_a_page(tmp_path):
     assert not (tmp_path / "warm_start_loss.png").exists()
 
 
+def test_the_minutes_of_a_curriculum_are_shown_with_those_of_the_warm_start(tmp_path):
+    make_learning_run(tmp_path)
+    summary = tmp_path / "seed-1-lesson-1-warm-start" / "summary.json"
+    summary.parent.mkdir()
+    summary.write_text('{"seconds": {"play": 90.0}}')
+    (seed,) = read_learning_run(tmp_path).seeds
+    assert seed.minutes["lesson 1: play"] == 1.5 and seed.minutes["warm start: play"] == 0.5
+    assert "<td>lesson 1: play</td><td>1.5</td>" in write_report(tmp_path).read_text(encoding="utf-8")
+
+
 def test_what_cannot_be_read_is_named(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "learn.json" in capsys.readouterr().err
