@@ -165,6 +165,9 @@ TURN_FACTS: Mapping[str, TurnFact] = {
     "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
     "identity_leak": TurnFact("1.0 when a public speech gives the wolves away, or prints the system prompt"),
     "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
+    "attack_on_enemy": TurnFact(
+        "1.0 when the wolves' attack, poison or a shot is aimed at a seat of the other side, or proposed to mates"
+    ),
 }
 """What runners measure of every reply. Facts of a speech are neutral where nothing usable was said aloud."""
 

@@ -31,6 +31,7 @@ FACT_DIMENSIONS = (
     "cut",
     "identity_leak",
     "vote_against_enemy",
+    "attack_on_enemy",
 )
 """Dimensions of every turn, 0.0 to 1.0: facts of the same name, and foreign_language = 1 - chinese_share."""
 

@@ -64,6 +64,13 @@ class RewardConfig(Section):
         description="a vote to exile a seat of the other side; zero: a vote is worth what comes of it. Small models "
         "learn far sooner from it than from the outcome, which four seats and chance share",
     )
+    attack_on_enemy: float = Field(
+        0.0,
+        ge=0,
+        description="the wolves' attack, poison or a shot at a seat of the other side, also as a proposal to mates; "
+        "zero: to hit one's own can be a ruse, and is worth what comes of it. From it small models learn who their "
+        "mates are",
+    )
     influence: float = Field(
         0.0,
         ge=0,

@@ -28,6 +28,7 @@ _CHINESE = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-
 
 
 _VOTES = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE})
+_ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, Decision.SHOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,14 @@ def turn_facts(
     earlier: what the seat said before in this game.
     chosen: side of the seat that the reply chose; None where it chose none.
     """
+    at_enemy = chosen not in (None, speaker.side)
     facts = {
         **NEUTRAL_FACTS,
         "invalid": float(turn.error is not None),
         "reask": float(turn.is_reask),
         "cut": float(turn.sampled.finish_reason == "length"),
-        "vote_against_enemy": float(request.decision in _VOTES and chosen not in (None, speaker.side)),
+        "vote_against_enemy": float(request.decision in _VOTES and at_enemy),
+        "attack_on_enemy": float(request.decision in _ATTACKS and at_enemy),
     }
     if not heard:
         return facts

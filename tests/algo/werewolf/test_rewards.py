@@ -43,12 +43,12 @@ def test_the_outcome_is_worth_what_the_side_says(side, outcome, worth):
     assert other.total == outcome
 
 
-GOOD_FACT = "vote_against_enemy"
-"""The one dimension that earns something; all others cost."""
+GOOD_FACTS = ("vote_against_enemy", "attack_on_enemy")
+"""The dimensions that earn something; all others cost."""
 
 
 def priced(size, *names):
-    return {name: size if name == GOOD_FACT else -size for name in names}
+    return {name: size if name in GOOD_FACTS else -size for name in names}
 
 
 FACT_OF = {name: {name: 1.0} for name in FACT_DIMENSIONS} | {"foreign_language": {"chinese_share": 0.0}}
@@ -58,7 +58,7 @@ FACT_OF = {name: {name: 1.0} for name in FACT_DIMENSIONS} | {"foreign_language":
 def test_each_weight_weighs_its_own_dimension(name):
     turns = [facts(**FACT_OF[name]), facts(), facts(), facts()]
     config = weights(**priced(2.0, name))
-    sign = 1 if name == GOOD_FACT else -1
+    sign = 1 if name in GOOD_FACTS else -1
     averaged = reward(config, *turns)
     assert averaged.turns == {0: sign * 0.5, 1: 0, 2: 0, 3: 0} and averaged.total == 1 + sign * 0.5
     assert averaged.dimensions == {"outcome": 1.0, **dict.fromkeys(FACT_DIMENSIONS, 0.0), name: 0.25}
@@ -123,17 +123,18 @@ def test_the_total_is_the_outcome_and_the_turns():
         assert set(found.turns) == {0, 1, 2}
 
 
-def test_a_vote_against_the_other_side_is_worth_what_the_configuration_says():
-    hit = facts(vote_against_enemy=1.0)
+@pytest.mark.parametrize("name", GOOD_FACTS)
+def test_a_vote_and_an_attack_against_the_other_side_are_worth_what_the_configuration_says(name):
+    hit = facts(**{name: 1.0})
     assert reward(RewardConfig(), hit, facts()).turns == {0: 0, 1: 0}
-    assert reward(RewardConfig(vote_against_enemy=0.5), hit, facts()).turns == {0: 0.25, 1: 0}
-    assert reward(RewardConfig(vote_against_enemy=0.5, turns="summed"), hit, facts()).total == 1.5
+    assert reward(RewardConfig(**{name: 0.5}), hit, facts()).turns == {0: 0.25, 1: 0}
+    assert reward(RewardConfig(**{name: 0.5}, turns="summed"), hit, facts()).total == 1.5
 
 
 def test_with_the_default_weights_even_the_worst_form_costs_less_than_losing():
     config = RewardConfig()
     spoken = facts(
-        **{name: 1.0 for name in FACT_DIMENSIONS if name in TURN_FACTS and name not in ("invalid", GOOD_FACT)},
+        **{name: 1.0 for name in FACT_DIMENSIONS if name in TURN_FACTS and name not in ("invalid", *GOOD_FACTS)},
         chinese_share=0.0,
     )
     unusable = facts(invalid=1.0, reask=1.0, cut=1.0)

@@ -248,8 +248,12 @@ def whose_turn(prompt):
 
 def against_enemy(turn, result):
     sides = {seat.seat: seat.side for seat in result.seats}
-    votes = turn.decision in ("exile_vote", "pk_vote") and turn.target is not None
-    return float(votes and sides[turn.target] != turn.side)
+    at_enemy = turn.target is not None and sides[turn.target] != turn.side
+    votes, attacks = ("exile_vote", "pk_vote"), ("wolf_talk", "wolf_kill", "witch", "shot")
+    return {
+        "vote_against_enemy": float(at_enemy and turn.decision in votes),
+        "attack_on_enemy": float(at_enemy and turn.decision in attacks),
+    }
 
 
 async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
@@ -269,7 +273,7 @@ async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
         if turn.decision in ("speech", "last_words", "pk_speech"):
             speeches[turn.side == "wolf"].append(turn.facts)
         elif turn.decision != "wolf_talk" and turn.valid and not turn.is_reask:
-            assert turn.facts == NEUTRAL_FACTS | {"vote_against_enemy": against_enemy(turn, result)}
+            assert turn.facts == NEUTRAL_FACTS | against_enemy(turn, result)
     assert speeches[True] and speeches[False]
     for facts in speeches[True]:
         assert (facts["identity_leak"], facts["overlong"], facts["speech_chars"]) == (1, 0, 12)
@@ -302,15 +306,16 @@ async def test_whom_a_valid_reply_chose_is_recorded(vllm):
     assert all(turn.claimed_role is None for turn in turns)
 
 
-async def test_votes_against_the_other_side_are_facts(vllm):
+async def test_votes_and_attacks_against_the_other_side_are_facts(vllm):
     vllm.answer = legal_answer(random.Random(2))
-    found = []
+    found = {"vote_against_enemy": set(), "attack_on_enemy": set()}
     for seed in range(3):
-        result, turns = await play(vllm, make_task(seed=seed))
-        votes = [turn for turn in turns if turn.decision in ("exile_vote", "pk_vote")]
-        found += [turn.facts["vote_against_enemy"] for turn in votes]
-        assert found[-len(votes) :] == [against_enemy(turn, result) for turn in votes]
-    assert set(found) == {0.0, 1.0}
+        result, turns = await play(vllm, make_task(seed=seed, preset="7p"))
+        for turn in turns:
+            for name, expected in against_enemy(turn, result).items():
+                assert turn.facts[name] == expected
+                found[name].add(expected)
+    assert all(values == {0.0, 1.0} for values in found.values())
 
 
 async def test_an_option_is_no_seat(vllm):

@@ -81,6 +81,24 @@ def test_a_vote_by_day_counts_by_the_side_that_it_is_cast_against(decision, spea
     assert found == {**NEUTRAL_FACTS, "vote_against_enemy": expected}
 
 
+@pytest.mark.parametrize(
+    ("decision", "speaker", "chosen", "expected"),
+    [
+        (Decision.WOLF_KILL, WOLF, Side.GOOD, 1.0),
+        (Decision.WOLF_TALK, WOLF, Side.GOOD, 1.0),
+        (Decision.WOLF_TALK, WOLF, Side.WOLF, 0.0),
+        (Decision.WITCH, GOOD, Side.WOLF, 1.0),
+        (Decision.SHOT, GOOD, Side.GOOD, 0.0),
+        (Decision.SEER_CHECK, GOOD, Side.WOLF, 0.0),
+        (Decision.WOLF_KILL, WOLF, None, 0.0),
+    ],
+)
+def test_an_attack_counts_by_the_side_that_it_is_aimed_at(decision, speaker, chosen, expected):
+    asked = request(decision, speech_chars=0, targets=(3, 4))
+    found = turn_facts(turn("决定：3号"), asked, "", speaker, (), chosen)
+    assert found == {**NEUTRAL_FACTS, "attack_on_enemy": expected}
+
+
 def test_silence_and_explosions_are_neutral():
     assert facts_of("过") == NEUTRAL_FACTS
     assert facts_of("我是狼人 bye\n决定：自爆", request(options=(Option.EXPLODE,)), WOLF) == NEUTRAL_FACTS
