@@ -107,7 +107,7 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
         crossed, config = cross_table_folder(directory, seed), directory / CONFIG_FILE
         shared = (f"run.dir={directory}", f"run.seed={seed}", f"store.url={hub}")
         learned = model
-        for number in _lessons_of(record):
+        for number in record.lessons:
             settings = (*shared, f"run.name={lesson_run(directory, seed, number)}", f"model.path={learned}")
             lesson, given = lesson_folder(directory, seed, number), directory / lesson_config_file(number)
             stages.append(_imitation(f"lesson {number}", seed, given, settings, lesson))
@@ -277,22 +277,18 @@ def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> list[Path]:
     for stage in stages_of(other, record, hub=""):
         if stage.kind in (TINY_MODEL_STAGE, WARM_START) and not stage.is_done():
             raise ConfigError(f"--warm-starts-of {other}: its {stage.title} is not finished")
-    return [*(other / lesson_config_file(number) for number in _lessons_of(record)), settings]
+    return [*(other / lesson_config_file(number) for number in record.lessons), settings]
 
 
 def _take_warm_starts(other: Path, directory: Path, seeds: Sequence[int]) -> None:
     """Copy what training begins with, how it came about, and its cross tables; copied stages are not run again."""
-    lessons = _lessons_of(LearningRecord.read(other))
+    lessons = LearningRecord.read(other).lessons
     folders = [other / TINY_MODEL]
     for seed in seeds:
         folders += [lesson_folder(other, seed, number) for number in lessons]
         folders += [warm_start_folder(other, seed), cross_table_folder(other, seed)]
     for folder in filter(Path.exists, folders):
         shutil.copytree(folder, directory / folder.name)
-
-
-def _lessons_of(record: LearningRecord) -> range:
-    return range(1, len(record.lesson_configurations) + 1)
 
 
 def _newest(runs_dir: Path, side: str | None) -> Path:

@@ -101,6 +101,11 @@ class LearningRecord(BaseModel):
         """Minutes of all stages together, failed and interrupted tries included."""
         return sum(stage.seconds for stage in self.stages) / 60
 
+    @property
+    def lessons(self) -> range:
+        """Numbers of the imitations that come before the warm start."""
+        return range(1, len(self.lesson_configurations) + 1)
+
     def model_folder(self, directory: Path) -> Path:
         """Of the model that the learning run in a folder begins with."""
         return directory / TINY_MODEL if self.model is None else Path(self.model)
