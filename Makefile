@@ -68,7 +68,7 @@ learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf
 
 learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (SEEDS, RESUME; LONG=configs/smollm2_gpu.yaml)
 	$(BIN)/python -m algo.real_model runs/smollm2$(if $(findstring gpu,$(LONG)),_tied --tied)
-	$(BIN)/python -m algo.learn $(if $(RESUME),--resume,--config $(LONG) --warm-start $(LONG)) $(if $(SEEDS),--seeds $(SEEDS)) $(LEARN_FLAGS)
+	$(BIN)/python -m algo.learn $(if $(RESUME),--resume,--config $(LONG) --warm-start $(LONG) --cross-table-deals 10) $(if $(SEEDS),--seeds $(SEEDS)) $(LEARN_FLAGS)
 
 agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3")
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install
