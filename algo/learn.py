@@ -33,14 +33,13 @@ from algo.learning.record import (
     installed_versions,
     lesson_config_file,
     lesson_folder,
-    lesson_run,
     training_folder,
     warm_start_folder,
 )
 from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, Processes, local_processes, program, start_hub_and_runner
 from algo.machine.whole_files import make_private
-from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE
+from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.command_line import add_set_option
 from configs.loading import CONFIG_DIR, as_yaml, load_config
 from configs.model_folder import check_model_folder
@@ -51,7 +50,7 @@ from configs.werewolf import WerewolfConfig
 DEFAULT_SIDE = "good"
 CROSS_TABLE_DEALS = 100
 GAMES_AT_ONCE = 32
-TINY_MODEL_STAGE, WARM_START = "tiny model", "warm start"
+CROSS_TABLE = "cross table"
 INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
@@ -98,27 +97,32 @@ class Stage:
 def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
     """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
     model = record.model_folder(directory)
-    build = Stage(
-        TINY_MODEL_STAGE, None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",)
-    )
+    build = Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",))
     stages = [build] if record.model is None else []
     for seed in record.seeds:
         training, warm = training_folder(directory, seed), warm_start_folder(directory, seed)
         crossed, config = cross_table_folder(directory, seed), directory / CONFIG_FILE
         shared = (f"run.dir={directory}", f"run.seed={seed}", f"store.url={hub}")
+        lessons = [(f"lesson {n}", lesson_config_file(n), lesson_folder(directory, seed, n)) for n in record.lessons]
         learned = model
-        for number in record.lessons:
-            settings = (*shared, f"run.name={lesson_run(directory, seed, number)}", f"model.path={learned}")
-            lesson, given = lesson_folder(directory, seed, number), directory / lesson_config_file(number)
-            stages.append(_imitation(f"lesson {number}", seed, given, settings, lesson))
-            learned = lesson / MODEL_FOLDER
-        shared = (f"run.name={training.name}", *shared)
-        settings = (*shared, f"model.path={learned}")
-        stages.append(_imitation(WARM_START, seed, directory / WARM_START_CONFIG_FILE, settings, warm))
-        from_imitation = (*shared, f"model.path={warm / MODEL_FOLDER}")
+        for kind, settings, folder in (*lessons, ("warm start", WARM_START_CONFIG_FILE, warm)):
+            name = folder.name.removesuffix(WARM_START_SUFFIX)
+            from_before = (f"run.name={name}", *shared, f"model.path={learned}")
+            learned = folder / MODEL_FOLDER
+            stages.append(
+                Stage(
+                    kind,
+                    seed,
+                    program("algo.werewolf_sft", directory / settings, from_before),
+                    logs=folder / "logs",
+                    results=(folder / SUMMARY_FILE, learned / "config.json"),
+                    folder=folder,
+                )
+            )
+        from_imitation = (f"run.name={training.name}", *shared, f"model.path={learned}")
         stages += [
             Stage(
-                "cross table",
+                CROSS_TABLE,
                 seed,
                 program("algo.cross_table", config, from_imitation, "--deals", str(record.cross_table_deals)),
                 serves=True,
@@ -135,17 +139,6 @@ def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
             ),
         ]
     return [*stages, Stage("report", None, _python("algo.learning.report", str(directory)))]
-
-
-def _imitation(kind: str, seed: int, config: Path, settings: Sequence[str], folder: Path) -> Stage:
-    return Stage(
-        kind,
-        seed,
-        program("algo.werewolf_sft", config, settings),
-        logs=folder / "logs",
-        results=(folder / SUMMARY_FILE, folder / MODEL_FOLDER / "config.json"),
-        folder=folder,
-    )
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:
@@ -224,7 +217,8 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     if taken is not None:
         imitation_files = _finished_warm_starts(taken, seeds)
     config = load_config(file, options.overrides)
-    *lessons, warm_start = (load_config(one, options.overrides if taken is None else ()) for one in imitation_files)
+    imitations = [load_config(one, options.overrides if taken is None else ()) for one in imitation_files]
+    *lessons, warm_start = imitations
     check_configurations(config, warm_start, lessons)
     *lesson_configurations, warm_start_configuration = map(os.path.relpath, imitation_files)
     side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
@@ -241,7 +235,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         cross_table_deals=options.cross_table_deals or CROSS_TABLE_DEALS,
         versions=installed_versions(),
         cpus=os.cpu_count() or 1,
-        model=_model_that_is_there([*lessons, warm_start][0]),
+        model=_model_that_is_there(imitations[0]),
     )
     if directory is None:
         directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
@@ -275,7 +269,7 @@ def _finished_warm_starts(other: Path, seeds: Sequence[int]) -> list[Path]:
         raise ConfigError(f"--warm-starts-of {other}: that is no learning run, it has no {WARM_START_CONFIG_FILE}")
     record = LearningRecord.read(other).model_copy(update={"seeds": tuple(seeds)})
     for stage in stages_of(other, record, hub=""):
-        if stage.kind in (TINY_MODEL_STAGE, WARM_START) and not stage.is_done():
+        if stage.results and stage.kind != CROSS_TABLE and not stage.is_done():
             raise ConfigError(f"--warm-starts-of {other}: its {stage.title} is not finished")
     return [*(other / lesson_config_file(number) for number in record.lessons), settings]
 

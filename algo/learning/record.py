@@ -31,12 +31,7 @@ def warm_start_folder(directory: Path, seed: int) -> Path:
 
 def lesson_folder(directory: Path, seed: int, lesson: int) -> Path:
     """Run folder of ``algo.werewolf_sft`` for an imitation that comes before the warm start, counted from 1."""
-    return directory / f"{lesson_run(directory, seed, lesson)}{WARM_START_SUFFIX}"
-
-
-def lesson_run(directory: Path, seed: int, lesson: int) -> str:
-    """Name of that run."""
-    return f"{training_folder(directory, seed).name}-lesson-{lesson}"
+    return directory / f"{training_folder(directory, seed).name}-lesson-{lesson}{WARM_START_SUFFIX}"
 
 
 def lesson_config_file(lesson: int) -> str:

@@ -90,6 +90,8 @@ def test_the_warm_starts_of_another_run_are_taken_over(tmp_path):
 
 def test_the_curriculum_before_a_warm_start_is_taken_over_with_it(tmp_path):
     other = begun(tmp_path, "--side", "wolf")
+    with pytest.raises(ConfigError, match="its tiny model is not finished"):
+        begun(tmp_path, "--side", "wolf", "--warm-starts-of", str(other))
     for stage in stages_of(other, LearningRecord.read(other), HUB):
         for path in stage.results:
             path.parent.mkdir(parents=True, exist_ok=True)
