@@ -55,8 +55,11 @@ INTERRUPTED_FOLDER = "interrupted"
 """What a stage that cannot be gone on with had written when it was interrupted."""
 
 _DEFAULT_WARM_STARTS = ("learn_warm_start.yaml",)
-_WARM_STARTS = {"wolf": ("learn_warm_start_bold.yaml", "learn_warm_start_wolf.yaml")}
-"""Of sides that play another preset than the others."""
+_WARM_STARTS = {
+    "good": ("learn_warm_start_bold.yaml",),
+    "wolf": ("learn_warm_start_bold.yaml", "learn_warm_start_wolf.yaml"),
+}
+"""Of sides that begin with players that vote with reasons."""
 _SHARED_SETTINGS = {"game": ("preset", "rules", "prompts"), "rollout": ("context_tokens", "reply_tokens", "thinking")}
 _console = Console(stderr=True, highlight=False)
 
@@ -210,10 +213,9 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"--directory {directory} holds something that is no learning run; name another folder")
     seeds, taken = _different(options.seeds or [1]), options.warm_starts_of
-    file = options.config or CONFIG_DIR / f"learn_{options.side or DEFAULT_SIDE}.yaml"
-    imitation_files = options.warm_start or [
-        CONFIG_DIR / name for name in _WARM_STARTS.get(options.side, _DEFAULT_WARM_STARTS)
-    ]
+    side = None if options.config else options.side or DEFAULT_SIDE
+    file = options.config or CONFIG_DIR / f"learn_{side}.yaml"
+    imitation_files = options.warm_start or [CONFIG_DIR / name for name in _WARM_STARTS.get(side, _DEFAULT_WARM_STARTS)]
     if taken is not None:
         imitation_files = _finished_warm_starts(taken, seeds)
     config = load_config(file, options.overrides)
@@ -221,10 +223,10 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
     *lessons, warm_start = imitations
     check_configurations(config, warm_start, lessons)
     *lesson_configurations, warm_start_configuration = map(os.path.relpath, imitation_files)
-    side = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
+    trained = config.game.train_sides[0] if len(set(config.game.train_sides)) == 1 else "both"
     record = LearningRecord(
         commands=(command,),
-        side=side,
+        side=trained,
         configuration=os.path.relpath(file),
         warm_start_configuration=warm_start_configuration,
         lesson_configurations=tuple(lesson_configurations),
@@ -238,7 +240,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         model=_model_that_is_there(imitations[0]),
     )
     if directory is None:
-        directory = options.runs_dir / time.strftime(f"learn-{side}-%Y%m%d-%H%M%S")
+        directory = options.runs_dir / time.strftime(f"learn-{trained}-%Y%m%d-%H%M%S")
     make_private(directory)
     # Written out, so that a learning run that is gone on with later has the settings that it began with.
     (directory / CONFIG_FILE).write_text(as_yaml(config), encoding="utf-8")
@@ -387,8 +389,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="settings of the warm start (default: configs/learn_warm_start.yaml, with --side wolf "
-        "learn_warm_start_bold.yaml learn_warm_start_wolf.yaml). Several are a curriculum: each begins with what the "
+        help="settings of the warm start (default: configs/learn_warm_start.yaml; of the good side alone "
+        "learn_warm_start_bold.yaml; with --side wolf this and learn_warm_start_wolf.yaml). Several are a curriculum: each begins with what the "
         "one before has learned, and only the last has to play what the training plays",
     )
     imitation.add_argument(
