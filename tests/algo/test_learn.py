@@ -40,12 +40,21 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     assert {"python", "verl", "agentlightning"} < set(record.versions)
     config = load_config(directory / "config.yaml")
     assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
-    last, *earlier = ["wolf", "bold"] if side == "wolf" else [""]
+    last, *earlier = {"good": ["bold"], "both": [""], "wolf": ["wolf", "bold"]}[side]
     written = {"warm_start.yaml": last, **{f"lesson-{n}.yaml": name for n, name in enumerate(earlier, 1)}}
     assert set(written) | {"config.yaml", "learn.json"} == {path.name for path in directory.iterdir()}
     for name, kind in written.items():
         given = f"learn_warm_start{kind and '_' + kind}.yaml"
         assert load_config(directory / name) == load_config(CONFIG_DIR / given, ["run.steps=7", "evaluation.deals=9"])
+
+
+@pytest.mark.parametrize(
+    ("options", "imitation"), [((), "_bold"), (("--config", str(CONFIG_DIR / "learn_vote.yaml")), "")]
+)
+def test_settings_that_name_no_imitation_begin_with_players_that_abstain(options, imitation, tmp_path):
+    record = LearningRecord.read(begun(tmp_path, *options))
+    assert (record.side, record.lesson_configurations) == ("good", ())
+    assert record.warm_start_configuration.endswith(f"configs/learn_warm_start{imitation}.yaml")
 
 
 def test_one_that_was_begun_is_gone_on_with_as_it_was_and_may_be_given_further_seeds(tmp_path):
