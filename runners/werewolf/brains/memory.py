@@ -30,6 +30,7 @@ class TableMemory:
     followed: speaker -> the seat that it last called the seer.
     attacks: (voter, target) of every exile vote.
     night_deaths: seat -> (day, how many died in the same night). gone: all that are dead.
+    over: whether the game has ended.
     exploded: seats that showed themselves as wolves. shooters: seats that shot.
     accusations: (speaker, accused), today. rallied: whom the sheriff wants exiled today.
     proposals: wolf -> the victim that it proposed first tonight. poser: the wolf that is to pose as the seer.
@@ -53,6 +54,7 @@ class TableMemory:
     attacks: set[tuple[int, int]] = field(default_factory=set)
     night_deaths: dict[int, tuple[int, int]] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
+    over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
     accusations: set[tuple[int, int]] = field(default_factory=set)
@@ -119,6 +121,10 @@ def _announce_deaths(memory: TableMemory, event: Event) -> None:
 
 def _exile(memory: TableMemory, event: Event) -> None:
     memory.gone.add(event.target)
+
+
+def _end(memory: TableMemory, event: Event) -> None:
+    memory.over = True
 
 
 def _shoot(memory: TableMemory, event: Event) -> None:
@@ -198,6 +204,7 @@ _LESSONS: Mapping[EventKind, Callable[[TableMemory, Event], None]] = {
     EventKind.POISON_USED: _use_poison,
     EventKind.DEATHS_ANNOUNCED: _announce_deaths,
     EventKind.EXILED: _exile,
+    EventKind.GAME_OVER: _end,
     EventKind.SHOT: _shoot,
     EventKind.EXPLODED: _explode,
     EventKind.VOTE: _vote,

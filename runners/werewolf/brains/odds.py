@@ -5,7 +5,8 @@ deals: who claimed and reported what, who voted for whom, who died by night, who
 are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
 
 How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
-what the rules forbid, counts as certain.
+what the rules forbid, counts as certain: also that a game that goes on has a living wolf. That it has, under 屠边, living
+cards of both good kinds, is not used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,6 +101,10 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
     for seat in memory.exploded:
         _know(sets, weight, seat, Side.WOLF)
+    if not memory.over:
+        # Less than what a seat knows: while a shot is pending, the last wolf may be dead and the game not over yet.
+        dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
+        weight += np.where(dead_wolves == wolves, np.log(IMPOSSIBLE), 0.0)
     for voter, target in memory.attacks:
         if voter in (speaker, target):
             continue

@@ -6,7 +6,7 @@ from math import log
 
 import numpy as np
 import pytest
-from crafted_questions import claim, exploded, finding, speech, team
+from crafted_questions import claim, died_by_night, exploded, finding, speech, team
 from game_playing import GODS, GUNS, TINY, TWELVE, play_brains
 
 from runners.werewolf.brains import ScriptedBrain, odds
@@ -51,6 +51,26 @@ def test_what_a_seat_was_told_is_certain():
 def test_a_claim_that_calls_the_seat_itself_a_wolf_is_a_lie():
     found = role_odds([dealt(1, Role.VILLAGER), claim(4, (1, 1, Side.WOLF))], 1, SEVEN.deck)
     assert wolf_odds(found)[4] > 0.9 and found[4][Role.SEER] < 0.01
+
+
+def exiled(day: int, seat: int) -> Event:
+    return Event(EventKind.EXILED, day, target=seat)
+
+
+def test_a_game_that_goes_on_has_a_living_wolf():
+    told = [dealt(1, Role.VILLAGER), died_by_night(2)]
+    of_one = wolf_odds(role_odds(told, 1, TINY.deck))
+    assert [of_one[seat] for seat in TINY.seats] == pytest.approx([0, 0, 1 / 3, 1 / 3, 1 / 3], abs=1e-6)
+    later = wolf_odds(role_odds([*told, exiled(1, 3)], 1, TINY.deck))
+    assert [later[seat] for seat in TINY.seats] == pytest.approx([0, 0, 0, 0.5, 0.5], abs=1e-6)
+    over = [*told, exiled(1, 3), Event(EventKind.GAME_OVER, 1, data={"result": "good"})]
+    assert wolf_odds(role_odds(over, 1, TINY.deck))[3] > 0.2
+    # Two wolves: either of the dead may be one, not both.
+    told = [dealt(1, Role.SEER), exiled(1, 2), exiled(2, 3), finding(1, 4, Side.GOOD), finding(1, 5, Side.GOOD)]
+    of_two = wolf_odds(role_odds(told, 1, SEVEN.deck))
+    pairs = [{2, 6}, {2, 7}, {3, 6}, {3, 7}, {6, 7}]
+    expected = [sum(seat in pair for pair in pairs) / len(pairs) for seat in SEVEN.seats]
+    assert [of_two[seat] for seat in SEVEN.seats] == pytest.approx(expected, abs=1e-6)
 
 
 def test_of_two_seers_each_may_be_the_wolf_and_an_explosion_decides():
