@@ -104,7 +104,8 @@ class NotedBelief(BaseModel):
     at: events of the game so far, so that two beliefs can be told to differ by one speech.
     beliefs: of those asked about; None for a player that cannot be asked, or whose question did not fit its context.
     mass: of a policy: the mean share of its whole probability that the role words had; None of others.
-    ceiling: the expert's odds, given all that the seat may know.
+    ceiling: the expert's odds, given all that the seat may know. deaf: the same without what was said and how anybody
+    voted, from the cards, what the seat was told alone, and who died: what is known without listening.
     """
 
     model_config = _FROZEN
@@ -116,6 +117,7 @@ class NotedBelief(BaseModel):
     beliefs: Chances | None = None
     mass: float | None = Field(default=None, ge=0)
     ceiling: Chances
+    deaf: Chances
     asked: tuple[AskedTokens, ...] = ()
 
 
@@ -143,7 +145,7 @@ class StudySpan(NoteSpan):
     @model_validator(mode="after")
     def _chances_are_shares(self) -> Self:
         for belief in self.beliefs:
-            for chances in (belief.ceiling, belief.beliefs or {}):
+            for chances in (belief.ceiling, belief.deaf, belief.beliefs or {}):
                 for seat, of_role in chances.items():
                     if not abs(sum(of_role.values()) - 1.0) < 1e-3 or min(of_role.values()) < 0:
                         raise ValueError(f"{self.game_id}: of seat {seat} the chances {of_role} do not add up to 1")

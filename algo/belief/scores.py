@@ -1,4 +1,4 @@
-"""How good beliefs are: Brier score, log loss, AUC, calibration, between what the deck says and what an expert knows.
+"""How good beliefs are: Brier score, log loss, AUC, calibration, between who listens to nobody and who knows the odds.
 
 Brier, Verification of Forecasts Expressed in Terms of Probability, Monthly Weather Review 78, 1950. That beliefs about
 roles, asked beside the game, tell how well a player listens: arXiv 2502.06060.
@@ -49,9 +49,10 @@ class BeliefScores(BaseModel):
 
 
 class BeliefReport(BaseModel):
-    """One player's beliefs between two bounds, on the same answers.
+    """One player's beliefs between bounds, on the same answers.
 
-    own: as it answered. ceiling: the expert's odds. floor: the deck's odds.
+    own: as it answered. ceiling: the expert's odds. deaf: the same without speeches and votes. floor: the deck's odds,
+    which do not even know who died.
     mass: mean share of its whole probability that the names of roles had; None of a player without tokens.
     """
 
@@ -59,14 +60,18 @@ class BeliefReport(BaseModel):
 
     own: BeliefScores
     ceiling: BeliefScores
+    deaf: BeliefScores
     floor: BeliefScores
     mass: float | None = None
 
     @property
     def listened(self) -> float | None:
-        """How far it is from the floor's Brier score to the ceiling's: 1.0 all the way, 0.0 none; None: no way."""
-        way = self.floor.brier.value - self.ceiling.brier.value
-        return (self.floor.brier.value - self.own.brier.value) / way if abs(way) > 1e-9 else None
+        """How far it is from the Brier score of the deaf to the ceiling's: 1.0 all the way, 0.0 none; None: no way.
+
+        Not from the floor's: who only learns that the dead are no wolves has left that behind, and listened to nobody.
+        """
+        way = self.deaf.brier.value - self.ceiling.brier.value
+        return (self.deaf.brier.value - self.own.brier.value) / way if abs(way) > 1e-9 else None
 
 
 def belief_report(answers: Sequence[Observed], seed: int) -> BeliefReport | None:
@@ -77,6 +82,7 @@ def belief_report(answers: Sequence[Observed], seed: int) -> BeliefReport | None
     return BeliefReport(
         own=belief_scores(answers, lambda one: one.belief.beliefs or {}, seed),
         ceiling=belief_scores(answers, lambda one: one.belief.ceiling, seed),
+        deaf=belief_scores(answers, lambda one: one.belief.deaf, seed),
         floor=belief_scores(answers, lambda one: one.floor, seed),
         mass=fmean(masses) if masses else None,
     )

@@ -118,7 +118,12 @@ def _beliefs(figures: Figures) -> Table:
             "mass on roles")  # fmt: skip
     rows = []
     for player, report in figures.beliefs.items():
-        for name, scores in (("", report.own), (": ceiling", report.ceiling), (": floor", report.floor)):
+        for name, scores in (
+            ("", report.own),
+            (": exact odds", report.ceiling),
+            (": deaf", report.deaf),
+            (": the deck", report.floor),
+        ):
             own = name == ""
             rows.append(
                 (
@@ -130,7 +135,7 @@ def _beliefs(figures: Figures) -> Table:
                     "" if not own or report.mass is None else f"{report.mass:.3f}",
                 )
             )
-    return Table("Beliefs before votes, between the expert's odds and the deck's", head, tuple(rows))
+    return Table("Beliefs before votes, beside the expert's odds with and without what was said", head, tuple(rows))
 
 
 def _calibration(figures: Figures) -> Table:

@@ -10,11 +10,12 @@ import random
 from collections.abc import Mapping, Sequence
 
 from runners.werewolf.brains.odds import role_odds
-from runners.werewolf.game import Decision, GameState, Request, Role
+from runners.werewolf.game import Decision, EventKind, GameState, Request, Role
 from runners.werewolf.players import BeliefQuestion, Player
+from runners.werewolf.study.notes import SPEECHES
 from store.werewolf_study import Chances, NotedBelief, ProbeMoment, Study
 
-_SPEECHES = frozenset(
+_SPEECH_DECISIONS = frozenset(
     {
         Decision.CAMPAIGN_SPEECH,
         Decision.SHERIFF_PK_SPEECH,
@@ -25,11 +26,13 @@ _SPEECHES = frozenset(
     }
 )
 
+_TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
+
 
 def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
     """Before what a probe would be asked now."""
     decisions = {request.decision for request in requests}
-    if decisions & _SPEECHES:
+    if decisions & _SPEECH_DECISIONS:
         return "speech"
     return "vote" if Decision.EXILE_VOTE in decisions else None
 
@@ -58,6 +61,8 @@ class BeliefProbes:
         question = BeliefQuestion(known, state.preset.deck, targets)
         believed = await self._players[seat].believe(question)
         odds = role_odds(known, seat, state.preset.deck)
+        unheard = [event for event in known if event.kind not in _TO_LISTEN_TO]
+        deaf = role_odds(unheard, seat, state.preset.deck)
         return NotedBelief(
             at=len(state.events),
             day=state.day,
@@ -66,6 +71,7 @@ class BeliefProbes:
             beliefs=None if believed is None or believed.chances is None else as_chances(believed.chances),
             mass=None if believed is None else believed.mass,
             ceiling=as_chances({target: odds[target] for target in targets}),
+            deaf=as_chances({target: deaf[target] for target in targets}),
             asked=believed.asked if believed is not None and self._wanted.with_tokens else (),
         )
 

@@ -22,31 +22,36 @@ from store.werewolf_study import NotedBelief, NotedSpeech, Study, StudySpan
 PRESET = "7p"
 
 
-class DeckOnly(BrainPlayer):
-    """Plays as an expert and believes what the deck says: it listens to nobody."""
+class Deaf(BrainPlayer):
+    """Plays as an expert; believes what it counts itself: the wolf is one of the living, each as likely as the next.
 
-    def __init__(self, seat, brain, roles):
-        super().__init__(seat, brain)
-        self.roles = roles
+    That is exact in 5p_tiny to a seat that knows of no check: its one wolf lives as long as the game goes on.
+    """
 
     async def believe(self, question):
-        chances = deck_chances(question.deck, self.seat, self.roles, question.targets)
-        return Believed({seat: {Role(r): c for r, c in of.items()} for seat, of in chances.items()})
+        dead = {seat for event in question.events if event.kind == "deaths_announced" for seat in event.seats}
+        dead |= {event.target for event in question.events if event.kind == "exiled"}
+        living = set(range(1, len(question.deck) + 1)) - dead - {self.seat}
+        wolf = 1 / len(living)
+        of_good = {Role.SEER: 1 / 4, Role.VILLAGER: 3 / 4}
+        return Believed(
+            {seat: {Role.WOLF: wolf, **{role: (1 - wolf) * of for role, of in of_good.items()}} for seat in living}
+        )
 
 
-def play_one(seed, deaf):
-    """(study, seats) of a game of experts, of whom the seats ``deaf`` believe what the deck says."""
+def play_one(seed, deaf, preset_name=PRESET):
+    """(study, seats) of a game of experts, of whom the seats ``deaf`` listen to nobody."""
     task = GameTask(
-        game_id=f"g{seed}", group_id="g", seed=seed, sampling_seed=1, preset=PRESET,
+        game_id=f"g{seed}", group_id="g", seed=seed, sampling_seed=1, preset=preset_name,
         seating={"wolf": "expert", "good": "expert"}, trainable=[],
         limits={"context_tokens": 100, "reply_tokens": 10}, study=Study(probes=frozenset({"speech", "vote"})),
     )  # fmt: skip
-    notes, roles, preset = [], {}, get_preset(PRESET)
+    notes, roles, preset = [], {}, get_preset(preset_name)
 
     def seat_player(seat, role, name):
         roles[seat] = role
         brain = BRAINS["expert"](random.Random(f"{seed}/{seat}"))
-        return DeckOnly(seat, brain, roles) if seat in deaf else BrainPlayer(seat, brain)
+        return Deaf(seat, brain) if seat in deaf else BrainPlayer(seat, brain)
 
     asyncio.run(play_game(task, 0, seat_player, lambda note, *times: notes.append(note)))
     (study,) = notes
@@ -58,26 +63,39 @@ def played():
     return [(seed, *play_one(seed, deaf={1, 2, 3})) for seed in range(8)]
 
 
-def answers_of(played, player):
+def answers_of(played, player, preset=PRESET):
     return [
         answer
         for deal, study, seats in played
-        for answer in observed(study, deal, PRESET, seats)
+        for answer in observed(study, deal, preset, seats)
         if answer.listener.player == player and answer.listener.role.side == "good"
     ]
 
 
 def test_who_believes_the_experts_odds_has_the_ceilings_scores(played):
     report = belief_report(answers_of(played, "expert"), seed=1)
-    assert report.own == report.ceiling and report.listened == pytest.approx(1.0)
+    assert report.own == report.ceiling and report.deaf != report.ceiling and report.listened == pytest.approx(1.0)
     assert report.ceiling.brier.high < report.floor.brier.low and report.ceiling.auc.low > 0.5
     assert report.ceiling.log_loss.value < report.floor.log_loss.value
 
 
-def test_who_listens_to_nobody_has_the_floors_scores(played):
-    report = belief_report(answers_of(played, "deaf"), seed=1)
-    assert report.own == report.floor and report.listened == pytest.approx(0.0)
-    assert report.floor.auc.value == 0.5  # all good seats are given the same
+def test_who_listens_to_nobody_but_counts_the_dead_has_not_listened():
+    played = [(seed, *play_one(seed, {1, 2, 3, 4, 5}, "5p_tiny")) for seed in range(12)]
+    answers = [answer for answer in answers_of(played, "deaf", "5p_tiny") if answer.listener.role is Role.VILLAGER]
+    report = belief_report(answers, seed=1)
+    assert len(answers) > 20 and report.listened == pytest.approx(0.0, abs=1e-4)
+    assert report.own.brier.value == pytest.approx(report.deaf.brier.value, abs=1e-5)
+    assert report.own.auc.value == pytest.approx(0.5) and report.ceiling.brier.value < report.deaf.brier.value
+    # Its Brier score is better than the deck's, which says nothing of who died: no sign of listening.
+    assert report.deaf.brier.value < report.floor.brier.value - 1e-3
+
+
+def test_what_is_known_without_listening_is_what_was_dealt_told_and_who_died(played):
+    for deal, study, seats in played:
+        first = [belief for belief in study.beliefs if not any(speech.at < belief.at for speech in study.speeches)]
+        assert first and all(belief.deaf == belief.ceiling for belief in first)
+    report = belief_report(answers_of(played, "expert"), seed=1)
+    assert report.ceiling.brier.value < report.deaf.brier.value <= report.floor.brier.value + 0.02
 
 
 def test_experts_are_moved_by_speeches_as_experts_and_the_deaf_are_not(played):
@@ -109,7 +127,7 @@ def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
 def test_brier_score_log_loss_and_calibration_by_hand():
     seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
     chances = {1: {"wolf": 0.8, "seer": 0.2}, 2: {"wolf": 0.3, "seer": 0.7}}
-    belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances)
+    belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
     study = StudySpan(game_id="g", beliefs=(belief,))
     report = belief_report(list(observed(study, 7, "5p_tiny", seats)), seed=1)
     assert report.own.brier.value == pytest.approx((0.2**2 + 0.3**2) / 2) and report.mass == 0.5
@@ -146,7 +164,9 @@ def test_only_what_one_speech_moved_is_counted():
 
     def answer(at, seat, chance, **changes):
         chances = {other: {"wolf": chance, "seer": 1 - chance} for other in seats if other != seat}
-        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, **changes)
+        return NotedBelief(
+            at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, deaf=chances, **changes
+        )
 
     speech = NotedSpeech(at=4, day=1, seat=2, claimed="seer", reports=((1, "wolf"), (4, "good"), (3, "good")))
     later = NotedSpeech(at=5, day=1, seat=3)
@@ -165,7 +185,7 @@ def test_a_speech_is_worth_what_it_makes_good_listeners_believe_of_the_true_wolv
 
     def answer(at, seat, *of_wolf):
         chances = {other: {"wolf": chance, "villager": 1 - chance} for other, chance in of_wolf}
-        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances)
+        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, deaf=chances)
 
     speeches = (
         NotedSpeech(at=4, day=1, seat=2, turn=1, claimed="seer", reports=((1, "wolf"),)),
