@@ -100,12 +100,12 @@ def belief_scores(answers: Sequence[Observed], chances_of: Callable[[Observed], 
     deals = [one.deal for one in answers]
     bins = calibration([pair for given in wolves for pair in given])
     seats = sum(each.seats for each in bins)
-    errors = [fmean((said - is_wolf) ** 2 for said, is_wolf in given) for given in wolves]
+    errors = [squared_error(given) for given in wolves]
     return BeliefScores(
         answers=len(answers),
         brier=mean_over_deals(deals, errors, seed),
         log_loss=mean_over_deals(
-            deals, [_log_loss(one, given) for one, given in zip(answers, chances, strict=True)], seed
+            deals, [log_loss(one, given) for one, given in zip(answers, chances, strict=True)], seed
         ),
         auc=mean_over_deals([deal for deal, _ in ranked], [value for _, value in ranked], seed) if ranked else None,
         calibration=bins,
@@ -113,7 +113,13 @@ def belief_scores(answers: Sequence[Observed], chances_of: Callable[[Observed], 
     )
 
 
-def _log_loss(one: Observed, chances: Chances) -> float:
+def squared_error(given: Sequence[tuple[float, bool]]) -> float:
+    """The Brier score of chances of being a wolf, 0 to 1. given: as of ``Observed.wolf_chances``."""
+    return fmean((said - is_wolf) ** 2 for said, is_wolf in given)
+
+
+def log_loss(one: Observed, chances: Chances) -> float:
+    """Of the true roles of the seats asked about, their mean, in nats; at most that of ``LEAST``."""
     return fmean(-math.log(max(chances[seat][role.value], LEAST)) for seat, role in one.truth.items())
 
 

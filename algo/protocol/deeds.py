@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from algo.belief.observed import SeatFacts
 from algo.belief.persuasion import truth_of
 from algo.protocol.games import StudiedGame
-from algo.reports.intervals import Estimate, wilson_interval
+from algo.reports.intervals import Estimate
 from algo.werewolf.game_statistics import mean_over_deals
 from configs.roles_and_decks import Role, Side
 from store.werewolf import SideName
@@ -43,7 +43,7 @@ class Deeds(BaseModel):
     """Of one player on one side.
 
     games: in which it had a seat of the side; what it did, these games alone. kills: role of the night's victim, or
-    nobody, where it had all living wolves' seats. checks: side of whom its seer checked.
+    nobody, where it had all living wolves' seats. checks: role of whom its seer checked, or nobody.
     claims: own role -> true, false or none -> speeches, by ``algo.belief.persuasion.truth_of``.
     reports: own role -> true or false -> checks told of. survival: role -> share of such seats alive at the end.
     """
@@ -72,7 +72,7 @@ def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: in
     votes, kills, checks = [], Counter[str](), Counter[str]()
     claims: defaultdict[str, Counter[str]] = defaultdict(Counter)
     reports: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    lives: defaultdict[str, list[bool]] = defaultdict(list)
+    lives: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for one in played:
         seats = facts_of(one)
         own = {number for number, seat in seats.items() if seat.player == player and seat.role.side == side}
@@ -84,7 +84,7 @@ def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: in
         if side == "wolf" and one.game.players_of("wolf") == {player}:
             kills.update(_NOBODY if kill.target is None else seats[kill.target].role for kill in one.study.kills)
         checks.update(
-            _NOBODY if check.target is None else seats[check.target].role.side
+            _NOBODY if check.target is None else seats[check.target].role
             for check in one.study.checks
             if check.seat in own
         )
@@ -96,7 +96,7 @@ def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: in
                     true = seat in seats and seats[seat].role.side == found
                     reports[role]["true" if true else "false"] += 1
         for number in own:
-            lives[seats[number].role].append(number not in one.study.deaths)
+            lives[seats[number].role].append((one.game.deal, float(number not in one.study.deaths)))
     return Deeds(
         player=player,
         side=side,
@@ -106,7 +106,10 @@ def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: in
         checks=dict(sorted(checks.items())),
         claims={role: dict(sorted(claims[role].items())) for role in sorted(claims)},
         reports={role: dict(sorted(reports[role].items())) for role in sorted(reports)},
-        survival={role: wilson_interval(sum(alive), len(alive)) for role, alive in sorted(lives.items())},
+        survival={
+            role: mean_over_deals([deal for deal, _ in lived], [alive for _, alive in lived], seed)
+            for role, lived in sorted(lives.items())
+        },
     )
 
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table as ShownTable
 
 from algo.machine.whole_files import write_whole
-from algo.protocol.report import AMONG, Among, Figures, ProtocolReport
+from algo.protocol.differences import differences
+from algo.protocol.report import AMONG, Among, Figures, ProtocolReport, WinRate
 from algo.reports.intervals import Estimate
 from algo.reports.page_parts import counts_text, estimate_text, page_environment
 
@@ -31,8 +32,25 @@ def write_page(folder: Path) -> Path:
     reports = [ProtocolReport.read(path) for path in sorted(folder.glob("*.json"))]
     path = folder / PAGE_NAME
     template = page_environment(Path(__file__).parent).get_template("page.html")
-    write_whole(path, template.render(reports=reports, tables=lambda report: list(tables_of(report))))
+    shown = [
+        (report, [*tables_of(report), *_comparisons(report, reports[:number])]) for number, report in enumerate(reports)
+    ]
+    write_whole(path, template.render(reports=shown))
     return path
+
+
+def _comparisons(report: ProtocolReport, earlier: Sequence[ProtocolReport]) -> Iterator[Table]:
+    """The report less each other of the same terms that stands above it."""
+    head = ("figure", "difference", "deals of both")
+    for other in earlier:
+        for among in AMONG if other.digest == report.digest else ():
+            rows = [
+                (each.what, _signed(each.value, 100 if each.share else 1, 3), str(each.deals))
+                for each in differences(report, other, among)
+            ]
+            if rows:
+                caption = f"{report.label} less {other.label}, deal by deal ({_AMONG_NAMES[among]})"
+                yield Table(caption, head, tuple(rows))
 
 
 def show_report(report: ProtocolReport, console: Console) -> None:
@@ -64,17 +82,15 @@ def tables_of(report: ProtocolReport) -> Iterator[Table]:
 
 
 def _rates(figures: Figures) -> Table:
-    whole = [
-        (f"side {rate.side} against {rate.against}", estimate_text(rate.rate), "", str(rate.games), str(rate.draws))
-        for rate in figures.sides
-    ]
-    single = [
-        (f"single seat, {rate.side}", estimate_text(rate.rate), _signed(rate.difference, 100), str(rate.games),
-         str(rate.draws))
-        for rate in figures.seats
-    ]  # fmt: skip
-    head = ("policy as", "games won", "points more than the reference in its seat", "games", "draws")
+    whole = [(f"side {rate.side} against {rate.against}", *_rate(rate)) for rate in figures.sides]
+    single = [(f"single seat, {rate.side}", *_rate(rate)) for rate in figures.seats]
+    head = ("policy as", "games won", "the reference in its place", "points between them", "games", "draws")
     return Table("Win rates", head, (*whole, *single))
+
+
+def _rate(rate: WinRate) -> tuple[str, ...]:
+    shares = (estimate_text(rate.rate), estimate_text(rate.reference), _signed(rate.difference, 100))
+    return (*shares, str(rate.games), str(rate.draws))
 
 
 def _strengths(figures: Figures) -> Table:
@@ -163,10 +179,10 @@ def _plain(value: Estimate | None) -> str:
     return "–" if value is None else f"{value.value:.3f} ({value.low:.3f}–{value.high:.3f})"
 
 
-def _signed(value: Estimate | None, scale: float = 1.0) -> str:
-    """ "+1.2 (−0.3 to +2.7)", or a dash."""
+def _signed(value: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
+    """ "+1.2 (−0.3 to +2.7)", or a dash. digits: behind the point, where nothing is scaled."""
     if value is None:
         return "–"
-    digits = 0 if scale > 1 else 2
+    digits = 0 if scale > 1 else digits
     own, low, high = (f"{scale * each:+.{digits}f}" for each in (value.value, value.low, value.high))
     return f"{own} ({low} to {high})"

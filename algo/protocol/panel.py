@@ -1,8 +1,8 @@
 """Who plays whom in a version of the protocol, and the tasks of its games.
 
-A version never changes: what would change a figure is a new version. Ratings in such games reward little but surviving
-the errors of opponents, where these make many; hence opponents of every strength, single seats among mixed players, and
-all figures once more on games without an error.
+From the first release on a version never changes: what would change a figure is a new version. Ratings in such games
+reward little but surviving the errors of opponents, where these make many; hence opponents of every strength, single
+seats among mixed players, and all figures once more on games without an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,9 @@ Setting = Literal["sides", "seat"]
 class Panel:
     """One version. opponents: of whole sides; a run may add others, which are told apart.
 
-    company: who sits round a single seat, drawn for each deal and seat. reference: who takes that seat in the mirrored
-    game, and whom strengths are measured from. probed_deals: on how many deals seats are asked what they believe.
+    company: who sits round a single seat, drawn for each deal and seat; players without weights, the same for every
+    model. reference: who plays each deal in the policy's place, too, its single seat as its whole sides, and whom
+    strengths are measured from. probed_deals: on how many deals seats are asked what they believe.
     """
 
     version: str
@@ -51,37 +52,41 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 )
 
 
-def opponents_of(panel: Panel, config: WerewolfConfig, *, is_initial: bool) -> tuple[str, ...]:
-    """The panel's players, and behind them the run's own of ``evaluation.opponents``: past selves, models of an API.
-
-    is_initial: whether the policy is the weights that the run started from, which then do not meet themselves.
-    """
-    own = [name for name in config.evaluation.opponents if name not in panel.opponents]
-    return tuple(name for name in (*panel.opponents, *own) if not (is_initial and name == INITIAL_POLICY))
+def opponents_of(panel: Panel, config: WerewolfConfig) -> tuple[str, ...]:
+    """The panel's players, and behind them the run's own of ``evaluation.opponents``: past selves, models of an API."""
+    return (*panel.opponents, *(name for name in config.evaluation.opponents if name not in panel.opponents))
 
 
 def protocol_tasks(
-    panel: Panel, opponents: Sequence[str], config: WerewolfConfig, name: str
+    panel: Panel, opponents: Sequence[str], config: WerewolfConfig, name: str, chance: str
 ) -> dict[Setting, list[GameTask]]:
-    """All games: of each deal two against every opponent, and two with a single seat, the policy's and the reference's.
+    """All games: of each deal both sides against every opponent and a single seat, once more with the reference in it.
 
-    name: names the games and, with the players, seeds their sampling.
+    name: names the games. chance: seeds their sampling, with the players: the same for every model.
     """
     deals = held_out_deals(config.evaluation.deals, config.evaluation.seed)
     probed = set(deals[: panel.probed_deals])
     sides = [
         task
         for opponent in opponents
-        for task in match_tasks(TRAINED_POLICY, opponent, deals, config, f"{name}-{panel.version}")
+        for player in (TRAINED_POLICY, panel.reference)
+        # The reference against itself is both sides at once: one game of each deal.
+        for task in match_tasks(player, opponent, deals, config, f"{name}-{panel.version}", chance=chance)[
+            :: 2 if player == opponent else 1
+        ]
     ]
-    seats = [task for number, deal in enumerate(deals) for task in _single_seat(panel, config, name, number, deal)]
+    seats = [
+        task for number, deal in enumerate(deals) for task in _single_seat(panel, config, name, chance, number, deal)
+    ]
     return {
         "sides": [_studied(task, task.seed in probed) for task in sides],
         "seat": [_studied(task, task.seed in probed) for task in seats],
     }
 
 
-def _single_seat(panel: Panel, config: WerewolfConfig, name: str, number: int, deal: int) -> list[GameTask]:
+def _single_seat(
+    panel: Panel, config: WerewolfConfig, name: str, chance: str, number: int, deal: int
+) -> list[GameTask]:
     seat = 1 + number % len(DECKS[config.game.preset])
     group_id = f"{name}-{panel.version}-seat-deal{number:03d}"
     company = SeatingRule(players=dict.fromkeys(panel.company, 1.0))
@@ -91,7 +96,7 @@ def _single_seat(panel: Panel, config: WerewolfConfig, name: str, number: int, d
             group_id=group_id,
             seed=deal,
             # The same for both, so that the company's own chance is the same, too.
-            sampling_seed=derived_seed(f"seat/{name}", deal),
+            sampling_seed=derived_seed(f"seat/{chance}", deal),
             preset=config.game.preset,
             rules=config.game.rules.chosen(),
             seating=(SeatingRule(seat=seat, players={player: 1.0}), company),

@@ -14,26 +14,32 @@ from algo.protocol.panel import PANELS, Panel, opponents_of, protocol_tasks
 from algo.protocol.power import power_text
 from algo.protocol.report import FOLDER, ProtocolReport, Terms, figures_of
 from algo.run.folder import OpenedRun
+from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY
 
 logger = logging.getLogger("algo.evaluate")
 
 
-def terms_of(panel: Panel, config: WerewolfConfig, *, is_initial: bool) -> Terms:
-    """What a run's figures hang on. is_initial: see ``panel.opponents_of``."""
+def terms_of(panel: Panel, config: WerewolfConfig) -> Terms:
+    """What a run's figures hang on."""
     return Terms(
         version=panel.version,
         preset=config.game.preset,
         rules=config.game.rules.chosen(),
         seed=config.evaluation.seed,
         deals=config.evaluation.deals,
-        opponents=opponents_of(panel, config, is_initial=is_initial),
+        opponents=opponents_of(panel, config),
         company=panel.company,
         reference=panel.reference,
         temperature=temperature_of(config),
         context_tokens=config.rollout.context_tokens,
         reply_tokens=config.rollout.reply_tokens,
+        thinking=config.rollout.thinking,
+        prompts={
+            name: hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
+            for name, path in sorted(config.game.prompts.items())
+        },
     )
 
 
@@ -48,13 +54,13 @@ async def run_protocol(
     check_label(label)
     config, panel = opened.config, PANELS[version]
     folder = (model or config.model.path).resolve()
-    terms = terms_of(panel, config, is_initial=folder == config.model.path.resolve())
-    power = power_text(terms.deals)
+    terms = terms_of(panel, config)
+    power = power_text(terms.deals, DECKS[terms.preset], panel.probed_deals)
     logger.info("protocol %s, terms %s, seed %d: %s", version, terms.digest, terms.seed, power)
     # The games that an earlier process enqueued are known by their name: it stands for everything that they hang on.
     stands_for = hashlib.blake2b(f"{terms.digest}/{folder}".encode(), digest_size=4).hexdigest()
     name = f"{config.run.name}-{label.replace(' ', '-')}-{stands_for}"
-    by_setting = protocol_tasks(panel, terms.opponents, config, name)
+    by_setting = protocol_tasks(panel, terms.opponents, config, name, chance=terms.digest)
     tasks = [(setting, task) for setting, of_setting in by_setting.items() for task in of_setting]
     async with serve_players(opened, [TRAINED_POLICY, *terms.opponents], model) as served:
         resources = served.resources.model_copy(
@@ -77,6 +83,7 @@ async def run_protocol(
     report = ProtocolReport(
         label=label,
         model=str(folder),
+        initial=str(config.model.path.resolve()),
         terms=terms,
         digest=terms.digest,
         power=power,

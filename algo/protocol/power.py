@@ -1,9 +1,11 @@
 """How many deals it takes to see a difference: said before a run, not after it."""
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from algo.reports.intervals import CONFIDENCE
+from configs.roles_and_decks import Role, Side
 
 POWER = 0.8
 """How often a difference of the stated size is to be found."""
@@ -33,13 +35,23 @@ def half_width(deals: int, share: float = 0.5) -> float:
     return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(share * (1 - share) / deals)
 
 
-def power_text(deals: int) -> str:
-    """What a run of so many deals can show, as it is told before the run and on its page."""
+def power_text(deals: int, deck: Sequence[Role], probed_deals: int) -> str:
+    """What a run of so many deals can show, as it is told before the run and on its page.
+
+    deck: the roles dealt, of whose seats one takes its turn to be the single one. probed_deals: as of the panel.
+    """
+    wolves = deals * sum(role.side is Side.WOLF for role in deck) / len(deck)
+    single = {"good": deals - wolves, "wolf": wolves}
+    widths = " and ".join(
+        f"of the {side} side (about {count:.0f} deals) to ± {100 * half_width(max(1, count)):.0f}"
+        for side, count in single.items()
+    )
     return (
         f"{deals} deals: a win rate of one side against one opponent is known to ± {100 * half_width(deals):.0f} "
         f"points, and two such rates are told apart, {POWER:.0%} of the time, if they differ by "
         f"{100 * difference_seen(deals):.0f} points; 5 points need {deals_needed(0.05)} deals, 10 points "
-        f"{deals_needed(0.1)}, fewer where both play the same deals"
+        f"{deals_needed(0.1)}, fewer where both play the same deals; single seats {widths} points; beliefs are asked "
+        f"on {min(deals, probed_deals)} deals"
     )
 
 

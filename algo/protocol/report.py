@@ -1,15 +1,17 @@
 """Everything that the protocol says of one policy, and the file that it is kept in."""
 
 import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algo.belief.observed import observed
+from algo.belief.observed import Observed, observed
 from algo.belief.persuasion import Persuasion, moved, persuasion
-from algo.belief.scores import BeliefReport, belief_report
+from algo.belief.scores import BeliefReport, belief_report, log_loss, squared_error
 from algo.machine.whole_files import write_whole
 from algo.protocol.deeds import Deeds, deeds_of, facts_of
 from algo.protocol.games import ProtocolGame, StudiedGame
@@ -30,9 +32,10 @@ FOLDER = "protocol"
 
 
 class Terms(BaseModel):
-    """What figures hang on; reports whose terms are equal can be compared.
+    """What figures hang on; reports whose terms are equal can be compared, whatever model they are of.
 
-    seed: of the deals, and of all resampling. opponents: the version's, and the run's own behind them.
+    seed: of the deals, and of all resampling. opponents: the version's, and the run's own behind them. prompts: name ->
+    digest of what replaces it (``game.prompts``).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +51,8 @@ class Terms(BaseModel):
     temperature: float
     context_tokens: int
     reply_tokens: int
+    thinking: bool
+    prompts: dict[str, str]
 
     @property
     def digest(self) -> str:
@@ -56,9 +61,10 @@ class Terms(BaseModel):
 
 
 class WinRate(BaseModel):
-    """Of the policy on a side against an opponent, or in a single seat against the reference in the same seat.
+    """Of the policy on a side against an opponent, or in a single seat.
 
-    rate: of the games that it won; a draw is nobody's win. difference: from the reference's; None for whole sides.
+    rate: of the games that it won; a draw is nobody's win. reference: of those of the reference in its place.
+    difference: between them, over the deals that both have played.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,13 +74,16 @@ class WinRate(BaseModel):
     games: int
     draws: int
     rate: Estimate | None
-    difference: Estimate | None = None
+    reference: Estimate | None
+    difference: Estimate | None
 
 
 class Figures(BaseModel):
     """What is counted over some of the games.
 
-    sides, seats: win rates of whole sides and of single seats. beliefs: player -> its good seats' before votes.
+    sides, seats: win rates of whole sides and of single seats. deeds, persuasion, beliefs: of the games in which the
+    policy met players without weights alone, so that they can be compared between models. beliefs: player -> its good
+    seats' before votes. by_deal: of the policy's good seats in these games, what -> deal -> its mean.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,16 +95,21 @@ class Figures(BaseModel):
     deeds: tuple[Deeds, ...]
     beliefs: dict[str, BeliefReport]
     persuasion: tuple[Persuasion, ...]
+    by_deal: dict[str, dict[int, float]]
 
 
 class ProtocolReport(BaseModel):
-    """One policy by the protocol. power: what so many deals can show, as said before the run. failures: as counted by
-    reason, of games that are in no figure."""
+    """One policy by the protocol.
+
+    initial: the weights that the opponent of this name had. power: what so many deals can show, as said before the run.
+    failures: as counted by reason, of games that are in no figure.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     model: str
+    initial: str
     terms: Terms
     digest: str
     power: str
@@ -124,68 +138,108 @@ def figures_of(games: Sequence[StudiedGame], terms: Terms) -> dict[Among, Figure
 
 
 def _figures(games: Sequence[StudiedGame], terms: Terms) -> Figures:
-    seed, players = terms.seed, sorted({seat.player for one in games for seat in one.game.seats})
-    seats = {one.game.game_id: facts_of(one) for one in games}
+    seed, fixed = terms.seed, {TRAINED_POLICY, *terms.company}
+    among_fixed = [one for one in games if {seat.player for seat in one.game.seats} <= fixed]
+    players = sorted({seat.player for one in among_fixed for seat in one.game.seats})
+    seats = {one.game.game_id: facts_of(one) for one in among_fixed}
     answers = [
         answer
-        for one in games
+        for one in among_fixed
         for answer in observed(one.study, one.game.deal, terms.preset, seats[one.game.game_id])
         if answer.belief.moment == "vote" and answer.listener.role.side is Side.GOOD
     ]
     beliefs = {
         player: belief_report([each for each in answers if each.listener.player == player], seed) for player in players
     }
-    heard = [each for one in games for each in moved(one.study, one.game.deal, seats[one.game.game_id])]
+    heard = [each for one in among_fixed for each in moved(one.study, one.game.deal, seats[one.game.game_id])]
     return Figures(
         games=len(games),
         strengths=fit_strengths([one.game for one in games], terms.reference, seed),
-        sides=tuple(_side(games, opponent, side, seed) for opponent in terms.opponents for side in SIDES),
+        sides=tuple(
+            _side(games, opponent, terms.reference, side, seed) for opponent in terms.opponents for side in SIDES
+        ),
         seats=tuple(_seat(games, terms.reference, side, seed) for side in SIDES),
         deeds=tuple(
-            deeds for player in players for side in SIDES if (deeds := deeds_of(games, player, side, seed)).games
+            deeds for player in players for side in SIDES if (deeds := deeds_of(among_fixed, player, side, seed)).games
         ),
         beliefs={player: report for player, report in beliefs.items() if report is not None},
         persuasion=tuple(persuasion(heard, seed)),
+        by_deal=_by_deal(among_fixed, [each for each in answers if each.listener.player == TRAINED_POLICY]),
     )
 
 
-def _side(games: Sequence[StudiedGame], opponent: str, side: SideName, seed: int) -> WinRate:
+def _by_deal(games: Iterable[StudiedGame], answers: Iterable[Observed]) -> dict[str, dict[int, float]]:
+    found: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in games:
+        seats, deal = facts_of(one), one.game.deal
+        for vote in one.study.votes:
+            voter = seats[vote.seat]
+            if vote.target is not None and (voter.player, voter.role.side) == (TRAINED_POLICY, Side.GOOD):
+                found["named votes that name a wolf"][deal].append(float(seats[vote.target].role.side is Side.WOLF))
+                found["the expert's odds of whom they name"][deal].append(vote.odds)
+    for answer in answers:
+        believed = answer.belief.beliefs or {}
+        found["Brier score of beliefs"][answer.deal].append(squared_error(answer.wolf_chances(believed)))
+        found["log loss of beliefs, nats"][answer.deal].append(log_loss(answer, believed))
+    return {name: {deal: fmean(values) for deal, values in of.items()} for name, of in found.items()}
+
+
+def whole_side_games(games: Iterable[ProtocolGame], player: str, opponent: str, side: SideName) -> list[ProtocolGame]:
+    """The games in which ``player`` had one whole side and ``opponent`` the other."""
     other: SideName = "good" if side == "wolf" else "wolf"
-    played = [
-        one.game
-        for one in games
-        if one.game.setting == "sides"
-        and (one.game.players_of(side), one.game.players_of(other)) == ({TRAINED_POLICY}, {opponent})
+    return [
+        game
+        for game in games
+        if game.setting == "sides" and (game.players_of(side), game.players_of(other)) == ({player}, {opponent})
     ]
-    return _win_rate(opponent, side, played, seed)
+
+
+def single_seat_games(games: Iterable[ProtocolGame], player: str, side: SideName) -> list[ProtocolGame]:
+    """The games in which ``player`` had the single seat, and with it a role of ``side``."""
+    return [
+        game
+        for game in games
+        if game.single is not None and (game.seat(game.single).player, game.seat(game.single).side) == (player, side)
+    ]
+
+
+def paired_difference(
+    games: Iterable[ProtocolGame], others: Iterable[ProtocolGame], side: SideName, seed: int
+) -> Estimate | None:
+    """How much more often ``side`` won in ``games`` than in ``others``, over the deals of both; None without any."""
+    won, won_by_others = ({game.deal: float(game.result == side) for game in each} for each in (games, others))
+    deals = [deal for deal in won if deal in won_by_others]
+    return mean_over_deals(deals, [won[deal] - won_by_others[deal] for deal in deals], seed) if deals else None
+
+
+def _side(games: Sequence[StudiedGame], opponent: str, reference: str, side: SideName, seed: int) -> WinRate:
+    own, its = (
+        whole_side_games([one.game for one in games], player, opponent, side) for player in (TRAINED_POLICY, reference)
+    )
+    return _win_rate(opponent, side, own, its, seed)
 
 
 def _seat(games: Sequence[StudiedGame], reference: str, side: SideName, seed: int) -> WinRate:
-    by_deal: dict[int, dict[str, ProtocolGame]] = {}
-    for one in games:
-        if one.game.single is not None and one.game.seat(one.game.single).side == side:
-            by_deal.setdefault(one.game.deal, {})[_who_sits_alone(one.game)] = one.game
-    pairs = {deal: pair for deal, pair in by_deal.items() if {TRAINED_POLICY, reference} <= pair.keys()}
-    gained = [
-        float(pair[TRAINED_POLICY].result == side) - float(pair[reference].result == side) for pair in pairs.values()
+    own, its = (single_seat_games([one.game for one in games], player, side) for player in (TRAINED_POLICY, reference))
+    return _win_rate(reference, side, own, its, seed)
+
+
+def _win_rate(
+    against: str, side: SideName, games: Sequence[ProtocolGame], others: Sequence[ProtocolGame], seed: int
+) -> WinRate:
+    """others: those of the reference."""
+    rates = [
+        mean_over_deals([game.deal for game in each], [float(game.result == side) for game in each], seed)
+        if each
+        else None
+        for each in (games, others)
     ]
-    rate = _win_rate(
-        reference, side, [pair[TRAINED_POLICY] for pair in by_deal.values() if TRAINED_POLICY in pair], seed
-    )
-    return rate.model_copy(update={"difference": mean_over_deals(list(pairs), gained, seed) if gained else None})
-
-
-def _who_sits_alone(game: ProtocolGame) -> str:
-    assert game.single is not None
-    return game.seat(game.single).player
-
-
-def _win_rate(against: str, side: SideName, games: Sequence[ProtocolGame], seed: int) -> WinRate:
-    won = [float(game.result == side) for game in games]
     return WinRate(
         against=against,
         side=side,
         games=len(games),
         draws=sum(game.result == "draw" for game in games),
-        rate=mean_over_deals([game.deal for game in games], won, seed) if won else None,
+        rate=rates[0],
+        reference=rates[1],
+        difference=paired_difference(games, others, side, seed),
     )

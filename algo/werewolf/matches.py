@@ -69,12 +69,15 @@ def held_out_deals(count: int, seed: int) -> list[int]:
     return list(deals)
 
 
-def match_tasks(first: str, second: str, deals: Sequence[int], config: WerewolfConfig, name: str) -> list[GameTask]:
+def match_tasks(
+    first: str, second: str, deals: Sequence[int], config: WerewolfConfig, name: str, *, chance: str | None = None
+) -> list[GameTask]:
     """Two games for each deal: ``first`` as the wolves against ``second``, and with sides swapped.
 
     first, second: names as in ``store.werewolf.SeatingRule``. A player may meet itself.
     deals: seeds of the deals.
     name: names the games and, with the players, seeds their sampling: the same name gives the same tasks.
+    chance: seeds the sampling in place of ``name``, so that games of different names have the same chances.
 
     Nothing of such a game is ever trained on: no side of it is trainable.
     """
@@ -87,7 +90,7 @@ def match_tasks(first: str, second: str, deals: Sequence[int], config: WerewolfC
                     game_id=f"{group_id}-{side}",
                     group_id=group_id,
                     seed=deal,
-                    sampling_seed=derived_seed(f"match/{name}/{first}/{second}/{side}", deal),
+                    sampling_seed=derived_seed(f"match/{chance or name}/{first}/{second}/{side}", deal),
                     preset=config.game.preset,
                     rules=config.game.rules.chosen(),
                     seating=(

@@ -9,6 +9,7 @@ from protocol_games import made_game
 from algo.protocol.power import deals_needed, difference_seen, half_width, power_text
 from algo.protocol.strengths import fit_strengths
 from algo.reports.logistic import fit_logistic
+from configs.roles_and_decks import DECKS
 
 
 def drawn_games(strengths, advantage, deals, seed=3):
@@ -86,7 +87,10 @@ def test_power_is_that_of_the_text_books():
     assert deals_needed(0.05) == 1570  # 2 * 0.25 * (1.960 + 0.842)^2 / 0.05^2
     assert difference_seen(1570) == pytest.approx(0.05, abs=1e-4)
     assert half_width(100) == pytest.approx(0.098, abs=1e-3)
-    assert "1570 deals" in power_text(400) and "400 deals" in power_text(400)
+    told = power_text(400, DECKS["5p_tiny"], 50)
+    assert "1570 deals" in told and "400 deals" in told and "asked on 50 deals" in told
+    # A fifth of the single seats is the wolf's: 1.96 * 0.5 / 80 ** 0.5 = 11 points, and 5 for the 320 others.
+    assert "good side (about 320 deals) to ± 5" in told and "wolf side (about 80 deals) to ± 11" in told
     for wrong in ((0.0, 0.5), (0.05, 1.0)):
         with pytest.raises(ValueError, match="between 0 and 1"):
             deals_needed(*wrong)
