@@ -10,7 +10,14 @@ from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
 from configs.sections.game import GameConfig
 from configs.sections.league import LeagueConfig
-from configs.sections.opponents import INITIAL_POLICY, PAST_SELVES, EndpointConfig, check_player_names, unknown_player
+from configs.sections.opponents import (
+    BUILT_IN_PLAYERS_WITHOUT_BELIEFS,
+    INITIAL_POLICY,
+    PAST_SELVES,
+    EndpointConfig,
+    check_player_names,
+    unknown_player,
+)
 from configs.sections.policies import LearnerConfig, problem_with_team
 from configs.sections.probes import ProbeConfig
 from configs.sections.rewards import RewardConfig
@@ -180,6 +187,13 @@ class WerewolfConfig(Config):
             raise ValueError(
                 "reward.influence needs everybody's beliefs before and after each speech: set "
                 "probes.moments=[speech,vote] and probes.questions=null"
+            )
+        listener = self.game.opponent
+        unasked = listener in BUILT_IN_PLAYERS_WITHOUT_BELIEFS and not self.game.seating
+        if self.reward.influence and self.game.train_sides == ("wolf",) and unasked:
+            raise ValueError(
+                f"reward.influence would always be 0: the good seats are {listener}, who cannot be asked what they "
+                f"believe; set game.opponent to expert or to a policy"
             )
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:

@@ -33,6 +33,7 @@ class Change:
     """How the policy fared as one side before training and after.
 
     conduct_before, conduct_after: how it kept to the game as that side.
+    before_without_errors, after_without_errors: of the games alone in which every reply of either side could be used.
     in_its_place: what the opponent wins as that side against itself, by the cross tables; None without one.
     """
 
@@ -41,6 +42,8 @@ class Change:
     after: Score
     conduct_before: Conduct
     conduct_after: Conduct
+    before_without_errors: Score
+    after_without_errors: Score
     in_its_place: Estimate | None = None
 
     @property
@@ -117,9 +120,10 @@ def change_of(seeds: Sequence[LearnedSeed], side: SideName, opponent: str) -> Ch
     games = games_before_and_after(seeds, opponent)
     seed_of_resampling = next((seed.before.seed for seed in seeds if seed.before is not None), 0)
     before, after = (score_of_side(found, TRAINED_POLICY, side) for found in games)
+    clean = [score_of_side([game for game in found if game.without_errors], TRAINED_POLICY, side) for found in games]
     conducts = [conduct_of(found, TRAINED_POLICY, seed_of_resampling, sides=[side]) for found in games]
     own = pooled_cells([seed.cross_table for seed in seeds if seed.cross_table is not None]).get((opponent, opponent))
-    return Change(side, before, after, *conducts, None if own is None else own.win_rate(side))
+    return Change(side, before, after, *conducts, *clean, None if own is None else own.win_rate(side))
 
 
 def role_win_rates(seeds: Sequence[LearnedSeed], opponent: str) -> dict[str, tuple[Estimate | None, Estimate | None]]:

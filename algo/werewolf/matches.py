@@ -50,6 +50,11 @@ class GameRecord(BaseModel):
     days: int
     seats: tuple[SeatRecord, ...]
 
+    @property
+    def without_errors(self) -> bool:
+        """Whether every reply of either side could be used."""
+        return not any(seat.invalid_turns or seat.defaulted_decisions for seat in self.seats)
+
     def sides_of(self, player: str) -> list[SideName]:
         """The sides that a player plays: one of them, or both where it plays itself."""
         return [side for side in SIDES if self.players[side] == player]

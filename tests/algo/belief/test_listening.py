@@ -115,6 +115,14 @@ def test_games_in_training_are_studied_for_influence_and_then_of_everybody():
             WerewolfConfig(**asked | {"probes": wrong})
 
 
+def test_influence_on_listeners_that_cannot_be_asked_is_refused():
+    asked = {"probes": {"moments": ["speech", "vote"], "questions": None}, "reward": {"influence": 0.1}}
+    with pytest.raises(ValueError, match="cannot be asked what they believe"):
+        WerewolfConfig(**asked, game={"train_sides": ["wolf"], "opponent": "timid"})
+    for game in ({"train_sides": ["wolf"], "opponent": "expert"}, {"train_sides": ["good"], "opponent": "timid"}):
+        assert WerewolfConfig(**asked, game=game).reward.influence == 0.1
+
+
 def test_games_in_training_are_studied_only_where_listening_is_learned():
     assert {task.study for task in step_tasks(WerewolfConfig(), 1)} == {None}
     config = WerewolfConfig(probes={"listening": 0.3, "moments": ["speech"], "questions": 2})

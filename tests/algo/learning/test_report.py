@@ -137,6 +137,27 @@ def test_who_ends_above_the_opponent_in_its_place_need_not_gain_as_much(tmp_path
     assert "In its place scripted wins 40.0 % (16.8–68.7) against itself." in told
 
 
+def test_win_rates_are_told_again_of_games_without_errors_on_either_side(tmp_path):
+    run = run_of(tmp_path, deals=10, wins=((4, 4), (2, 6)))
+    (seed,) = run.complete
+    spoiled = iter([("policy", {"invalid_turns": 1}), ("scripted", {"defaulted_decisions": 1})])
+
+    def spoil(game):
+        if game.players["good"] != "policy" or game.result != "good" or (change := next(spoiled, None)) is None:
+            return game
+        who, errors = change
+        number = next(n for n, seat in enumerate(game.seats) if game.players[seat.side] == who)
+        seats = [seat.model_copy(update=errors) if n == number else seat for n, seat in enumerate(game.seats)]
+        return game.model_copy(update={"seats": tuple(seats)})
+
+    after = seed.after.model_copy(update={"games": tuple(map(spoil, seed.after.games))})
+    change = change_of([replace(seed, evaluations=(seed.before, after))], "good", "scripted")
+    assert (change.before_without_errors, change.after) == (change.before, change_of([seed], "good", "scripted").after)
+    assert (change.after_without_errors.games, change.after_without_errors.wins) == (8, 4)
+    page = render_report(run, draw_figures(run))
+    assert page.count("every reply of either side could be used") == 2
+
+
 def test_each_condition_is_told_apart(tmp_path):
     headline = headline_of(run_of(tmp_path, invalid=(0, 1), **LEARNED))
     assert len(headline.unmet) == 1 and "invalid replies" in headline.unmet[0]
