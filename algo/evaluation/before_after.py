@@ -40,7 +40,7 @@ def show_before_and_after(
         games = len(evaluations[-1].games)
         console.print(
             f"{games} held-out games before and after, and few steps between them: how much is learned from more, "
-            f"`make learn` shows.",
+            f"`make learn SIDE=both` shows.",
             highlight=False,
         )
     game = shortest_game(run_dir)

@@ -51,7 +51,7 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
 @pytest.mark.parametrize(
     ("options", "imitation"), [((), "_bold"), (("--config", str(CONFIG_DIR / "learn_vote.yaml")), "")]
 )
-def test_settings_that_name_no_imitation_begin_with_players_that_abstain(options, imitation, tmp_path):
+def test_which_imitation_comes_first_where_none_is_named(options, imitation, tmp_path):
     record = LearningRecord.read(begun(tmp_path, *options))
     assert (record.side, record.lesson_configurations) == ("good", ())
     assert record.warm_start_configuration.endswith(f"configs/learn_warm_start{imitation}.yaml")
@@ -177,19 +177,21 @@ def test_a_damaged_record_is_named(option, tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_imitated_must_be_what_is_played():
-    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start"))
+    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start_bold"))
     check_configurations(config, warm_start)
     for setting, message in (
         ("rollout.reply_tokens=30", r"rollout.reply_tokens is 30 in the warm start and \d+ after it"),
         ("game.preset=9p", "game.preset is '9p'"),
         ("model.dtype=bfloat16", "sections model"),
     ):
-        other = load_config(CONFIG_DIR / "learn_warm_start.yaml", [setting])
+        other = load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", [setting])
         with pytest.raises(ConfigError, match=message):
             check_configurations(config, other)
-    check_configurations(config, warm_start, [load_config(CONFIG_DIR / "learn_warm_start.yaml", ["game.preset=9p"])])
+    check_configurations(
+        config, warm_start, [load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", ["game.preset=9p"])]
+    )
     with pytest.raises(ConfigError, match="one model goes through all"):
-        lesson = load_config(CONFIG_DIR / "learn_warm_start.yaml", ["model.dtype=bfloat16"])
+        lesson = load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", ["model.dtype=bfloat16"])
         check_configurations(config, warm_start, [lesson])
 
 
