@@ -5,8 +5,8 @@ deals: who claimed and reported what, who voted for whom, who died by night, who
 are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
 
 How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
-what the rules forbid, counts as certain: also that a game that goes on has a living wolf. That it has, under 屠边, living
-cards of both good kinds, is not used.
+what the rules forbid, counts as certain, and that a game that goes on has a living wolf. Not used is that, under 屠边,
+cards of both good kinds live.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
