@@ -189,11 +189,11 @@ class WerewolfConfig(Config):
                 "probes.moments=[speech,vote] and probes.questions=null"
             )
         listener = self.game.opponent
-        unasked = listener in BUILT_IN_PLAYERS_WITHOUT_BELIEFS and not self.game.seating
+        unasked = listener in (*BUILT_IN_PLAYERS_WITHOUT_BELIEFS, *self.players) and not self.game.seating
         if self.reward.influence and self.game.train_sides == ("wolf",) and unasked:
             raise ValueError(
                 f"reward.influence would always be 0: the good seats are {listener}, who cannot be asked what they "
-                f"believe; set game.opponent to expert or to a policy"
+                f"believe; set game.opponent to expert, or to a policy with weights"
             )
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:

@@ -1,4 +1,4 @@
-"""How good beliefs are: Brier score, log loss, AUC, calibration, between who listens to nobody and who knows the odds.
+"""How good beliefs are: Brier score, log loss, AUC, calibration; beside those of the deaf and of exact odds.
 
 Brier, Verification of Forecasts Expressed in Terms of Probability, Monthly Weather Review 78, 1950. That beliefs about
 roles, asked beside the game, tell how well a player listens: arXiv 2502.06060.
@@ -68,7 +68,7 @@ class BeliefReport(BaseModel):
     def listened(self) -> float | None:
         """How far it is from the Brier score of the deaf to the ceiling's: 1.0 all the way, 0.0 none; None: no way.
 
-        Not from the floor's: who only learns that the dead are no wolves has left that behind, and listened to nobody.
+        Not from the floor's: who only counts the dead has left that behind, and listened to nobody.
         """
         way = self.deaf.brier.value - self.ceiling.brier.value
         return (self.deaf.brier.value - self.own.brier.value) / way if abs(way) > 1e-9 else None

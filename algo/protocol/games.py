@@ -43,6 +43,14 @@ class ProtocolGame(BaseModel):
         """Whether every seat's every reply could be used, on both sides."""
         return not any(seat.errors for seat in self.seats)
 
+    @property
+    def place(self) -> str:
+        """The deal and who sat where, alike in every report of the same terms: of two games there is one a report."""
+        if self.single is not None:
+            return f"{self.deal}: single seat, {self.seat(self.single).player}"
+        wolves, good = ("+".join(sorted(self.players_of(side))) for side in ("wolf", "good"))
+        return f"{self.deal}: {wolves} against {good}"
+
     def seat(self, number: int) -> PlayedSeat:
         """The seat of this number. Raises KeyError."""
         for seat in self.seats:

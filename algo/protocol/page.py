@@ -41,7 +41,7 @@ def write_page(folder: Path) -> Path:
 
 def _comparisons(report: ProtocolReport, earlier: Sequence[ProtocolReport]) -> Iterator[Table]:
     """The report less each other of the same terms that stands above it."""
-    head = ("figure", "difference", "deals of both")
+    head = ("figure", "difference: points, scores as they are", "deals of both")
     for other in earlier:
         for among in AMONG if other.digest == report.digest else ():
             rows = [

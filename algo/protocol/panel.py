@@ -28,8 +28,8 @@ class Panel:
     """One version. opponents: of whole sides; a run may add others, which are told apart.
 
     company: who sits round a single seat, drawn for each deal and seat; players without weights, the same for every
-    model. reference: who plays each deal in the policy's place, too, its single seat as its whole sides, and whom
-    strengths are measured from. probed_deals: on how many deals seats are asked what they believe.
+    model. reference: who plays each deal in the policy's place, too, in its single seat as in its whole sides, and
+    whom strengths are measured from. probed_deals: on how many deals seats are asked what they believe.
     """
 
     version: str

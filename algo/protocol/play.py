@@ -30,6 +30,11 @@ def terms_of(panel: Panel, config: WerewolfConfig) -> Terms:
         seed=config.evaluation.seed,
         deals=config.evaluation.deals,
         opponents=opponents_of(panel, config),
+        own={
+            name: hashlib.blake2b(str(chosen).encode(), digest_size=4).hexdigest()
+            for name, chosen in sorted({**config.players, **config.frozen}.items())
+            if name in config.evaluation.opponents
+        },
         company=panel.company,
         reference=panel.reference,
         temperature=temperature_of(config),

@@ -30,7 +30,7 @@ def difference_seen(deals: int, share: float = 0.5) -> float:
     return _reach() * math.sqrt(2 * share * (1 - share) / deals)
 
 
-def half_width(deals: int, share: float = 0.5) -> float:
+def half_width(deals: float, share: float = 0.5) -> float:
     """Half of the 95 % interval of one win rate over so many deals, one game each."""
     return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(share * (1 - share) / deals)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, Self
@@ -30,12 +30,16 @@ AMONG: tuple[Among, ...] = ("all", "without_errors")
 FOLDER = "protocol"
 """Inside the run's folder."""
 
+VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name somebody", "the expert's odds of whom they name"
+BRIER_SCORE, LOG_LOSS = "Brier score of beliefs", "log loss of beliefs, nats"
+"""Names in ``Figures.by_game``."""
+
 
 class Terms(BaseModel):
     """What figures hang on; reports whose terms are equal can be compared, whatever model they are of.
 
-    seed: of the deals, and of all resampling. opponents: the version's, and the run's own behind them. prompts: name ->
-    digest of what replaces it (``game.prompts``).
+    seed: of the deals, and of all resampling. opponents: the version's, and the run's own behind them. own: digests of
+    the settings of these. prompts: name -> digest of what replaces it (``game.prompts``).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +50,7 @@ class Terms(BaseModel):
     seed: int
     deals: int
     opponents: tuple[str, ...]
+    own: dict[str, str]
     company: tuple[str, ...]
     reference: str
     temperature: float
@@ -63,7 +68,7 @@ class Terms(BaseModel):
 class WinRate(BaseModel):
     """Of the policy on a side against an opponent, or in a single seat.
 
-    rate: of the games that it won; a draw is nobody's win. reference: of those of the reference in its place.
+    rate: of the games that it won; a draw is nobody's win. reference: the same of the reference's games in its place.
     difference: between them, over the deals that both have played.
     """
 
@@ -81,9 +86,9 @@ class WinRate(BaseModel):
 class Figures(BaseModel):
     """What is counted over some of the games.
 
-    sides, seats: win rates of whole sides and of single seats. deeds, persuasion, beliefs: of the games in which the
-    policy met players without weights alone, so that they can be compared between models. beliefs: player -> its good
-    seats' before votes. by_deal: of the policy's good seats in these games, what -> deal -> its mean.
+    sides, seats: win rates of whole sides and of single seats. deeds, persuasion, beliefs: of the games in which nobody
+    but the policy has weights, so that they can be compared between models. beliefs: player -> its good seats' before
+    votes. by_game: of the policy's good seats in these games, what -> ``ProtocolGame.place`` -> its mean.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -95,7 +100,7 @@ class Figures(BaseModel):
     deeds: tuple[Deeds, ...]
     beliefs: dict[str, BeliefReport]
     persuasion: tuple[Persuasion, ...]
-    by_deal: dict[str, dict[int, float]]
+    by_game: dict[str, dict[str, float]]
 
 
 class ProtocolReport(BaseModel):
@@ -142,12 +147,7 @@ def _figures(games: Sequence[StudiedGame], terms: Terms) -> Figures:
     among_fixed = [one for one in games if {seat.player for seat in one.game.seats} <= fixed]
     players = sorted({seat.player for one in among_fixed for seat in one.game.seats})
     seats = {one.game.game_id: facts_of(one) for one in among_fixed}
-    answers = [
-        answer
-        for one in among_fixed
-        for answer in observed(one.study, one.game.deal, terms.preset, seats[one.game.game_id])
-        if answer.belief.moment == "vote" and answer.listener.role.side is Side.GOOD
-    ]
+    answers = [answer for one in among_fixed for answer in _vote_beliefs(one, terms.preset)]
     beliefs = {
         player: belief_report([each for each in answers if each.listener.player == player], seed) for player in players
     }
@@ -164,24 +164,32 @@ def _figures(games: Sequence[StudiedGame], terms: Terms) -> Figures:
         ),
         beliefs={player: report for player, report in beliefs.items() if report is not None},
         persuasion=tuple(persuasion(heard, seed)),
-        by_deal=_by_deal(among_fixed, [each for each in answers if each.listener.player == TRAINED_POLICY]),
+        by_game=_by_game(among_fixed, terms.preset),
     )
 
 
-def _by_deal(games: Iterable[StudiedGame], answers: Iterable[Observed]) -> dict[str, dict[int, float]]:
-    found: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _vote_beliefs(one: StudiedGame, preset: str) -> Iterator[Observed]:
+    """What good seats that can be asked believed before votes."""
+    for answer in observed(one.study, one.game.deal, preset, facts_of(one)):
+        if answer.belief.moment == "vote" and answer.listener.role.side is Side.GOOD:
+            yield answer
+
+
+def _by_game(games: Iterable[StudiedGame], preset: str) -> dict[str, dict[str, float]]:
+    found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in games:
-        seats, deal = facts_of(one), one.game.deal
+        seats, place = facts_of(one), one.game.place
         for vote in one.study.votes:
             voter = seats[vote.seat]
             if vote.target is not None and (voter.player, voter.role.side) == (TRAINED_POLICY, Side.GOOD):
-                found["named votes that name a wolf"][deal].append(float(seats[vote.target].role.side is Side.WOLF))
-                found["the expert's odds of whom they name"][deal].append(vote.odds)
-    for answer in answers:
-        believed = answer.belief.beliefs or {}
-        found["Brier score of beliefs"][answer.deal].append(squared_error(answer.wolf_chances(believed)))
-        found["log loss of beliefs, nats"][answer.deal].append(log_loss(answer, believed))
-    return {name: {deal: fmean(values) for deal, values in of.items()} for name, of in found.items()}
+                found[VOTES_FOR_WOLVES][place].append(float(seats[vote.target].role.side is Side.WOLF))
+                found[ODDS_OF_VOTES][place].append(vote.odds)
+        for answer in _vote_beliefs(one, preset):
+            if answer.listener.player == TRAINED_POLICY:
+                believed = answer.belief.beliefs or {}
+                found[BRIER_SCORE][place].append(squared_error(answer.wolf_chances(believed)))
+                found[LOG_LOSS][place].append(log_loss(answer, believed))
+    return {name: {place: fmean(values) for place, values in of.items()} for name, of in found.items()}
 
 
 def whole_side_games(games: Iterable[ProtocolGame], player: str, opponent: str, side: SideName) -> list[ProtocolGame]:

@@ -52,7 +52,7 @@ class GameRecord(BaseModel):
 
     @property
     def without_errors(self) -> bool:
-        """Whether every reply of either side could be used."""
+        """Whether every reply of a policy could be used, and nobody's decision was taken by default."""
         return not any(seat.invalid_turns or seat.defaulted_decisions for seat in self.seats)
 
     def sides_of(self, player: str) -> list[SideName]:
@@ -82,11 +82,12 @@ def match_tasks(
     first, second: names as in ``store.werewolf.SeatingRule``. A player may meet itself.
     deals: seeds of the deals.
     name: names the games and, with the players, seeds their sampling: the same name gives the same tasks.
-    chance: seeds the sampling in place of ``name``, so that games of different names have the same chances.
+    chance: seeds the sampling in place of ``name`` and ``first``, so that a place against ``second`` has the same
+        chances whoever takes it.
 
     Nothing of such a game is ever trained on: no side of it is trainable.
     """
-    tasks = []
+    tasks, seeded_by = [], chance or f"{name}/{first}"
     for number, deal in enumerate(deals):
         group_id = f"{name}-{first}-{second}-deal{number:03d}"
         for side, other in (SIDES, SIDES[::-1]):
@@ -95,7 +96,7 @@ def match_tasks(
                     game_id=f"{group_id}-{side}",
                     group_id=group_id,
                     seed=deal,
-                    sampling_seed=derived_seed(f"match/{chance or name}/{first}/{second}/{side}", deal),
+                    sampling_seed=derived_seed(f"match/{seeded_by}/{second}/{side}", deal),
                     preset=config.game.preset,
                     rules=config.game.rules.chosen(),
                     seating=(

@@ -15,8 +15,9 @@ from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section, nearest_name
 
 BUILT_IN_PLAYERS = ("policy", "expert", "scripted", "timid", "random")
-BUILT_IN_PLAYERS_WITHOUT_BELIEFS = ("scripted", "timid", "random")
 """Players that need no section of their own."""
+BUILT_IN_PLAYERS_WITHOUT_BELIEFS = ("scripted", "timid", "random")
+"""Those that cannot be asked what they believe; neither can models behind an API."""
 
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

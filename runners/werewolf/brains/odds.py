@@ -5,8 +5,8 @@ deals: who claimed and reported what, who voted for whom, who died by night, who
 are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
 
 How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
-what the rules forbid, counts as certain, and that a game that goes on has a living wolf. Not used is that, under 屠边,
-cards of both good kinds live.
+what the rules forbid, counts as certain; that a game that goes on has a living wolf, as nearly so. What else it says is
+not used: under 屠边 that cards of both good kinds live, under parity that fewer wolves than others do.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

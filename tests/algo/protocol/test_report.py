@@ -11,7 +11,7 @@ from algo.protocol.games import studied_games
 from algo.protocol.page import show_report, tables_of, write_page
 from algo.protocol.panel import PANELS, opponents_of, protocol_tasks
 from algo.protocol.play import terms_of
-from algo.protocol.report import ProtocolReport, figures_of
+from algo.protocol.report import ODDS_OF_VOTES, VOTES_FOR_WOLVES, ProtocolReport, figures_of
 from algo.rollouts.queue import RolloutQueue
 from store.werewolf import GAME
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
@@ -81,15 +81,16 @@ def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets(tmp_
         for deal, wolf in enumerate(["scripted", "expert", "initial", "strong"])
     ]
     figures = figures_of(games, terms)["all"]
+    places = ("0: scripted against policy", "1: expert against policy")
     (own,) = [deeds for deeds in figures.deeds if (deeds.player, deeds.side) == ("policy", "good")]
     assert (figures.games, own.games, own.votes.cast) == (4, 2, 4)
-    assert figures.by_deal == {
-        "named votes that name a wolf": {0: 0.5, 1: 0.5}, "the expert's odds of whom they name": {0: 0.5, 1: 0.5}
+    assert figures.by_game == {
+        VOTES_FOR_WOLVES: dict.fromkeys(places, 0.5), ODDS_OF_VOTES: dict.fromkeys(places, 0.5)
     }  # fmt: skip
     assert {rate.against for rate in figures.sides if rate.games} == {"scripted", "expert", "initial"}
 
 
-def test_two_reports_of_the_same_terms_are_compared_deal_by_deal(tmp_path):
+def test_two_reports_of_the_same_terms_are_compared_deal_by_game(tmp_path):
     terms = terms_of(V1, make_config(tmp_path))
 
     def report(label, games, terms=terms):
@@ -111,7 +112,7 @@ def test_two_reports_of_the_same_terms_are_compared_deal_by_deal(tmp_path):
     found = {each.what: each for each in differences(after, before, "all")}
     won = found["games won, side good against scripted"]
     assert (won.deals, won.value.value, won.share) == (3, pytest.approx(1 / 3), True)
-    assert found["named votes that name a wolf"].value.value == pytest.approx(1 / 3)
+    assert found[VOTES_FOR_WOLVES].value.value == pytest.approx(1 / 3)
     assert not any("single seat" in what or "side wolf" in what for what in found)
     (without,) = [each for each in differences(after, before, "without_errors") if each.what.startswith("games won")]
     assert (without.deals, without.value.value) == (2, 0.5)
