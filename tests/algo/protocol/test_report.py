@@ -120,6 +120,15 @@ def test_two_reports_of_the_same_terms_are_compared_deal_by_game(tmp_path):
     after.write(tmp_path / "v1-1-b.json")
     page = write_page(tmp_path).read_text(encoding="utf-8")
     assert page.count("after less before, deal by deal") == 2 and "+33 (" in page
+    # Of one deal, but against others, or against weights of another beginning: nothing to compare.
+    for opponent in ("expert", "initial"):
+        game = studied(made_game(opponent, "policy", "good", 1), votes=(vote(2, 1),))
+        elsewhere = report("elsewhere", [game])
+        assert bool(list(differences(elsewhere, report("again", [game]), "all"))) and not any(
+            differences(elsewhere, before.model_copy(update={"initial": "j"}), "all")
+        )
+    ours, theirs = (report("a", [game]).model_copy(update={"initial": name}) for name in "ij")
+    assert not any(differences(ours, theirs, "all"))
     with pytest.raises(ValueError, match="cannot be compared"):
         list(differences(after, report("b", [], terms.model_copy(update={"deals": 9})), "all"))
 
