@@ -1,9 +1,7 @@
 """Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again."""
 
 import os
-import random
 import signal
-import socket
 
 import pytest
 
@@ -16,6 +14,8 @@ from store.client import connect  # before agentlightning: importing store sets 
 # isort: split
 from agentlightning import InMemoryLightningStore, LightningStoreServer, clear_active_tracer
 from hypothesis import settings
+
+from algo.machine.ports import free_port
 
 # The same examples every time: what fails once fails again, and what is green stays so. `--hypothesis-profile=default
 # --hypothesis-seed=N` looks elsewhere.
@@ -41,18 +41,6 @@ def no_tracer_is_left():
     """A process has one active tracer, which our runner of agents sets; agentlightning's own wants to set another."""
     yield
     clear_active_tracer()
-
-
-def free_port() -> int:
-    """Below the ports that connections are given: one of these could have taken it before it is listened on."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_768)
-        with socket.socket() as listener:
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class Hub:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import aiohttp
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 _fork = multiprocessing.get_context("forkserver")
 _preloaded = ["store.hub.server", "hub_process"]

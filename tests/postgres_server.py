@@ -11,7 +11,8 @@ from pathlib import Path
 import asyncpg
 import psutil
 import pytest
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 PASSWORD = "moon-%-river"
 

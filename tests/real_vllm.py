@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from conftest import free_port
 
+from algo.machine.ports import free_port
 from algo.serving.launch import launch_vllm
 from configs.loading import load_config
 

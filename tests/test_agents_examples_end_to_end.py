@@ -12,11 +12,11 @@ import sys
 
 import pytest
 import torch
-from conftest import free_port
 from fakes_agents import attempt_of, resources_of, rollout_of
 from real_vllm import WITH_TOOLS, of_length, real_vllm
 from small_models import load_model
 
+from algo.machine.ports import free_port
 from algo.tiny_agent import build_tiny_agent, read_lessons
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.service_agent import tasks as service_tasks

@@ -14,12 +14,12 @@ from pathlib import Path
 import hub_process
 import pytest
 from aiohttp import ClientSession, web
-from conftest import free_port
 from fakes_agents import FakeChatVllm
 from fleet import RUN, Kept, algorithm, read_journal, runner
 from hub_process import HubProcess
 
 from algo.agents.tasks import step_tasks
+from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from store.agents import AGENTS
 from store.client import connect

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import free_port
 from hub_process import HubProcess
 from real_vllm import WITH_TOOLS, of_length, real_vllm
 from tool_model import build_tool_model
 
 from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
+from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from configs.loading import load_config
 

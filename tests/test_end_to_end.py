@@ -29,8 +29,8 @@ from pathlib import Path
 import pytest
 import requests
 from agentlightning import find_final_reward
-from conftest import free_port
 
+from algo.machine.ports import free_port
 from configs.loading import DEFAULT_CONFIG
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from conftest import free_port
 from fleet import RUN, SlowVllm, alive, exit_of, runner
 from hub_process import HubProcess
 from settings import werewolf_config
 
+from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from store.client import connect

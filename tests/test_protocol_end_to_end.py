@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import free_port
 
+from algo.machine.ports import free_port
 from algo.machine.processes import local_processes, start_hub_and_runner
 from algo.protocol.report import ProtocolReport
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import free_port
 from hub_process import HubProcess
 from test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
 
+from algo.machine.ports import free_port
 from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
 from store.client import connect

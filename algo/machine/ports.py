@@ -1,6 +1,13 @@
 """Ports that nothing listens at."""
 
+import errno
+import random
 import socket
+
+# Below those that Linux gives to outgoing connections (ip_local_port_range, by default from 32768): a connection could
+# take one of them in the seconds between the choice and the listening.
+_FIRST, _END = 20_000, 32_768
+_FEWEST_TO_CHOOSE_FROM = 2_000
 
 
 def is_taken(port: int, host: str = "127.0.0.1") -> bool:
@@ -11,8 +18,27 @@ def is_taken(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of one of this machine's addresses; "" for all of them. Another process may take it at any moment."""
+    """A TCP port of one of this machine's addresses; "" for all of them. None that a connection could take meanwhile.
+
+    Raises OSError if this machine has no such address, or every port is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    start, end = port_range()
+    for port in range(start, end):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            return port
+    raise OSError(errno.EADDRINUSE, f"every port from {start} to {end - 1} is taken")
+
+
+def port_range() -> tuple[int, int]:
+    """Where to look for a free port, on whichever machine: the first, and the one after the last.
+
+    The first is drawn anew each time, so that two who look at once find different ones.
+    """
+    return random.SystemRandom().randrange(_FIRST, _END - _FEWEST_TO_CHOOSE_FROM), _END

@@ -25,6 +25,7 @@ from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.registry import needs_values
+from algo.machine.ports import port_range
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform as platform_cpu
 from algo.training import ray_cluster
@@ -98,6 +99,8 @@ class Engine:
                 ray_cls_with_init=RayClassWithInitArgs(ray.remote(TrainingRank), parts=parts, **losses),
                 device_name=config.training.device,
                 worker_env=ray_cluster.worker_environment(config.training),
+                # By default a port that any connection may take until the workers have started, seconds later.
+                master_port_range=list(port_range()),
             )
             self._workers.wait_until_loaded()
             if self._team:

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from aiohttp import web
-from conftest import free_port
 
+from algo.machine.ports import free_port
 from configs.werewolf import WerewolfConfig
 
 SERVE = ["/reset_prefix_cache", "/update_weight_version", "/resume"]

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
-from conftest import free_port
 from evaluations import make_evaluation
 from fakes import FakeVllm
 from fakes_api import FakeChatApi
@@ -16,6 +15,7 @@ from algo.evaluation.labels import default_label
 from algo.evaluation.model_folder import file_of, show_evaluation
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
 from algo.evaluation.play import evaluate
+from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.behaviour import Behaviour

@@ -29,9 +29,10 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import GameTask, TurnSpan
 
 # isort: split
-from conftest import free_port
 from real_vllm import of_length
 from small_models import random_adapters
+
+from algo.machine.ports import free_port
 
 PRESET, POOL = "5p_tiny", 8
 GAMES, AT_ONCE, TURNS_OF_EACH = 24, 8, 2

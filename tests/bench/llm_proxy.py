@@ -15,7 +15,8 @@ from pathlib import Path
 
 import aiohttp
 import psutil
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 START_SECONDS = 300.0
 

@@ -23,7 +23,8 @@ from store.client import encode_otlp
 
 # isort: split
 from agentlightning import Span
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 ROUNDS = 40
 BULK = 100

@@ -22,7 +22,8 @@ from store.werewolf import TurnSpan
 # isort: split
 from agentlightning import EnqueueRolloutRequest, Span
 from bench.recorded import record_game
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 GAMES = 5
 PRESET = "12p_sheriff"

@@ -8,7 +8,8 @@ from enum import Enum
 
 import aiohttp
 from aiohttp import web
-from conftest import free_port
+
+from algo.machine.ports import free_port
 
 _OF_THIS_HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "date", "server")
 

@@ -7,9 +7,9 @@ import re
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
-from conftest import free_port
 from fakes import FakeVllm, make_result, make_turn
 
+from algo.machine.ports import free_port
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker

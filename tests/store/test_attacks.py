@@ -11,9 +11,9 @@ import aiohttp
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from conftest import free_port
 from hub_process import HubProcess
 
+from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
 from store.hub.server import listen

@@ -11,12 +11,12 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
-from conftest import free_port
 from fakes import make_turn
 from fastapi.routing import APIRoute
 from hub_process import HubProcess, run_command
 from starlette.routing import Mount
 
+from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub.server import Hub, HubSettings

@@ -5,9 +5,9 @@ import asyncio
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, find_final_reward
-from conftest import free_port
 from fakes import make_result, make_turn
 
+from algo.machine.ports import free_port
 from store.client import StoreUnreachable, connect
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn

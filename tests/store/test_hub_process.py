@@ -15,10 +15,10 @@ from functools import partial
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from conftest import free_port
 from fakes import make_result, make_turn
 from hub_process import HubProcess, run_command
 
+from algo.machine.ports import free_port
 from store.client import connect
 from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span

@@ -10,10 +10,10 @@ from dataclasses import asdict
 
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig
-from conftest import free_port
 from hub_process import HubProcess
 from rich.console import Console
 
+from algo.machine.ports import free_port
 from runners.command_line import unique_worker_name
 from store.__main__ import main
 from store.client import connect

@@ -7,12 +7,12 @@ import json
 
 import pytest
 from agentlightning import Trainer, rollout
-from conftest import free_port
 from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
 from algo.agents.algorithm import AgentVerl
 from algo.agents.workload import Agents
+from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from configs.agents import AgentConfig
 from configs.section import ConfigError

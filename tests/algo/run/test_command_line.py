@@ -7,9 +7,9 @@ import sys
 
 import aiohttp
 import pytest
-from conftest import free_port
 
 from algo import werewolf_sft, werewolf_verl
+from algo.machine.ports import free_port
 from algo.rollouts.adoption import Resumption
 from algo.run.command_line import run_to_its_end
 from algo.run.folder import open_run

@@ -8,10 +8,10 @@ import signal
 from functools import partial
 
 import pytest
-from conftest import free_port
 from fake_vllm import PUSH, FakeVllm, serving_config
 from small_models import make_model
 
+from algo.machine.ports import free_port
 from algo.serving.frozen import open_frozen, share_out
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError

@@ -14,11 +14,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 import torch
-from conftest import free_port
 from fake_vllm import FakeVllm, serving_config
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from algo.machine.ports import free_port
 from algo.serving import launch as vllm_launch
 from algo.serving.launch import vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import free_port
 from fakes_agents import rollout_of
 
+from algo.machine.ports import free_port
 from runners.agents.examples.service_agent import tasks
 from runners.agents.examples.service_agent.reward import reward
 from runners.agents.play import Session

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import free_port
 from fakes_agents import resources_of, rollout_of
 
+from algo.machine.ports import free_port
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.math_agent.grading import is_right
 from runners.agents.examples.service_agent import tasks as service_tasks

@@ -18,7 +18,6 @@ from agentlightning import (
     rollout,
 )
 from aiohttp import web
-from conftest import free_port
 from fakes_agents import FakeChatVllm, resources_of, task_of
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -26,6 +25,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay

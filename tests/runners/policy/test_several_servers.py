@@ -6,11 +6,11 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from conftest import free_port
 from fakes import FakeVllm
 from test_table import legal_answer, make_task, whole_prompts
 from transformers import AutoTokenizer
 
+from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
