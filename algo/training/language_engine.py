@@ -8,10 +8,12 @@ from tensordict import TensorDict
 from torch import nn
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name, get_vendor
+from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from algo.training.chunked_head import ChunkedHead
+from algo.training.muon import MuonAndAdamW, parameter_groups
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,11 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         return module
+
+    def _build_optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
+        if self.optimizer_config.optimizer != MuonAndAdamW.__name__:
+            return super()._build_optimizer(module)
+        return build_optimizer(parameter_groups(module), self.optimizer_config)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         """As the base class; the head is told the labels and temperatures."""

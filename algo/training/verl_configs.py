@@ -4,7 +4,7 @@ Also which parts a run has: the policy always, a reference where a KL is asked f
 advantage estimator wants values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from verl.workers.config import (
 )
 
 from algo.advantages.registry import needs_values
+from algo.training.muon import MuonAndAdamW
 from configs.model_folder import check_model_folders
 from configs.schema import Config
 from configs.section import ConfigError
@@ -87,7 +88,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
         model_type="language_model",
         model_config=_model_config(model.path, model, training, lora=True),
         engine_config=_engine_config(config, trains_weights=model.lora_rank == 0),
-        optimizer_config=optimizer or _optimizer_config(training, training.learning_rate, steps),
+        optimizer_config=optimizer or _policy_optimizer(training, steps),
         # The base weights are those of model.path, always.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
     )
@@ -214,6 +215,18 @@ def _engine_config(config: Config, *, forward_only: bool = False, trains_weights
             "reduce_dtype": "float32",
             "buffer_dtype": "float32",
         },
+    )
+
+
+def _policy_optimizer(training: TrainingConfig, steps: int) -> FSDPOptimizerConfig:
+    config = _optimizer_config(training, training.learning_rate, steps)
+    if training.optimizer == "adamw":
+        return config
+    return replace(
+        config,
+        optimizer=MuonAndAdamW.__name__,
+        optimizer_impl=MuonAndAdamW.__module__,
+        override_optimizer_config={"matrix_rate": training.matrix_rate},
     )
 
 

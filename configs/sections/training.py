@@ -150,6 +150,11 @@ class TrainingConfig(Section):
         1, ge=1, description="ranks that share each sequence (Ulysses), for long ones; divides ranks; needs flash-attn"
     )
     learning_rate: float = Field(1e-3, gt=0)
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw",
+        description="of the policy; muon: hidden matrices by Muon, the rest by AdamW, for training from random weights",
+    )
+    matrix_rate: float = Field(10.0, gt=0, description="with muon: the rate of hidden matrices, in learning rates")
     weight_decay: float = Field(0.01, ge=0)
     adam_betas: tuple[float, float] = Field(
         (0.9, 0.999),
