@@ -32,8 +32,8 @@ class GameEvaluationConfig(EvaluationConfig):
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
-        description="expert, scripted, timid, random, initial (the weights that the run started from), or names of the "
-        "sections players and frozen",
+        description="expert, patient, scripted, timid, random, initial (the weights that the run started from), or "
+        "names of the sections players and frozen",
     )
 
     @property

@@ -27,9 +27,10 @@ together with their games, when those are archived.
 
 SCRIPTED_PLAYER = "scripted"
 EXPERT_PLAYER = "expert"
+PATIENT_PLAYER = "patient"
 TIMID_PLAYER = "timid"
 RANDOM_PLAYER = "random"
-PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
+PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, PATIENT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
 """Players that every runner has, by the names that tasks use."""
 PAST_SELVES = "past"
 """In a task: one of the trained policy's past selves, whom the runner draws among the ``FrozenPolicy`` with a share."""

@@ -14,9 +14,9 @@ from pydantic import Field, field_validator
 from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section, nearest_name
 
-BUILT_IN_PLAYERS = ("policy", "expert", "scripted", "timid", "random")
+BUILT_IN_PLAYERS = ("policy", "expert", "patient", "scripted", "timid", "random")
 """Players that need no section of their own."""
-BUILT_IN_PLAYERS_WITHOUT_BELIEFS = ("scripted", "timid", "random")
+BUILT_IN_PLAYERS_WITHOUT_BELIEFS = ("patient", "scripted", "timid", "random")
 """Those that cannot be asked what they believe; neither can models behind an API."""
 
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -30,7 +30,7 @@ class SeatingRuleConfig(Section):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share, drawn for each deal: policy, expert, scripted, timid, random, past (section "
+        description="name -> share, drawn for each deal: policy, expert, patient, scripted, timid, random, past (section "
         "league), or a name of the sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all the seats of a game, instead of one for each")

@@ -14,8 +14,8 @@ class WarmStartConfig(Section):
 
     demonstrator: str = Field(
         "scripted",
-        description="who plays all seats: expert, scripted, timid, random, or a name of the sections players and "
-        "frozen; what it does is imitated on game.train_sides",
+        description="who plays all seats: expert, patient, scripted, timid, random, or a name of the sections players "
+        "and frozen; what it does is imitated on game.train_sides",
     )
     games: int = Field(
         64, ge=1, description="games to learn from; of a run that was played already, at most so many of the newest"

@@ -78,7 +78,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
         "--players",
         type=players_by_side,
         metavar="NAMES",
-        help="who plays: policy, expert, scripted, timid, random or a model of the run, or by side: "
+        help="who plays: policy, expert, patient, scripted, timid, random or a model of the run, or by side: "
         "wolf=policy,good=scripted (default: policy)",
     )
     group.add_argument(

@@ -8,6 +8,7 @@ public speeches alone (``runners.werewolf.talk_zh``).
 - ``timid``: plays sensibly and mostly abstains.
 - ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
   ``beliefs`` (whom a good seat trusts), ``speech`` (what is said), ``good`` and ``wolf`` (what each side answers).
+- ``patient``: as scripted, but has a vote tied where the good side could but guess.
 - ``expert``: as scripted, on exact odds over the deal (``odds``).
 """
 
@@ -16,12 +17,13 @@ from random import Random
 from typing import Protocol
 
 from runners.werewolf.brains.expert import ExpertBrain
+from runners.werewolf.brains.patient import PatientBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.brains.timid import TimidBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["BRAINS", "Brain", "ExpertBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
+__all__ = ["BRAINS", "Brain", "ExpertBrain", "PatientBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
 
 
 class Brain(Protocol):
@@ -33,6 +35,7 @@ class Brain(Protocol):
 
 BRAINS: Mapping[str, Callable[[Random], Brain]] = {
     "expert": ExpertBrain,
+    "patient": PatientBrain,
     "scripted": ScriptedBrain,
     "timid": TimidBrain,
     "random": RandomBrain,
