@@ -51,8 +51,8 @@ class GameConfig(Section):
     opponent: str = Field(
         "policy",
         description="who plays against the trained side: policy, expert, patient, scripted, timid, random, past "
-        "(section league), or a name of the sections players and frozen. Where both sides are trained and it is not the policy, "
-        "they take turns: from one deal the wolves learn, from the next the good side",
+        "(section league), or a name of the sections players and frozen. Where both sides are trained and it is not "
+        "the policy, they take turns: from one deal the wolves learn, from the next the good side",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),

@@ -30,8 +30,8 @@ class SeatingRuleConfig(Section):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share, drawn for each deal: policy, expert, patient, scripted, timid, random, past (section "
-        "league), or a name of the sections players and frozen",
+        description="name -> share, drawn for each deal: policy, expert, patient, scripted, timid, random, past "
+        "(section league), or a name of the sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all the seats of a game, instead of one for each")
 

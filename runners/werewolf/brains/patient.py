@@ -1,9 +1,9 @@
 """The player that would rather have another night's check than guess: 平票, 多验一夜.
 
-Where a seer has cleared one of four living seats, it and the one that it cleared trust each other, and each of the other
-two says that the other is the wolf. To agree on one of them is right every second time. Voting apart ties the vote, and
-its PK as well: nobody is exiled, and the seer, where it lives on, checks once more. The same holds of two claims to be
-the seer that are as good as each other, for the two that have to choose between them.
+Where a seer has cleared one of four living seats, it and the one that it cleared trust each other, and each of the
+other two says that the other is the wolf. To agree on one of them is right every second time. Voting apart ties the
+vote, and its PK as well: nobody is exiled, and the seer, where it lives on, checks once more. The same holds of two
+claims to be the seer that are as good as each other, for the two that have to choose between them.
 """
 
 import random

@@ -36,7 +36,7 @@ def test_a_matrix_keeps_its_directions_and_loses_their_sizes():
         found = left.T @ orthogonalised(matrix) @ right.T
         assert sizes.max() / sizes.min() > 3  # there is something to do
         diagonal = found.diagonal()
-        assert 0.6 < diagonal.min() and diagonal.max() < 1.3
+        assert diagonal.min() > 0.6 and diagonal.max() < 1.3
         # In its own directions, and in no others.
         assert (found - torch.diag(diagonal)).abs().max() < 1e-4
     assert orthogonalised(torch.zeros(4, 6)).abs().max() == 0
@@ -75,7 +75,8 @@ def test_a_step_of_each(model):
             momentum = 0.95 * momentum + 0.05 * gradient[name]
             direction = orthogonalised(0.05 * gradient[name] + 0.95 * momentum)
             rows, columns = start.shape
-            expected = (1 - RATE * DECAY) * expected - RATE * MATRIX_RATE * math.sqrt(max(1, rows / columns)) * direction
+            rate = RATE * MATRIX_RATE * math.sqrt(max(1, rows / columns))
+            expected = (1 - RATE * DECAY) * expected - rate * direction
         torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6)
 
 
