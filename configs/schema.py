@@ -98,6 +98,7 @@ class Config(Section):
         "rollout": "what is in flight was enqueued with it",
         "model": "the checkpoint holds the weights of that model",
         "training.ranks": "each rank has a file of its own",
+        "training.optimizer": "the checkpoint holds what that optimizer has gathered",
     }
 
     run: RunConfig = RunConfig()

@@ -103,6 +103,7 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
         ("run.seed=2", "run.seed: what is played"),
         ("rollout.groups_per_step=7", "rollout.groups_per_step: what is in flight"),
         ("training.ranks=2", "training.ranks"),
+        ("training.optimizer=muon", "training.optimizer"),
         ("model.dtype=bfloat16", "model.dtype"),
     ):
         with pytest.raises(ConfigError, match=f"(?s)another {message}.*huggingface"):
