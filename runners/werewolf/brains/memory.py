@@ -32,7 +32,8 @@ class TableMemory:
     night_deaths: seat -> (day, how many died in the same night). gone: all that are dead.
     over: whether the game has ended.
     exploded: seats that showed themselves as wolves. shooters: seats that shot.
-    accusations: (speaker, accused), today. rallied: whom the sheriff wants exiled today.
+    accusations: (speaker, accused), today. asked: (speaker, seat) -> whom the speaker told the seat to vote for, today.
+    rallied: whom the sheriff wants exiled today.
     proposals: wolf -> the victim that it proposed first tonight. poser: the wolf that is to pose as the seer.
     """
 
@@ -58,6 +59,7 @@ class TableMemory:
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
     accusations: set[tuple[int, int]] = field(default_factory=set)
+    asked: dict[tuple[int, int], int] = field(default_factory=dict)
     rallied: int | None = None
     proposals: dict[int, int] = field(default_factory=dict)
     poser: int | None = None
@@ -82,6 +84,7 @@ class TableMemory:
 
 def _night_falls(memory: TableMemory, event: Event) -> None:
     memory.accusations.clear()
+    memory.asked.clear()
     memory.proposals.clear()
     memory.rallied = None
 
@@ -181,6 +184,7 @@ def _hear(memory: TableMemory, event: Event) -> None:
         memory.followed[speaker] = heard.followed
     for accused in heard.accused:
         memory.accusations.add((speaker, accused))
+    memory.asked |= {(speaker, seat): whom for seat, whom in heard.asked}
     if event.target is not None:  # 归票, whatever the words were
         memory.rallied = event.target
         memory.accusations.add((speaker, event.target))

@@ -1,12 +1,14 @@
-"""The player that would rather have another night's check than guess: 平票, 多验一夜.
+"""The player that would rather have another night's check than guess: 分票打平, 多验一夜.
 
 Where a seer has cleared one of four living seats, it and the one that it cleared trust each other, and each of the
 other two says that the other is the wolf. To agree on one of them is right every second time. Voting apart ties the
-vote, and its PK as well: nobody is exiled, and the seer, where it lives on, checks once more. The same holds of two
-claims to be the seer that are as good as each other, for the two that have to choose between them.
+vote, and its PK as well: nobody is exiled, and the seer, where it lives on, checks once more. So the seer says whom it
+votes for, and whom the one that it cleared is to vote for. The same holds of two claims to be the seer that are as good
+as each other, for the two that have to choose between them.
 """
 
 import random
+from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import Beliefs, believe_by_rule
 from runners.werewolf.brains.scripted import ScriptedBrain
@@ -22,7 +24,6 @@ SEATS = 4
 class PatientBrain(ScriptedBrain):
     """A scripted player that, with one wolf in the deck, has votes tied while the good side could but guess.
 
-    Seats that vote apart need no agreement: the one that was cleared speaks and votes against whom the seer does not.
     As a wolf it plays as a scripted player does.
     """
 
@@ -36,42 +37,48 @@ class PatientBrain(ScriptedBrain):
         wolves = sum(count for dealt, count in turn.memory.deck.items() if dealt.side is Side.WOLF)
         if turn.observation.side is Side.WOLF or wolves != 1 or len(turn.others) + 1 != SEATS:
             return beliefs
-        day = turn.request.day
-        if day not in self._chosen:
-            against = _against(turn, beliefs)
-            if against is None:
-                return beliefs
-            self._chosen[day] = against
-        against = self._chosen[day]
-        if against not in beliefs.suspicion:
+        to_tie = _as_seer(turn, beliefs) if role is Role.SEER else _as_another(turn, beliefs)
+        against = self._chosen.setdefault(turn.request.day, to_tie) if to_tie is not None else None
+        if against is None:
             return beliefs
+        asks = _asked_of_the_cleared(turn, against) if role is Role.SEER else None
         raised = max(beliefs.suspicion.values()) + LEAD
-        return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised})
+        return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, asks)
 
 
-def _against(turn: Turn, beliefs: Beliefs) -> int | None:
-    """Whom this seat stands against so that the vote is tied; None where it is not to be."""
+def _as_seer(turn: Turn, beliefs: Beliefs) -> int | None:
+    """Whom the seer stands against so that the vote is tied; None where it is not to be."""
+    unknown = _unknown_to(turn.me, turn.memory.found, turn)
+    return None if turn.memory.claims or not unknown else max(unknown, key=beliefs.suspicion.__getitem__)
+
+
+def _asked_of_the_cleared(turn: Turn, against: int) -> tuple[int, int]:
+    """Whom the seer asks to vote for whom, if it votes against this one itself."""
+    unknown = _unknown_to(turn.me, turn.memory.found, turn)
+    (mate,) = set(turn.others) - set(unknown)
+    (other,) = set(unknown) - {against}
+    return mate, other
+
+
+def _as_another(turn: Turn, beliefs: Beliefs) -> int | None:
+    """Whom a seat that is not the seer stands against so that the vote is tied; None where it is not to be."""
     memory = turn.memory
-    if turn.observation.role is Role.SEER:
-        unknown = _unknown_to(turn.me, memory.found, turn)
-        return None if memory.claims or unknown is None else max(unknown, key=beliefs.suspicion.__getitem__)
-    if len(memory.claims) == 1:
-        ((seer, reports),) = memory.claims.items()
-        unknown = _unknown_to(seer, reports, turn)
-        if seer not in turn.others or reports.get(turn.me) is not Side.GOOD or unknown is None:
-            return None
-        named = [seat for seat in unknown if (seer, seat) in memory.accusations]
-        return next(seat for seat in unknown if seat not in named) if len(named) == 1 else None
     claimants = sorted(seat for seat in memory.claims if seat in turn.others)
+    if len(memory.claims) == len(claimants) == 1:
+        (seer,) = claimants
+        reports = memory.claims[seer]
+        asked = memory.asked.get((seer, turn.me))
+        is_cleared = reports.get(turn.me) is Side.GOOD
+        return asked if is_cleared and asked in _unknown_to(seer, reports, turn) else None
     if len(memory.claims) == len(claimants) == 2 and not beliefs.clear:
         (fellow,) = (seat for seat in turn.others if seat not in claimants)
         return claimants[0] if turn.me < fellow else claimants[1]
     return None
 
 
-def _unknown_to(seer: int, checks: dict[int, Side], turn: Turn) -> tuple[int, ...] | None:
-    """The two living seats of which a seer knows nothing, where it has cleared the third; None otherwise."""
+def _unknown_to(seer: int, checks: Mapping[int, Side], turn: Turn) -> tuple[int, ...]:
+    """The two living seats of which a seer knows nothing, where it has cleared the third; none otherwise."""
     living = [seat for seat in (turn.me, *turn.others) if seat != seer]
     unknown = tuple(seat for seat in living if seat not in checks)
     cleared = all(checks[seat] is Side.GOOD for seat in living if seat in checks)
-    return unknown if cleared and len(unknown) == 2 else None
+    return unknown if cleared and len(unknown) == 2 else ()

@@ -36,6 +36,7 @@ class Stance:
     role: what it says it is; None for no more than a good seat. Its checks, plan and potions come from its memory.
     saved, poisoned: on whom it says it used a potion. rival: a seat that claims the same role, which only one has.
     seer: whom it follows. suspect: whom it wants exiled. trusted: whom it holds for good.
+    asks: (seat, whom it asks that seat to vote for), so that the vote is tied.
     """
 
     role: Role | None
@@ -45,6 +46,7 @@ class Stance:
     seer: int | None = None
     suspect: int | None = None
     trusted: int | None = None
+    asks: tuple[int, int] | None = None
 
 
 def reveals(turn: Turn, role: Role) -> bool:
@@ -83,6 +85,7 @@ def stance_as(
         seer=seer,
         suspect=suspect,
         trusted=trusted,
+        asks=beliefs.asks,
     )
 
 
@@ -153,7 +156,10 @@ def _opinions(turn: Turn, stance: Stance, rally: int | None) -> Iterator[str]:
             yield turn.say(saying.FOLLOWINGS, stance.seer)
     elif stance.role is not Role.SEER and not turn.memory.claims:
         yield turn.say(saying.CALLS_FOR_SEER)
-    if rally is None and stance.suspect is not None and stance.suspect != stance.rival:
+    if stance.asks is not None and stance.suspect is not None:
+        mate, other = stance.asks
+        yield turn.say(saying.SPLITS, stance.suspect, mate=mate, other=other)
+    elif rally is None and stance.suspect is not None and stance.suspect != stance.rival:
         yield turn.accuse(stance.suspect)
     if stance.trusted is not None and turn.chance.random() < TRUST_RATE:
         yield turn.say(saying.TRUSTS, stance.trusted)

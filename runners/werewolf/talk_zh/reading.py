@@ -96,6 +96,7 @@ _SUSPECT_LAST = re.compile(
 )
 _ONE_SEAT = re.compile(r"(?<!号)[0-9]{1,2}号(?![0-9])")
 _OF_THE_SAME = re.compile("(?:倒|更|就|反而)?像|狼面|心态|视角|逻辑|状态|(?:肯定|一定|必|就|明显)是?狼")
+_REQUEST = re.compile("(?:请|麻烦|辛苦)(?P<seat>[0-9]{1,2})号(?:你|去|来|今天)*投(?:给)?(?P<whom>[0-9]{1,2})号")
 _DENIES = re.compile("不|没|别|未|非|勿|甭|否认|取消|撤回|放过|拒绝")
 
 _SEER_WORD = "(?:真|个|那个|一?张|我们的|全场|唯一的?)*预言家"
@@ -152,6 +153,7 @@ class Heard:
     accused: seats that it wants exiled or calls wolves. followed: the seat that it calls the seer; None without one.
     trusted: seats that it calls good. saved, poisoned: seats on which it says it used a potion.
     next_checks: whom it will check next (警徽流), the first first.
+    asked: (seat, whom) for each seat that it tells whom to vote for (分票).
     """
 
     claimed: Role | None = None
@@ -162,6 +164,7 @@ class Heard:
     saved: frozenset[int] = frozenset()
     poisoned: frozenset[int] = frozenset()
     next_checks: tuple[int, ...] = ()
+    asked: tuple[tuple[int, int], ...] = ()
 
 
 NOTHING_HEARD = Heard()
@@ -183,6 +186,7 @@ def understand(text: str) -> Heard:
         saved=frozenset().union(*(part.saved for part in parts)),
         poisoned=frozenset().union(*(part.poisoned for part in parts)),
         next_checks=next((part.next_checks for part in parts if part.next_checks), ()),
+        asked=tuple({seat: whom for part in parts for seat, whom in part.asked}.items()),
     )
 
 
@@ -201,6 +205,7 @@ class _Reading:
     saved: set[int] = field(default_factory=set)
     poisoned: set[int] = field(default_factory=set)
     next_checks: tuple[int, ...] = ()
+    asked: dict[int, int] = field(default_factory=dict)
     pending: tuple[int, ...] = ()
     planning: bool = False
     topic: str = ""
@@ -220,6 +225,7 @@ def _understand_sentence(sentence: str) -> Heard:
         frozenset(reading.saved),
         frozenset(reading.poisoned),
         reading.next_checks,
+        tuple(reading.asked.items()),
     )
     return NOTHING_HEARD if heard == NOTHING_HEARD else heard
 
@@ -246,6 +252,7 @@ def _read(clause: Clause, reading: _Reading) -> None:
     if not _NOT_TRUSTED.search(words):
         for found in _TRUSTED.finditer(words):
             reading.trusted.update(_seats_of(found))
+    words = _read_asked(words, reading)
     reading.accused.update(_accused_in(words))
 
 
@@ -333,6 +340,14 @@ def _read_potions(words: str, reading: _Reading) -> bool:
     if used and reading.claimed is None and "我" in words:
         reading.claimed = Role.WITCH
     return used
+
+
+def _read_asked(words: str, reading: _Reading) -> str:
+    """Whom the speaker tells others to vote for; returns the words without that, which is no accusation of its own."""
+    if _PAST_VOTE.search(words) or _DENIES.search(words):
+        return words
+    reading.asked |= {int(found["seat"]): int(found["whom"]) for found in _REQUEST.finditer(words)}
+    return _REQUEST.sub("", words)
 
 
 def _follows_in(words: str) -> int | None:

@@ -29,6 +29,13 @@ ACCUSATIONS = (
     "我今天想投{seat}号，他的逻辑我没听懂。",
     "{seat}号狼面比较大，心态不像好人。",
 )
+SPLITS = (
+    "我投{seat}号，请{mate}号投{other}号。",
+    "请{mate}号投{other}号，我投{seat}号。",
+    "今天分票，请{mate}号投{other}号，我投{seat}号。",
+    "我投{seat}号，请{mate}号投{other}号，打平了我再验一夜。",
+)
+"""By whoever has a vote tied: whom it votes for, and whom another seat is to vote for."""
 ACCUSATIONS_OF_NAMED = (
     "我想出{seat}号，查杀先出。",
     "我怀疑{seat}号，预言家的查杀我认。",
