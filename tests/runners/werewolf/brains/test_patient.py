@@ -1,6 +1,7 @@
 """When the patient player has a vote tied, and that it plays as a scripted one otherwise. Seats 1 to 4 of five live."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from crafted_questions import accuses, claim, finding, seen, speech
@@ -9,10 +10,15 @@ from game_playing import NINE, TINY
 from runners.werewolf.brains import PatientBrain, ScriptedBrain
 from runners.werewolf.brains.table import good_wins
 from runners.werewolf.game import Decision, Role, Side
+from runners.werewolf.talk_zh import saying
 from runners.werewolf.talk_zh.reading import understand
 
 FOUR = (1, 2, 3, 4)
 CLEARED = claim(1, (1, 2, Side.GOOD))
+
+
+def asks(seat, whom, against):
+    return speech(1, saying.SPLITS[0].format(seat=against, mate=seat, other=whom))
 
 
 def actions(decision, seat, role, *events, brain=PatientBrain, **settings):
@@ -24,12 +30,12 @@ def votes(*about, **settings):
     return {action.choice for action in actions(Decision.EXILE_VOTE, *about, **settings)}
 
 
-@pytest.mark.parametrize(("called", "other"), [(3, 4), (4, 3)])
-def test_whom_the_seer_cleared_stands_against_whom_the_seer_does_not(called, other):
-    told = (CLEARED, accuses(1, called))
+@pytest.mark.parametrize(("against", "other"), [(3, 4), (4, 3)])
+def test_whom_the_seer_cleared_votes_for_whom_it_is_asked_to(against, other):
+    told = (CLEARED, asks(2, other, against))
     assert votes(2, Role.VILLAGER, *told) == {other}
     # Also where all others want it otherwise, in the PK, and aloud.
-    wanted = [accuses(seat, called) for seat in (3, 4)]
+    wanted = [accuses(seat, against) for seat in (3, 4)]
     assert votes(2, Role.VILLAGER, *told, *wanted) == {other}
     assert {action.choice for action in actions(Decision.PK_VOTE, 2, Role.VILLAGER, *told, targets=(3, 4))} == {other}
     spoken = actions(Decision.SPEECH, 2, Role.VILLAGER, *told)
@@ -37,15 +43,19 @@ def test_whom_the_seer_cleared_stands_against_whom_the_seer_does_not(called, oth
     assert votes(2, Role.VILLAGER, *told, brain=ScriptedBrain) >= {3, 4}
 
 
-def test_the_seer_keeps_to_whom_it_spoke_against():
+@pytest.mark.parametrize("limit", [40, 200])
+def test_the_seer_says_who_votes_for_whom_and_keeps_to_it(limit):
     for seed in range(60):
         brain = PatientBrain(random.Random(seed))
         settings = dict(living=FOUR, deck=TINY.deck)
         told = seen(1, Role.SEER, Decision.SPEECH, finding(1, 2, Side.GOOD), **settings)
-        (named,) = understand(brain.act(told).text).accused
-        assert named in (3, 4)
-        heard = [accuses(seat, 7 - named) for seat in (2, 3, 4)]
-        assert brain.act(seen(1, Role.SEER, Decision.EXILE_VOTE, *heard, **settings)).choice == named
+        text = brain.act(replace(told, request=replace(told.request, speech_chars=limit))).text
+        assert len(text) <= limit
+        heard = understand(text)
+        (named,) = heard.accused
+        assert named in (3, 4) and heard.asked == ((2, 7 - named),) and heard.reports == ((2, Side.GOOD),)
+        against_it = [accuses(seat, 7 - named) for seat in (2, 3, 4)]
+        assert brain.act(seen(1, Role.SEER, Decision.EXILE_VOTE, *against_it, **settings)).choice == named
 
 
 def test_between_two_claims_the_two_others_vote_apart():
@@ -55,8 +65,7 @@ def test_between_two_claims_the_two_others_vote_apart():
         of_two = []
         for seat in (1, 2):
             question = seen(seat, Role.VILLAGER, Decision.EXILE_VOTE, *rivals, living=FOUR, deck=TINY.deck)
-            brain = PatientBrain(random.Random(seed))
-            of_two.append(brain.act(question).choice)
+            of_two.append(PatientBrain(random.Random(seed)).act(question).choice)
         pairs.add(tuple(of_two))
     # Where one of them believes a claim, it votes by it.
     assert (3, 4) in pairs and {first for first, _ in pairs} <= {3, 4}
@@ -65,13 +74,14 @@ def test_between_two_claims_the_two_others_vote_apart():
 @pytest.mark.parametrize(
     ("about", "settings"),
     [
-        ((2, Role.VILLAGER, claim(1, (1, 3, Side.WOLF)), accuses(1, 3)), {}),  # a wolf is found
-        ((3, Role.VILLAGER, CLEARED, accuses(1, 3)), {}),  # it is not the one that was cleared, and knows itself
-        ((2, Role.VILLAGER, claim(1, (1, 5, Side.GOOD)), accuses(1, 3)), {}),  # the dead one was checked
-        ((2, Role.VILLAGER, CLEARED), {}),  # the seer named nobody to stand apart from
-        ((2, Role.VILLAGER, CLEARED, accuses(1, 3)), {"deck": NINE.deck}),  # several wolves
-        ((2, Role.WOLF, CLEARED, accuses(1, 3)), {}),
-        ((2, Role.VILLAGER, speech(1, "我是好人。"), accuses(1, 3)), {}),
+        ((2, Role.VILLAGER, claim(1, (1, 3, Side.WOLF)), asks(2, 4, 3)), {}),  # a wolf is found
+        ((3, Role.VILLAGER, CLEARED, asks(3, 4, 2)), {}),  # it is not the one that was cleared
+        ((2, Role.VILLAGER, claim(1, (1, 5, Side.GOOD)), asks(2, 4, 3)), {}),  # the dead one was checked
+        ((2, Role.VILLAGER, CLEARED, accuses(1, 3)), {}),  # nothing is asked
+        ((2, Role.VILLAGER, CLEARED, asks(2, 1, 3)), {}),  # to vote for the seer
+        ((2, Role.VILLAGER, CLEARED, asks(2, 4, 3)), {"deck": NINE.deck}),  # several wolves
+        ((2, Role.WOLF, CLEARED, asks(2, 4, 3)), {}),
+        ((2, Role.VILLAGER, asks(2, 4, 3)), {}),  # by nobody who says to be the seer
     ],
 )
 def test_otherwise_it_plays_as_a_scripted_player(about, settings):
@@ -80,5 +90,5 @@ def test_otherwise_it_plays_as_a_scripted_player(about, settings):
 
 
 def test_it_wins_more_than_a_scripted_player():
-    """600 deals know the difference of five points to ±2.8, over the same deals and wolves."""
+    """600 deals know the difference of six points to ±2.8, over the same deals and wolves."""
     assert good_wins(TINY, "scripted", "patient", 600) > good_wins(TINY, "scripted", "scripted", 600) + 0.01

@@ -25,6 +25,7 @@ def as_words(heard: Heard) -> list[str]:
         *(f"救{seat}" for seat in sorted(heard.saved)),
         *(f"毒{seat}" for seat in sorted(heard.poisoned)),
         *(f"流{seat}" for seat in heard.next_checks),
+        *(f"请{seat}投{whom}" for seat, whom in heard.asked),
     ]
 
 
