@@ -7,7 +7,7 @@ import { say, words } from "./words.js";
 
 const EVERY_SECONDS = 1.5;
 const PRESET_NAMES = { "12p_sheriff": ["12人 · 警长局", "12 players, sheriff"], "9p": ["9人 · 预女猎", "9 players"], "7p": ["7人 · 预女", "7 players"], "5p_tiny": ["5人 · 速玩", "5 players, quick"] };
-const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: ["规则玩家（会平票多验一夜）", "patient"], scripted: ["规则玩家", "scripted"], timid: ["规则玩家（胆小）", "timid"], random: ["随机", "random"], policy: ["训练中的策略", "the policy in training"] };
+const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: ["规则玩家（会分票多验一夜）", "patient"], scripted: ["规则玩家", "scripted"], timid: ["规则玩家（胆小）", "timid"], random: ["随机", "random"], policy: ["训练中的策略", "the policy in training"] };
 
 const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));
 

@@ -263,6 +263,9 @@ def test_every_sentence_is_understood_and_says_nothing_else(seat):
         for template in getattr(saying, name):
             heard = understand(template.format(seat=seat))
             assert seat in heard.accused | {found for found, _ in heard.reports} and heard.claimed is None, template
+    for template in saying.SPLITS:
+        heard = understand(template.format(seat=seat, mate=12, other=9))
+        assert heard == replace(Heard(), accused=frozenset({seat}), asked=((12, 9),)), template
     for role in (role for role in Role if role.side is Side.GOOD):
         for template in saying.CLAIMS_TO_BE_SEER if role is Role.SEER else saying.CLAIMS:
             assert understand(template.format(role=ROLE_NAMES[role])) == replace(Heard(), claimed=role), template
