@@ -30,34 +30,28 @@ class PatientBrain(ScriptedBrain):
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self._believe = self._believe_to_tie
-        self._chosen: dict[int, int] = {}  # day -> whom it stands against all day
+        self._named: dict[int, int] = {}  # as the seer: day -> whom it has begun to stand against
 
     def _believe_to_tie(self, turn: Turn, role: Role) -> Beliefs:
         beliefs = believe_by_rule(turn, role)
         wolves = sum(count for dealt, count in turn.memory.deck.items() if dealt.side is Side.WOLF)
         if turn.observation.side is Side.WOLF or wolves != 1 or len(turn.others) + 1 != SEATS:
             return beliefs
-        to_tie = _as_seer(turn, beliefs) if role is Role.SEER else _as_another(turn, beliefs)
-        against = self._chosen.setdefault(turn.request.day, to_tie) if to_tie is not None else None
+        asks = None
+        if role is Role.SEER:
+            unknown = _unknown_to(turn.me, turn.memory.found, turn)
+            if turn.memory.claims or not unknown:
+                return beliefs
+            most = max(unknown, key=beliefs.suspicion.__getitem__)
+            against = self._named.setdefault(turn.request.day, most)
+            (mate,), (other,) = set(turn.others) - set(unknown), set(unknown) - {against}
+            asks = mate, other
+        else:
+            against = _as_another(turn, beliefs)
         if against is None:
             return beliefs
-        asks = _asked_of_the_cleared(turn, against) if role is Role.SEER else None
         raised = max(beliefs.suspicion.values()) + LEAD
         return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, asks)
-
-
-def _as_seer(turn: Turn, beliefs: Beliefs) -> int | None:
-    """Whom the seer stands against so that the vote is tied; None where it is not to be."""
-    unknown = _unknown_to(turn.me, turn.memory.found, turn)
-    return None if turn.memory.claims or not unknown else max(unknown, key=beliefs.suspicion.__getitem__)
-
-
-def _asked_of_the_cleared(turn: Turn, against: int) -> tuple[int, int]:
-    """Whom the seer asks to vote for whom, if it votes against this one itself."""
-    unknown = _unknown_to(turn.me, turn.memory.found, turn)
-    (mate,) = set(turn.others) - set(unknown)
-    (other,) = set(unknown) - {against}
-    return mate, other
 
 
 def _as_another(turn: Turn, beliefs: Beliefs) -> int | None:
