@@ -2,8 +2,8 @@
 
 Muon orthogonalises a matrix's momentum before it steps, so that directions in which gradients are small move as far as
 those in which they are large (K. Jordan et al., 2024, https://kellerjordan.github.io/posts/muon; J. Liu et al., Muon is
-Scalable for LLM Training, 2025, arXiv:2502.16982). Suits training from random weights, as the tiny model's imitation:
-it learns to look up what others said in about two thirds of AdamW's steps. Embeddings, output head, norms and biases
+Scalable for LLM Training, 2025, arXiv:2502.16982). Suits training from random weights, as the tiny model's imitation, in
+which to look up what others said comes earlier than by AdamW. Embeddings, output head, norms and biases
 have no such directions and stay with AdamW, as both sources advise.
 """
 
