@@ -39,6 +39,7 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 class MuonAndAdamW(torch.optim.AdamW):
     """AdamW, but for groups of parameters with ``matrices: True``, which Muon steps.
 
+    ``torch.optim.Muon`` takes matrices alone, and verl's engine, its checkpoints and its schedule know one optimizer.
     Both follow the groups' learning rate, so that one schedule serves; Muon's is ``matrix_rate`` times as high.
     """
 
