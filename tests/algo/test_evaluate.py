@@ -169,7 +169,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
         (
             make_config(tmp_path, opponents=["initial"]),
             "a",
-            "'initial' is not served; there are expert, random, scripted",
+            "'initial' is not served; there are expert, patient, random, scripted",
         ),
         (make_config(tmp_path), "a/b", "'a/b' cannot label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),

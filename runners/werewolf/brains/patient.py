@@ -1,14 +1,13 @@
 """The player that would rather have another night's check than guess: 分票打平, 多验一夜.
 
-Where a seer has cleared one of four living seats, it and the one that it cleared trust each other, and each of the
-other two says that the other is the wolf. To agree on one of them is right every second time. Voting apart ties the
-vote, and its PK as well: nobody is exiled, and the seer, where it lives on, checks once more. So the seer says whom it
-votes for, and whom the one that it cleared is to vote for. The same holds of two claims to be the seer that are as good
-as each other, for the two that have to choose between them.
+With four living seats and no wolf found, to agree on whom to exile is to guess, and one wrong guess loses a game with one
+wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once more. So
+the seer says whom it votes for, and whom a mate is to vote for, the one that it cleared where that one lives; the two
+that are named vote for each other. Where the wolf is among these two and votes for anybody else, it is exiled. The same
+holds of two claims to be the seer that are as good as each other, for the two that have to choose between them.
 """
 
 import random
-from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import Beliefs, believe_by_rule
 from runners.werewolf.brains.scripted import ScriptedBrain
@@ -30,49 +29,58 @@ class PatientBrain(ScriptedBrain):
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self._believe = self._believe_to_tie
-        self._named: dict[int, int] = {}  # as the seer: day -> whom it has begun to stand against
+        # As the seer, day -> whom it stands against, whom its mate is to vote for, the mate.
+        self._split: dict[int, tuple[int, int, int]] = {}
 
     def _believe_to_tie(self, turn: Turn, role: Role) -> Beliefs:
         beliefs = believe_by_rule(turn, role)
-        wolves = sum(count for dealt, count in turn.memory.deck.items() if dealt.side is Side.WOLF)
-        if turn.observation.side is Side.WOLF or wolves != 1 or len(turn.others) + 1 != SEATS:
+        memory, others = turn.memory, turn.others
+        wolves = sum(count for dealt, count in memory.deck.items() if dealt.side is Side.WOLF)
+        if turn.observation.side is Side.WOLF or wolves != 1 or len(others) + 1 != SEATS:
             return beliefs
         asks = None
         if role is Role.SEER:
-            unknown = _unknown_to(turn.me, turn.memory.found, turn)
-            if turn.memory.claims or not unknown:
+            unknown = set(others) - memory.found.keys()
+            if memory.claims or Side.WOLF in memory.found.values() or len(unknown) < 2:
                 return beliefs
-            most = max(unknown, key=beliefs.suspicion.__getitem__)
-            against = self._named.setdefault(turn.request.day, most)
-            (mate,), (other,) = set(turn.others) - set(unknown), set(unknown) - {against}
+            against, other, mate = self._split.setdefault(turn.request.day, _by_suspicion(beliefs))
             asks = mate, other
         else:
-            against = _as_another(turn, beliefs)
-        if against is None:
-            return beliefs
+            chosen = _of_a_split(turn) or _of_two_claims(turn, beliefs)
+            if chosen is None:
+                return beliefs
+            against = chosen
         raised = max(beliefs.suspicion.values()) + LEAD
         return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, asks)
 
 
-def _as_another(turn: Turn, beliefs: Beliefs) -> int | None:
-    """Whom a seat that is not the seer stands against so that the vote is tied; None where it is not to be."""
+def _by_suspicion(beliefs: Beliefs) -> tuple[int, int, int]:
+    """The three other seats; whom the seer has cleared is last."""
+    first, second, third = sorted(beliefs.suspicion, key=beliefs.suspicion.__getitem__, reverse=True)
+    return first, second, third
+
+
+def _of_a_split(turn: Turn) -> int | None:
+    """Whom a seat that is not the seer votes for where the only seer has asked for a tie; None where it has not."""
     memory = turn.memory
-    claimants = sorted(seat for seat in memory.claims if seat in turn.others)
-    if len(memory.claims) == len(claimants) == 1:
-        (seer,) = claimants
-        reports = memory.claims[seer]
-        asked = memory.asked.get((seer, turn.me))
-        is_cleared = reports.get(turn.me) is Side.GOOD
-        return asked if is_cleared and asked in _unknown_to(seer, reports, turn) else None
-    if len(memory.claims) == len(claimants) == 2 and not beliefs.clear:
-        (fellow,) = (seat for seat in turn.others if seat not in claimants)
-        return claimants[0] if turn.me < fellow else claimants[1]
-    return None
+    if len(memory.claims) != 1:
+        return None
+    ((seer, reports),) = memory.claims.items()
+    asked = [(seat, whom) for (speaker, seat), whom in memory.asked.items() if speaker == seer]
+    if seer not in turn.others or Side.WOLF in reports.values() or len(asked) != 1:
+        return None
+    ((mate, other),) = asked
+    named = {turn.me, *turn.others} - {seer, mate}
+    if len(named) != 2 or other not in named:
+        return None
+    (against,) = named - {other}
+    return against if turn.me == other else other
 
 
-def _unknown_to(seer: int, checks: Mapping[int, Side], turn: Turn) -> tuple[int, ...]:
-    """The two living seats of which a seer knows nothing, where it has cleared the third; none otherwise."""
-    living = [seat for seat in (turn.me, *turn.others) if seat != seer]
-    unknown = tuple(seat for seat in living if seat not in checks)
-    cleared = all(checks[seat] is Side.GOOD for seat in living if seat in checks)
-    return unknown if cleared and len(unknown) == 2 else ()
+def _of_two_claims(turn: Turn, beliefs: Beliefs) -> int | None:
+    """Whom a seat votes for between two living claims of which none is clear, so that its fellow votes for the other."""
+    claimants = sorted(seat for seat in turn.memory.claims if seat in turn.others)
+    if len(turn.memory.claims) != 2 or len(claimants) != 2 or beliefs.clear:
+        return None
+    (fellow,) = (seat for seat in turn.others if seat not in claimants)
+    return claimants[0] if turn.me < fellow else claimants[1]

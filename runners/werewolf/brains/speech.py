@@ -110,6 +110,9 @@ def speak(turn: Turn, stance: Stance, rally: int | None = None) -> Action:
     words = [*_introduce(turn, stance)]
     if rally is not None:
         words.append(turn.say(saying.RALLIES, rally))
+    if stance.asks is not None and stance.suspect is not None:  # before opinions, which may leave no room for it
+        mate, other = stance.asks
+        words.append(turn.say(saying.SPLITS, stance.suspect, mate=mate, other=other))
     opinions = [*_opinions(turn, stance, rally)]
     if len(opinions) > 1 and turn.chance.random() < 0.4:
         opinions.reverse()
@@ -156,10 +159,7 @@ def _opinions(turn: Turn, stance: Stance, rally: int | None) -> Iterator[str]:
             yield turn.say(saying.FOLLOWINGS, stance.seer)
     elif stance.role is not Role.SEER and not turn.memory.claims:
         yield turn.say(saying.CALLS_FOR_SEER)
-    if stance.asks is not None and stance.suspect is not None:
-        mate, other = stance.asks
-        yield turn.say(saying.SPLITS, stance.suspect, mate=mate, other=other)
-    elif rally is None and stance.suspect is not None and stance.suspect != stance.rival:
+    if stance.asks is None and rally is None and stance.suspect is not None and stance.suspect != stance.rival:
         yield turn.accuse(stance.suspect)
     if stance.trusted is not None and turn.chance.random() < TRUST_RATE:
         yield turn.say(saying.TRUSTS, stance.trusted)
