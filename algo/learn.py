@@ -56,7 +56,7 @@ INTERRUPTED_FOLDER = "interrupted"
 
 _DEFAULT_WARM_STARTS = ("learn_warm_start.yaml",)
 _WARM_STARTS = {
-    "good": ("learn_warm_start_bold.yaml",),
+    "good": ("learn_warm_start_good.yaml",),
     "wolf": ("learn_warm_start_bold.yaml", "learn_warm_start_wolf.yaml"),
 }
 """Of sides that begin with players that vote with reasons."""
@@ -100,7 +100,12 @@ class Stage:
 def stages_of(directory: Path, record: LearningRecord, hub: str) -> list[Stage]:
     """All stages of a learning run, in order. directory: its folder; hub: the hub's address."""
     model = record.model_folder(directory)
-    build = Stage("tiny model", None, _python("algo.tiny_model", str(model)), results=(model / "model.safetensors",))
+    build = Stage(
+        "tiny model",
+        None,
+        _python("algo.tiny_model", str(model), "--layers", str(record.tiny_layers)),
+        results=(model / "model.safetensors",),
+    )
     stages = [build] if record.model is None else []
     for seed in record.seeds:
         training, warm = training_folder(directory, seed), warm_start_folder(directory, seed)
@@ -238,6 +243,7 @@ def begin(options: argparse.Namespace, arguments: Sequence[str]) -> Path:
         versions=installed_versions(),
         cpus=os.cpu_count() or 1,
         model=_model_that_is_there(imitations[0]),
+        tiny_layers=imitations[0].model.tiny_layers,
     )
     if directory is None:
         directory = options.runs_dir / time.strftime(f"learn-{trained}-%Y%m%d-%H%M%S")

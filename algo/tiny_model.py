@@ -1,8 +1,9 @@
 """A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
 
 ``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million
-parameters. The tokenizer's merges come from ``tiny_corpus``; the weights are random and follow from
-the seed alone, so two machines that build with one seed train from the same model.
+parameters, or 1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``; the
+weights are random and follow from the seed alone, so two machines that build with one seed train from
+the same model.
 """
 
 import argparse
@@ -22,6 +23,8 @@ MARKER_FILE = "tiny_model.json"
 """Present in every folder this module wrote; holds the recipe it was built from."""
 
 VOCABULARY_SIZE = 2048
+LAYERS = 2
+"""Few, since vLLM's attention on CPU takes most of a game's time, and its cost grows with them."""
 CONTEXT_TOKENS = 32768
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
@@ -62,10 +65,11 @@ _CHAT_TEMPLATE = (
 )
 
 
-def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = False) -> Path:
+def build_tiny_model(directory: Path | str, seed: int = 0, *, layers: int = LAYERS, force: bool = False) -> Path:
     """Build the model folder at ``directory``, or keep the one that is there from the same recipe and seed.
 
     seed: the weights follow from it (float32); the tokenizer is the same for every seed.
+    layers: of the transformer. With three, what compares what was said in two places is learned from fewer games.
     force: build anew over an earlier model of ours.
     The folder appears whole or not at all. Returns its path.
 
@@ -73,20 +77,25 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, force: bool = Fals
     overwritten, not even with ``force``), or a model of another seed or recipe and ``force`` is not set.
     """
     return build_folder(
-        Path(directory), MARKER_FILE, _recipe(seed), lambda folder: _write_model(folder, seed), force=force
+        Path(directory),
+        MARKER_FILE,
+        _recipe(seed, layers),
+        lambda folder: _write_model(folder, seed, layers),
+        force=force,
     )
 
 
-def _recipe(seed: int) -> dict[str, Any]:
-    return {"built_by": "algo.tiny_model", "format": 6, "seed": seed}
+def _recipe(seed: int, layers: int) -> dict[str, Any]:
+    deeper = {} if layers == LAYERS else {"layers": layers}
+    return {"built_by": "algo.tiny_model", "format": 6, "seed": seed} | deeper
 
 
-def _write_model(directory: Path, seed: int) -> None:
+def _write_model(directory: Path, seed: int, layers: int) -> None:
     tokenizer = _build_tokenizer()
-    save_model(directory, new_model(tokenizer, seed), tokenizer)
+    save_model(directory, new_model(tokenizer, seed, layers), tokenizer)
 
 
-def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen3ForCausalLM":
+def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAYERS) -> "Qwen3ForCausalLM":
     """A tiny Qwen3 for a tokenizer, its weights (float32) from the seed alone."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -95,9 +104,8 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen3ForCausa
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=384,
-        # Few layers and heads: vLLM's attention on CPU takes most of a game's time, and its cost
-        # grows with both.
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
+        # As few as the layers, and for the same reason.
         num_attention_heads=4,
         num_key_value_heads=4,
         head_dim=32,
@@ -144,6 +152,11 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
             rotation = torch.linalg.qr(torch.randn_like(layer.self_attn.v_proj.weight)).Q
             layer.self_attn.v_proj.weight.copy_(rotation)
             layer.self_attn.o_proj.weight.copy_(rotation.T)
+        # With layers to spare, the earlier ones begin by looking at what is like the token itself: where else its seat
+        # was named. With two this gains little, and that model stays what it has been.
+        if len(model.model.layers) > LAYERS:
+            for layer in model.model.layers[:-1]:
+                layer.self_attn.k_proj.weight.copy_(layer.self_attn.q_proj.weight)
 
 
 def _build_tokenizer() -> "PreTrainedTokenizerFast":
@@ -203,10 +216,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="its layers (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
     options = parser.parse_args(arguments)
+    if options.layers < 1:
+        parser.error(f"--layers {options.layers}: a model has at least one")
     try:
-        directory = build_tiny_model(options.directory, options.seed, force=options.force)
+        directory = build_tiny_model(options.directory, options.seed, layers=options.layers, force=options.force)
     except FileExistsError as error:
         parser.error(str(error))
     print(f"tiny model ready in {directory}")

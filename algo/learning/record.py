@@ -70,7 +70,7 @@ class LearningRecord(BaseModel):
     lesson_configurations: those of imitations that come before the warm start, in order (``lesson_config_file``).
     steps: of training. deals: held-out ones of an evaluation, for each opponent. cross_table_deals: in each cell.
     versions: package -> version, and "python". cpus: cores of the machine.
-    model: folder of the model that it begins with; None for a tiny one that it builds.
+    model: folder of the model that it begins with; None for a tiny one that it builds, of so many ``tiny_layers``.
     stages: every try of every stage, in order.
     """
 
@@ -89,6 +89,7 @@ class LearningRecord(BaseModel):
     versions: dict[str, str]
     cpus: int
     model: str | None = None
+    tiny_layers: int = 2
     stages: tuple[StageRun, ...] = ()
 
     @property
