@@ -395,10 +395,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="settings of the warm start (default: configs/learn_warm_start_bold.yaml; with --side wolf "
-        "learn_warm_start_wolf.yaml after it; with --side both, and with --config whatever file that is, "
-        "learn_warm_start.yaml alone). Several are a curriculum: each begins with what the one before has learned, and "
-        "only the last has to play what the training plays",
+        help="settings of the warm start (default: configs/learn_warm_start_good.yaml; with --side wolf "
+        "learn_warm_start_bold.yaml and learn_warm_start_wolf.yaml; with --side both, and with --config whatever file "
+        "that is, learn_warm_start.yaml alone). Several are a curriculum: each begins with what the one before has "
+        "learned, and only the last has to play what the training plays",
     )
     imitation.add_argument(
         "--warm-starts-of",

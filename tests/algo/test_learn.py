@@ -40,7 +40,7 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
     assert {"python", "verl", "agentlightning"} < set(record.versions)
     config = load_config(directory / "config.yaml")
     assert config == load_config(CONFIG_DIR / f"learn_{side}.yaml", ["run.steps=7", "evaluation.deals=9"])
-    last, *earlier = {"good": ["bold"], "both": [""], "wolf": ["wolf", "bold"]}[side]
+    last, *earlier = {"good": ["good"], "both": [""], "wolf": ["wolf", "bold"]}[side]
     written = {"warm_start.yaml": last, **{f"lesson-{n}.yaml": name for n, name in enumerate(earlier, 1)}}
     assert set(written) | {"config.yaml", "learn.json"} == {path.name for path in directory.iterdir()}
     for name, kind in written.items():
@@ -49,7 +49,7 @@ def test_a_learning_run_begins_with_what_was_asked_written_down(side, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "imitation"), [((), "_bold"), (("--config", str(CONFIG_DIR / "learn_vote.yaml")), "")]
+    ("options", "imitation"), [((), "_good"), (("--config", str(CONFIG_DIR / "learn_vote.yaml")), "")]
 )
 def test_which_imitation_comes_first_where_none_is_named(options, imitation, tmp_path):
     record = LearningRecord.read(begun(tmp_path, *options))
@@ -117,7 +117,9 @@ def test_a_model_that_is_there_is_learned_from_instead_of_a_tiny_one(tiny_model,
     file = tmp_path / "long.yaml"
     file.write_text((CONFIG_DIR / "learn_good.yaml").read_text().replace("runs/tiny_model", str(tiny_model)))
     imitation = tmp_path / "imitation.yaml"
-    imitation.write_text((CONFIG_DIR / "learn_warm_start.yaml").read_text().replace("runs/tiny_model", str(tiny_model)))
+    imitation.write_text(
+        (CONFIG_DIR / "learn_warm_start_good.yaml").read_text().replace("runs/tiny_model", str(tiny_model))
+    )
     directory = begun(tmp_path, "--config", str(file), "--warm-start", str(imitation))
     stages = stages_of(directory, LearningRecord.read(directory), HUB)
     assert [stage.kind for stage in stages] == ["warm start", "cross table", "training", "report"]
@@ -177,21 +179,22 @@ def test_a_damaged_record_is_named(option, tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_imitated_must_be_what_is_played():
-    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start_bold"))
+    config, warm_start = (load_config(CONFIG_DIR / f"learn_{name}.yaml") for name in ("good", "warm_start_good"))
     check_configurations(config, warm_start)
     for setting, message in (
         ("rollout.reply_tokens=30", r"rollout.reply_tokens is 30 in the warm start and \d+ after it"),
         ("game.preset=9p", "game.preset is '9p'"),
         ("model.dtype=bfloat16", "sections model"),
+        ("model.tiny_layers=2", "sections model"),
     ):
-        other = load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", [setting])
+        other = load_config(CONFIG_DIR / "learn_warm_start_good.yaml", [setting])
         with pytest.raises(ConfigError, match=message):
             check_configurations(config, other)
     check_configurations(
-        config, warm_start, [load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", ["game.preset=9p"])]
+        config, warm_start, [load_config(CONFIG_DIR / "learn_warm_start_good.yaml", ["game.preset=9p"])]
     )
     with pytest.raises(ConfigError, match="one model goes through all"):
-        lesson = load_config(CONFIG_DIR / "learn_warm_start_bold.yaml", ["model.dtype=bfloat16"])
+        lesson = load_config(CONFIG_DIR / "learn_warm_start_good.yaml", ["model.dtype=bfloat16"])
         check_configurations(config, warm_start, [lesson])
 
 
@@ -205,7 +208,7 @@ def test_every_stage_is_told_where_to_write_what_to_start_from_and_its_seed(tmp_
     assert [(stage.kind, stage.seed) for stage in stages] == [
         ("tiny model", None), *((kind, seed) for seed in (4, 2) for kind in of_a_seed), ("report", None),
     ]  # fmt: skip
-    assert stages[0].command[-1] == str(directory / "tiny_model")
+    assert stages[0].command[-3:] == (str(directory / "tiny_model"), "--layers", "3")
     assert stages[-1].command[-2:] == ("algo.learning.report", str(directory))
     warm, crossed, training = stages[4:7]
     for stage, module, folder, suffix, model in (

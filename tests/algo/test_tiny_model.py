@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from algo.tiny_model import MARKER_FILE, build_tiny_model
@@ -37,6 +38,16 @@ def test_loads_as_a_small_float32_qwen3(tiny_model):
     assert 500_000 < sum(parameter.numel() for parameter in model.parameters()) < 1_500_000
     assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32"}
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tiny_model)) <= 2048
+
+
+def test_a_deeper_one_begins_by_looking_at_what_is_like_the_token_itself(tmp_path):
+    folder = build_tiny_model(tmp_path / "deeper", layers=3)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    alike = [torch.equal(layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight) for layer in model.model.layers]
+    assert alike == [True, True, False]
+    assert build_tiny_model(folder, layers=3) == folder
+    with pytest.raises(FileExistsError):
+        build_tiny_model(folder)
 
 
 def test_brings_no_sampling_settings_along(tiny_model):

@@ -1,10 +1,10 @@
 """The player that would rather have another night's check than guess: 分票打平, 多验一夜.
 
-With four living seats and no wolf found, to agree on whom to exile is to guess, and one wrong guess loses a game with one
-wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once more. So
-the seer says whom it votes for, and whom a mate is to vote for, the one that it cleared where that one lives; the two
-that are named vote for each other. Where the wolf is among these two and votes for anybody else, it is exiled. The same
-holds of two claims to be the seer that are as good as each other, for the two that have to choose between them.
+With four living seats and no wolf found, to agree on whom to exile is to guess, and one wrong guess loses a game with
+one wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once
+more. So the seer says whom it votes for, and whom a mate is to vote for, the one that it cleared where that one lives;
+the two that are named vote for each other. Where the wolf is among these two and votes for anybody else, it is exiled.
+The same holds of two claims to be the seer that are as good as each other, for the two that have to choose between them.
 """
 
 import random
@@ -71,14 +71,14 @@ def _of_a_split(turn: Turn) -> int | None:
         return None
     ((mate, other),) = asked
     named = {turn.me, *turn.others} - {seer, mate}
-    if len(named) != 2 or other not in named:
+    if len(named) != 2 or other not in named or named & reports.keys():
         return None
     (against,) = named - {other}
     return against if turn.me == other else other
 
 
 def _of_two_claims(turn: Turn, beliefs: Beliefs) -> int | None:
-    """Whom a seat votes for between two living claims of which none is clear, so that its fellow votes for the other."""
+    """Whom a seat votes for between two living claims of which none is clear; its fellow votes for the other."""
     claimants = sorted(seat for seat in turn.memory.claims if seat in turn.others)
     if len(turn.memory.claims) != 2 or len(claimants) != 2 or beliefs.clear:
         return None
