@@ -4,7 +4,7 @@ With four living seats and no wolf found, to agree on whom to exile is to guess,
 one wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once
 more. So the seer says whom it votes for, and whom a mate is to vote for, the one that it cleared where that one lives;
 the two that are named vote for each other. Where the wolf is among these two and votes for anybody else, it is exiled.
-The same holds of two claims to be the seer that are as good as each other, for the two that have to choose between them.
+The same holds of two claims to be the seer that are as good as each other, for the two that have to choose.
 """
 
 import random
