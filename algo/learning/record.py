@@ -89,7 +89,7 @@ class LearningRecord(BaseModel):
     versions: dict[str, str]
     cpus: int
     model: str | None = None
-    tiny_layers: int = 2
+    tiny_layers: int = 2  # of records from before it was a setting
     stages: tuple[StageRun, ...] = ()
 
     @property

@@ -46,10 +46,9 @@ class PatientBrain(ScriptedBrain):
             against, other, mate = self._split.setdefault(turn.request.day, _by_suspicion(beliefs))
             asks = mate, other
         else:
-            chosen = _of_a_split(turn) or _of_two_claims(turn, beliefs)
-            if chosen is None:
+            against = _of_a_split(turn) or _of_two_claims(turn, beliefs)
+            if against is None:
                 return beliefs
-            against = chosen
         raised = max(beliefs.suspicion.values()) + LEAD
         return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, asks)
 
