@@ -20,25 +20,22 @@ from store.schema import PolicyResources
 from store.werewolf import GameTask
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
-# its status of those behind its number, unless that is "stays". One that is deaf does not listen yet.
+# its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told it
+# waits for: a handler would miss what comes between the look for signals and the pause.
 PROCESS = """
 import os, signal, sys
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
-signal.signal(signal.SIGUSR1, lambda *_: say(number, "drains"))
-def hand_back(*_):
-    say(number, "hands back")
-    os._exit(0)
-if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, hand_back)
 number, statuses = int(sys.argv[1]), sys.argv[2:]
-if statuses == ["deaf"]:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+told = {signal.SIGUSR1, signal.SIGHUP} if statuses != ["deaf"] else {signal.SIGHUP}
+told = {name for name in told if signal.getsignal(name) is not signal.SIG_IGN}
+signal.pthread_sigmask(signal.SIG_BLOCK, told)
 say(number, "runs", os.getpid())
 if statuses not in ([], ["deaf"]) and statuses[number - 1] != "stays":
     os._exit(int(statuses[number - 1]))
-while True:
-    signal.pause()
+while signal.sigwait(told) == signal.SIGUSR1:
+    say(number, "drains")
+say(number, "hands back")
 """
 
 SUPERVISOR = """
