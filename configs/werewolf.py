@@ -188,6 +188,8 @@ class WerewolfConfig(Config):
                 "reward.influence needs everybody's beliefs before and after each speech: set "
                 "probes.moments=[speech,vote] and probes.questions=null"
             )
+        if self.reward.influence and self.probes.share_of_deals < 1:
+            raise ValueError("reward.influence is paid in every game: set probes.share_of_deals=1")
         listener = self.game.opponent
         unasked = listener in (*BUILT_IN_PLAYERS_WITHOUT_BELIEFS, *self.players) and not self.game.seating
         if self.reward.influence and self.game.train_sides == ("wolf",) and unasked:

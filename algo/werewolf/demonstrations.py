@@ -34,12 +34,14 @@ class NothingToImitate(RuntimeError):
 def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
     """The games of a warm start, each on a deal of its own: the demonstrator plays every seat and leaves turns."""
     settings, game, seed = config.warm_start, config.game, config.run.seed
+    count = settings.games + settings.held_out_games
+    # Even, as every deal to train on, so that it is never one of an evaluation (algo.werewolf.tasks).
+    deals = [derived_seed("demonstration", seed, number) & ~1 for number in range(count)]
     return [
         GameTask(
             game_id=f"{config.run.name}-game{number:05d}",
             group_id=f"{config.run.name}-deal{number:05d}",
-            # Even, as every deal to train on, so that it is never one of an evaluation (algo.werewolf.tasks).
-            seed=derived_seed("demonstration", seed, number) & ~1,
+            seed=deal,
             sampling_seed=derived_seed("demonstration sampling", seed, number),
             preset=game.preset,
             rules=game.rules.chosen(),
@@ -47,9 +49,9 @@ def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
             trainable=frozenset(game.train_sides),
             demonstrators=frozenset({settings.demonstrator}),
             limits=token_limits(config.rollout),
-            study=study_of_training(config) if config.probes.listening else None,
+            study=study_of_training(config, deal) if config.probes.listening else None,
         )
-        for number in range(settings.games + settings.held_out_games)
+        for number, deal in enumerate(deals)
     ]
 
 

@@ -15,6 +15,10 @@ from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
 
+_SEEDS = 2**31
+"""How many seeds ``derived_seed`` chooses from."""
+
+
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     """The games of one step: ``groups_per_step`` deals, each played ``rollouts_per_group`` times."""
     tasks = []
@@ -22,28 +26,31 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     for group in range(rollout.groups_per_step):
         sides = _learning_sides(game_config, (step - 1) * rollout.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
+        deal = training_deal(run_seed, step, group)
         for game in range(rollout.rollouts_per_group):
             tasks.append(
                 GameTask(
                     game_id=f"{group_id}-game{game:02d}",
                     group_id=group_id,
-                    seed=training_deal(run_seed, step, group),
+                    seed=deal,
                     sampling_seed=derived_seed("sampling", run_seed, step, group, game),
                     preset=game_config.preset,
                     rules=game_config.rules.chosen(),
                     seating=seating_rules(game_config, sides),
                     trainable=frozenset(sides),
                     limits=token_limits(rollout),
-                    study=study_of_training(config),
+                    study=study_of_training(config, deal),
                 )
             )
     return tasks
 
 
-def study_of_training(config: WerewolfConfig) -> Study | None:
-    """What is noted of the games that are learned from; None where neither listening nor influence is."""
+def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
+    """What is noted of the games of a deal that are learned from; None where neither listening nor influence is."""
     probes = config.probes
     if not probes.listening and not config.reward.influence:
+        return None
+    if derived_seed("asked", deal) >= probes.share_of_deals * _SEEDS:
         return None
     return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=bool(probes.listening))
 

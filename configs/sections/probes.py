@@ -26,3 +26,6 @@ class ProbeConfig(Section):
     questions: int | None = Field(
         1, ge=1, description="seats that a seat is asked about each time, drawn by the deal's seed; null: all others"
     )
+    share_of_deals: float = Field(
+        1.0, gt=0, le=1, description="of the deals to learn from, those whose seats are asked, drawn by the deal's seed"
+    )

@@ -13,6 +13,7 @@ from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
+from algo.werewolf.demonstrations import demonstration_tasks
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
 from configs.roles_and_decks import Role
@@ -128,6 +129,25 @@ def test_games_in_training_are_studied_only_where_listening_is_learned():
     config = WerewolfConfig(probes={"listening": 0.3, "moments": ["speech"], "questions": 2})
     (study,) = {task.study for task in step_tasks(config, 1)}
     assert study == Study(probes=frozenset({"speech"}), questions=2, with_tokens=True)
+
+
+def test_a_share_of_the_deals_is_asked_the_same_games_of_a_deal_and_the_same_each_time():
+    config = {"rollout": {"groups_per_step": 400, "rollouts_per_group": 2}, "run": {"seed": 3}}
+
+    def asked(tasks):
+        return {task.seed for task in tasks if task.study}
+
+    some = WerewolfConfig(**config, probes={"listening": 0.3, "share_of_deals": 0.25})
+    tasks = step_tasks(some, 1)
+    assert 70 < len(asked(tasks)) < 130 and asked(tasks) == asked(step_tasks(some, 1))
+    assert sum(task.study is not None for task in tasks) == 2 * len(asked(tasks))
+    more = WerewolfConfig(**config, probes={"listening": 0.3, "share_of_deals": 0.5})
+    assert asked(tasks) < asked(step_tasks(more, 1))
+    shown = WerewolfConfig(probes={"listening": 0.3, "share_of_deals": 0.25}, warm_start={"games": 400})
+    assert 60 < len(asked(demonstration_tasks(shown))) < 140
+    with pytest.raises(ValueError, match="share_of_deals=1"):
+        everybody = {"moments": ["speech", "vote"], "questions": None, "share_of_deals": 0.5}
+        WerewolfConfig(probes=everybody, reward={"influence": 0.1})
 
 
 def test_target_rows_are_dealt_out_over_the_mini_batches_that_the_others_make():
