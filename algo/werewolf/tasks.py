@@ -14,7 +14,6 @@ from store.schema import TRAINED_POLICY, TokenLimits
 from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
-
 _SEEDS = 2**31
 """How many seeds ``derived_seed`` chooses from."""
 
