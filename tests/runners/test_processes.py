@@ -20,8 +20,8 @@ from store.schema import PolicyResources
 from store.werewolf import GameTask
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
-# its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told it
-# waits for: a handler would miss what comes between the look for signals and the pause.
+# its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told
+# it waits for: a handler would miss what comes between the look for signals and the pause.
 PROCESS = """
 import os, signal, sys
 def say(*words):
