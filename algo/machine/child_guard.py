@@ -20,6 +20,8 @@ import subprocess
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_OF_THE_END = (signal.SIGTERM, signal.SIGHUP)
+"""Signals by which the guard learns that the command is to end."""
 
 
 def _ask_to_be_told_of_parents_death(signal_number: int) -> None:
@@ -31,12 +33,18 @@ def _ask_to_be_told_of_parents_death(signal_number: int) -> None:
 def main() -> int:
     """Guard the command in ``sys.argv`` until it has ended; returns its exit code."""
     parent_pid, grace_seconds, *command = sys.argv[1:]
-    child = subprocess.Popen(
-        command,
-        process_group=0,
+    guard_pid = os.getpid()
+
+    def before_the_command() -> None:
         # Should the guard itself be killed, vLLM's API server takes its engine down on SIGTERM.
-        preexec_fn=lambda: _ask_to_be_told_of_parents_death(signal.SIGTERM),
-    )
+        _ask_to_be_told_of_parents_death(signal.SIGTERM)
+        if os.getppid() != guard_pid:  # it died before we could ask
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_END)
+
+    # They wait until there is a child to end: one that came sooner would end the guard alone.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_END)
+    child = subprocess.Popen(command, process_group=0, preexec_fn=before_the_command)
 
     def stop_politely(*_: object) -> None:
         child.terminate()
@@ -49,6 +57,7 @@ def main() -> int:
     signal.signal(signal.SIGALRM, stop_at_once)
     signal.signal(signal.SIGHUP, stop_at_once)
     _ask_to_be_told_of_parents_death(signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_END)
     if os.getppid() != int(parent_pid):  # it died before we could ask
         child.kill()
     code = child.wait()
