@@ -10,7 +10,7 @@ import torch
 from settings import werewolf_config
 from small_models import make_trajectories
 
-from algo.advantages.role_baseline import RoleBaselines
+from algo.advantages.baseline import RoleBaselines
 from algo.loop import learn
 from algo.loop.update import Update
 from algo.run.records import write_batch
