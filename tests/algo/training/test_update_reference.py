@@ -11,6 +11,7 @@ tokens in another order (padded rows, micro-batches, ranks) and the backward pas
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import reference_update
