@@ -38,12 +38,12 @@ logger = logging.getLogger("algo.find_best_prompt")
 _ANY_PROMPT = sys.maxsize
 
 
-def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tree: Tree) -> int:
-    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``."""
+def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tree: Tree, suffix: str) -> int:
+    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``. suffix: of the run's name."""
     opened = begin_run(
         config,
         options.log_level,
-        suffix="" if options.tasks else "-prompts",
+        suffix=suffix,
         log="find_best_prompt.log",
         resume=options.resume == "auto",
     )
