@@ -39,7 +39,7 @@ _ANY_PROMPT = sys.maxsize
 
 
 def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tree: Tree, suffix: str) -> int:
-    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``. suffix: of the run's name."""
+    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``. suffix: see ``open_run``."""
     opened = begin_run(
         config,
         options.log_level,

@@ -29,8 +29,8 @@ def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> No
         const=_AT_ONCE,
         default=0,
         metavar="N",
-        help=f"one command on one machine: start a hub and a runner of N {what} at once (default: {_AT_ONCE}), and stop "
-        "them at the end. The hub forgets what was played then",
+        help=f"one command on one machine: start a hub and a runner of N {what} at once (default: {_AT_ONCE}), and "
+        "stop them at the end. The hub then forgets what was played",
     )
 
 

@@ -122,7 +122,11 @@ def test_guidance_is_refused_under_a_frame_that_leaves_it_out(tmp_path):
 def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, caplog):
     (tmp_path / "wolf").mkdir()
     (tmp_path / "wolf/bold.txt").write_text("冲。")
-    settings = [f"run.dir={tmp_path}/runs", "serving={mode: attach, urls: [http://127.0.0.1:9]}", "store.url=http://127.0.0.1:9"]
+    settings = [
+        f"run.dir={tmp_path}/runs",
+        "serving={mode: attach, urls: [http://127.0.0.1:9]}",
+        "store.url=http://127.0.0.1:9",
+    ]
     overrides = [part for one in settings for part in ("--set", one)]
     monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
     monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", "9", *overrides])

@@ -36,7 +36,9 @@ def model(tmp_path):
 @pytest.mark.parametrize(
     ("command", "suffix"), [("werewolf_verl", ""), ("werewolf_sft", "-warm-start"), ("evaluate", "-evaluation")]
 )
-def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(command, suffix, started, model, tmp_path, monkeypatch):
+def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(
+    command, suffix, started, model, tmp_path, monkeypatch
+):
     module = importlib.import_module(f"algo.{command}")
     settings = [f"run.dir={tmp_path}", "run.name=tried", f"model.path={model}", "evaluation.deals=1", PLAYERS]
     arguments = ["--local", "5", *(part for one in settings for part in ("--set", one))]
