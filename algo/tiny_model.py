@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.learning.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 from algo.machine.built_folder import build_folder
+from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
 # torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
 # folder that is there already.

@@ -59,7 +59,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     # Ray and verl take many seconds to import.
     from ray.exceptions import RayError
 
-    from algo.reports.terminal import wide_console
+    from algo.evaluation.page import wide_console
     from algo.run.command_line import begin_run, run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate, StoredGames
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start

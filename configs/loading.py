@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -36,6 +37,11 @@ def load_config(
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
     path = path or DEFAULT_CONFIG
+    return config_of(read_document(path), overrides, schema, f"configuration {path}")
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError for a file that cannot be read or holds none."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
     except (OSError, UnicodeDecodeError) as error:
@@ -49,6 +55,11 @@ def load_config(
         document = {}
     if not isinstance(document, dict):
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
+    return document
+
+
+def config_of(document: dict[str, Any], overrides: Iterable[str], schema: type[AnyConfig], where: str) -> AnyConfig:
+    """A configuration from a mapping of sections. where: names it in errors. Raises ConfigError."""
     for override in overrides:
         _apply_override(document, override)
     _move_old_names(document)
@@ -56,7 +67,17 @@ def load_config(
         return schema.model_validate(document)
     except ValidationError as error:
         problems = "\n".join(f"  {_explain(problem, schema)}" for problem in error.errors())
-        raise ConfigError(f"configuration {path} cannot be used:\n{problems}") from error
+        raise ConfigError(f"{where} cannot be used:\n{problems}") from error
+
+
+def merged(*documents: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merged key by key, the later over the earlier; whatever is no mapping is replaced."""
+    found: dict[str, Any] = {}
+    for document in documents:
+        for key, value in document.items():
+            both = isinstance(value, dict) and isinstance(found.get(key), dict)
+            found[key] = merged(found[key], value) if both else deepcopy(value)
+    return found
 
 
 def as_yaml(config: Config) -> str:

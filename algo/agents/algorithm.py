@@ -16,9 +16,9 @@ from agentlightning import Algorithm, Dataset, LitAgentRunner
 
 from algo.agents.data import read_data, write_tasks
 from algo.agents.workload import Agents
+from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
-from algo.reports.terminal import wide_console
 from algo.run.folder import open_run, set_up_logging
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig

@@ -1,79 +1,219 @@
-"""Evaluates an agent: held-out tasks, done with the policy that is served now, and what they show."""
+"""Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
 
-import hashlib
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from algo.agents.comparison import compared, write_comparison
+from pydantic import BaseModel, ConfigDict, Field
+
 from algo.agents.metrics import invalid_calls, of_policy
-from algo.agents.outcomes import EVALUATIONS_FOLDER, AgentEvaluation, AttemptRecord
-from algo.agents.page import EVALUATIONS_PAGE, write_page
-from algo.agents.tasks import held_out_tasks
+from algo.agents.tasks import digest_of, held_out_tasks
+from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
+from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
+from algo.evaluation.statistics import (
+    Estimate,
+    clustered_share,
+    mean_by_cluster,
+    paired_difference,
+    sums_by_cluster,
+)
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.machine.progress import game_progress
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
-from store.agents import AgentOutcome, AgentTask
+from store.agents import AgentOutcome
+
+
+class AttemptRow(Row):
+    """One attempt that came to its end. cluster: which of the held-out tasks, from 0.
+
+    rewards: by name, the first one the primary. failure: empty for none. calls: those that the trained policy answered.
+    invalid: those of them with a tool call that cannot be used.
+    """
+
+    rewards: dict[str, float] = Field(min_length=1)
+    failure: str = ""
+    calls: int
+    invalid: int
+
+    @property
+    def reward(self) -> float:
+        """The primary one."""
+        return next(iter(self.rewards.values()))
+
+
+AgentEvaluation = Evaluation[AttemptRow]
+
+
+class AgentFigures(BaseModel):
+    """What is counted over an evaluation's attempts; intervals are over tasks. None where there is nothing to count.
+
+    rewards: mean of each reward by name, the primary one first. failed: share of attempts that failed by the agent's
+    own doing. invalid_calls: share of the policy's calls with a tool call that cannot be used.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reward: Estimate | None
+    rewards: dict[str, Estimate]
+    failed: Estimate | None
+    invalid_calls: Estimate | None
+    calls_per_attempt: float | None
 
 
 async def evaluate(
     config: AgentConfig, inputs: Sequence[Any], policy: EvaluatedPolicy, step: int, resumed: bool
 ) -> EvaluationResult:
-    """Do the held-out tasks (section ``evaluation``), and write what they show into the run's folder.
+    """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``RolloutQueue.play`` raises.
+    Raises what ``play_and_record`` raises.
     """
-    settings, label = config.evaluation, f"step {step}"
+    settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
-    resources = policy.resources()
-    # By an id of their own: runners remember resources by id. The tasks of an earlier process are known by their name.
-    sampling = resources.sampling.model_copy(update={"temperature": temperature})
-    resources = resources.model_copy(update={"run_name": f"{resources.run_name}-evaluation", "sampling": sampling})
-    digest = hashlib.blake2b(f"{settings.seed}/{temperature}".encode(), digest_size=4).hexdigest()
+    terms = {
+        "seed": settings.seed,
+        "temperature": temperature,
+        "tasks": settings.tasks,
+        "attempts": settings.attempts,
+        "inputs": digest_of(inputs[: settings.tasks]),
+    }
+    digest = digest_of(terms)
     tasks = held_out_tasks(config, inputs, f"{config.run.name}-evaluation-step{step:06d}-{digest}")
-    with game_progress(f"evaluation after {label}", len(tasks)) as on_progress:
-        played = await policy.queue.play(
-            tasks, resources, policy.keep_serving, on_progress, resumed=resumed, mode="val"
-        )
-    evaluation = AgentEvaluation(
-        label=label,
+    header = Header(
+        label=f"step {step}",
+        player=f"policy@{resources.version}",
         step=step,
         policy_version=resources.version,
+        terms=terms,
+        digest=digest,
         seed=settings.seed,
-        temperature=temperature,
-        tasks=settings.tasks,
-        attempts_at_each=settings.attempts,
-        attempts=tuple(_records(tasks, played.finished, settings.attempts)),
-        failures=dict(played.failures),
-        retried=dict(played.retried),
+        planned={"held-out tasks": len(tasks)},
     )
-    evaluation.write(config.run_dir / EVALUATIONS_FOLDER / f"step-{step:06d}.json")
-    write_transcripts_to(
-        config.run_dir / "transcripts" / f"evaluation-{step:04d}", played.finished[: config.log.transcripts_per_step]
+    transcripts = config.run_dir / "transcripts" / f"evaluation-{step:04d}"
+
+    def to_row(number: int, rollout: FinishedRollout) -> AttemptRow:
+        if number < config.log.transcripts_per_step:
+            write_transcripts_to(transcripts, [rollout])
+        return row_of(number, number // settings.attempts, rollout)
+
+    # By an id of their own: runners remember resources by id.
+    sampling = resources.sampling.model_copy(update={"temperature": temperature})
+    evaluation = await play_and_record(
+        Record(config.run_dir, AttemptRow),
+        header,
+        tasks,
+        policy.queue,
+        resources.model_copy(update={"run_name": f"{resources.run_name}-evaluation", "sampling": sampling}),
+        policy.keep_serving,
+        to_row,
+        resumed=resumed,
+        figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
-    found = compared(config.run_dir)
-    write_comparison(config.run_dir, found)
-    write_page(config.run_dir / EVALUATIONS_PAGE, config.run.name, [found])
-    metrics = evaluation.metrics()
+    write_page(config.run_dir)
+    metrics = metrics_of(evaluation)
     return EvaluationResult(metrics, metrics.get("evaluation/reward"))
 
 
-def _records(tasks: Sequence[AgentTask], finished: Sequence[FinishedRollout], attempts: int) -> list[AttemptRecord]:
-    """What is kept of each finished attempt. tasks: all of the evaluation, ``attempts`` for each input in turn."""
-    numbers = {task.task_id: number // attempts for number, task in enumerate(tasks)}
-    records = []
-    for rollout in finished:
-        outcome: AgentOutcome = rollout.outcome
-        actors = of_policy(outcome)
-        records.append(
-            AttemptRecord(
-                task=numbers[outcome.task_id],
-                rewards=outcome.dimensions,
-                failure=outcome.failure,
-                calls=sum(actor.turns for actor in actors),
-                invalid=int(sum(map(invalid_calls, actors))),
-            )
+def row_of(number: int, task: int, rollout: FinishedRollout) -> AttemptRow:
+    """The row of a finished attempt. number: among all of the evaluation. task: which input."""
+    outcome: AgentOutcome = rollout.outcome
+    actors = of_policy(outcome)
+    return AttemptRow(
+        number=number,
+        task_id=outcome.task_id,
+        cluster=task,
+        rewards=outcome.dimensions,
+        failure=outcome.failure,
+        calls=sum(actor.turns for actor in actors),
+        invalid=int(sum(map(invalid_calls, actors))),
+    )
+
+
+def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
+    """Everything that is counted; follows from the rows alone."""
+    rows, seed = evaluation.rows, evaluation.header.seed
+    told = [row for row in rows if not row.failure] or rows
+    names = dict.fromkeys(name for row in told for name in row.rewards)
+    calls = sum(row.calls for row in rows)
+
+    def mean(among: Sequence[AttemptRow], value: Callable[[AttemptRow], float]) -> Estimate | None:
+        return mean_by_cluster([row.cluster for row in among], [value(row) for row in among], seed) if among else None
+
+    def mean_of(name: str) -> Estimate | None:
+        # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
+        given = [row for row in rows if name in row.rewards or row.failure]
+        return mean(given, lambda row: row.rewards.get(name, 0.0))
+
+    invalid, of_calls = sums_by_cluster(
+        [row.cluster for row in rows], [float(row.invalid) for row in rows], [float(row.calls) for row in rows]
+    )
+    return AgentFigures(
+        reward=mean(rows, lambda row: row.reward),
+        rewards={name: found for name in names if (found := mean_of(name)) is not None},
+        failed=mean(rows, lambda row: float(bool(row.failure))),
+        invalid_calls=clustered_share(invalid, of_calls, seed) if calls else None,
+        calls_per_attempt=calls / len(rows) if rows else None,
+    )
+
+
+def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
+    """By how much the mean reward differs, paired by task: over the tasks that both have, each counting once."""
+    return paired_difference(_rewards_by_task(after), _rewards_by_task(before), after.header.seed)
+
+
+def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
+    """The figures as flat numbers for a log, below ``evaluation/``."""
+    found = figures_of(evaluation)
+    estimates = {"reward": found.reward, "failed": found.failed, "invalid_calls": found.invalid_calls}
+    estimates |= {f"reward/{name}": value for name, value in found.rewards.items()}
+    metrics = {
+        "attempts/finished": float(len(evaluation.rows)),
+        "attempts/not_finished": float(evaluation.not_finished),
+    }
+    for name, estimate in estimates.items():
+        if estimate is not None:
+            metrics |= {name: estimate.value, f"{name}/low": estimate.low, f"{name}/high": estimate.high}
+    return {f"evaluation/{name}": value for name, value in metrics.items()}
+
+
+def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:
+    """The evaluations of a run, in their order. Raises ValueError if one is unreadable."""
+    return Record(run_dir, AttemptRow).read()
+
+
+def write_page(run_dir: Path) -> Path:
+    """Write the page over all evaluations of a run; returns its path."""
+    evaluations = read_evaluations(run_dir)
+    sections = [Section("Held-out tasks, with 95 % intervals over tasks", tables=[evaluation_table(evaluations)])]
+    return Page(f"Evaluations of {run_dir.name}", sections).write(run_dir / PAGE_FILE)
+
+
+def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
+    """A row for each evaluation; gains are over the first."""
+    found = [figures_of(evaluation) for evaluation in evaluations]
+    names = list(dict.fromkeys(name for figures in found for name in figures.rewards))
+    rows = [
+        (
+            evaluation.header.label,
+            *(value_text(figures.rewards.get(name)) for name in names),
+            signed_text(gain(evaluations[0], evaluation), digits=3) if evaluation is not evaluations[0] else "",
+            share_text(figures.invalid_calls, 1),
+            share_text(figures.failed, 1),
+            "–" if figures.calls_per_attempt is None else f"{figures.calls_per_attempt:.1f}",
+            str(len(evaluation.rows)),
+            str(evaluation.not_finished),
         )
-    return records
+        for evaluation, figures in zip(evaluations, found, strict=True)
+    ]
+    head = ("evaluation", *names, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
+            "not finished")  # fmt: skip
+    return Table("Mean rewards", head, rows)
+
+
+def _rewards_by_task(evaluation: AgentEvaluation) -> Mapping[int, float]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for row in evaluation.rows:
+        found[row.cluster].append(row.reward)
+    return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}

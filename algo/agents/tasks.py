@@ -63,6 +63,11 @@ def _seed(seed: int, task_id: str, run_name: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+def digest_of(what: Any) -> str:
+    """Eight digits that stand for a value."""
+    return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()
+
+
 def _order(config: AgentConfig, count: int, drawn: int) -> int:
     """Which of ``count`` inputs is the ``drawn``-th of the run, from 0."""
     epoch, place = divmod(drawn, count)

@@ -1,1 +1,1 @@
-"""What evaluations show: win rates with intervals, ratings, the page over all of them."""
+"""One evaluation for all workloads: who plays whom, the rows of what was played, what is counted, the page."""

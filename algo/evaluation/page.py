@@ -1,139 +1,118 @@
-"""A run's evaluations as one web page that needs nothing else: no network, no server, no other file."""
+"""One web page for every report: title, verdict, sections of tables, pictures and texts; it needs no other file.
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+Everything on it is escaped: names, reasons, settings, replies and transcripts are what models and programs wrote. The
+same tables are printed on a terminal.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from matplotlib.axes import Axes
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table as ShownTable
 
-from algo.evaluation.outcomes import Evaluation, Statistics, read_evaluations, with_ratings
-from algo.evaluation.ratings import Rating
+from algo.evaluation.charts import Picture
 from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
-from algo.reports.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
-from algo.reports.page_parts import counts_text, estimate_text, page_environment
-from algo.werewolf.matches import SIDES
 
-PAGE_NAME = "evaluations.html"
+_WIDTH_OF_FILES = 120
 
 
-def write_page(run_dir: Path) -> Path:
-    """Write the page over all evaluations in a run's folder, and return its path.
+@dataclass(frozen=True)
+class Table:
+    """One table. rows: cells as text, as many as ``head`` has; the first column is text, the others numbers."""
 
-    Ratings are computed anew, over all games in the order of the evaluations. Raises ValueError when there is no
-    evaluation, or one that cannot be read.
-    """
-    evaluations = with_ratings(read_evaluations(run_dir))
-    if not evaluations:
-        raise ValueError(f"{run_dir} has no evaluations to show")
-    path = run_dir / PAGE_NAME
-    write_whole(path, render_page(run_dir.name, evaluations))
-    return path
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
-def render_page(title: str, evaluations: Sequence[Evaluation]) -> str:
-    """The page's HTML. evaluations: in their order, at least one; tables and transcripts are of the last."""
-    found = [evaluation.statistics() for evaluation in evaluations]
-    environment = page_environment(Path(__file__).parent)
-    environment.filters |= {"estimate": estimate_text, "number": _number, "counts": counts_text}
-    return environment.get_template("page.html").render(
-        title=title,
-        evaluations=list(zip(evaluations, found, strict=True)),
-        last=evaluations[-1],
-        statistics=found[-1],
-        sides=SIDES,
-        roles=sorted({role for against in found[-1].by_opponent.values() for role in against.by_role}),
-        reasons=list(dict.fromkeys([*evaluations[-1].failures, *evaluations[-1].retried])),
-        charts=_charts(evaluations, found),
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. lead: paragraphs. texts: (summary, text), unfolded by a click."""
+
+    title: str
+    lead: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
+    texts: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """verdict: in one sentence; empty for none. met: whether it is a good one. facts: name -> what."""
+
+    title: str
+    sections: Sequence[Section]
+    verdict: str = ""
+    met: bool = True
+    lead: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> Path:
+        """Write the page; a file that is there is replaced whole. Returns the path."""
+        write_whole(path, page_environment(Path(__file__).parent).get_template("page.html").render(page=self))
+        return path
+
+
+def page_environment(folder: Path) -> Environment:
+    """Of the page templates in ``folder``."""
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+def show_tables(tables: Iterable[Table], console: Console) -> None:
+    """Print tables; such as have no rows are left out."""
+    for table in tables:
+        if table.rows:
+            shown = ShownTable(title=table.caption, title_justify="left", box=SIMPLE)
+            for number, name in enumerate(table.head):
+                shown.add_column(name, justify="right" if number else "left", overflow="fold")
+            for row in table.rows:
+                shown.add_row(*row)
+            console.print(shown)
 
 
-def _charts(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> dict[str, Picture]:
-    with chart_style():
-        return {
-            "Win rate": _win_rates(evaluations, found),
-            "Rating": _ratings(evaluations),
-            "Conduct and length of games": _conduct(evaluations, found),
-        }
+def wide_console() -> Console:
+    """A console as wide as its terminal; in a file or a pipe, where rich would cut tables at 80 columns, wider."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH_OF_FILES)
+    return console
 
 
-def _win_rates(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> Picture:
-    titles = {"wolf": "as the wolves", "good": "as the good side", "both": "both sides"}
-    figure, axes = panels(len(titles), len(titles), height=3.4)
-    where = _positions(evaluations)
-    for panel, sides in zip(axes, titles, strict=True):
-        for number, opponent in enumerate(_opponents(evaluations), start=1):
-            against = [statistics.by_opponent.get(opponent) for statistics in found]
-            rates = [
-                each and (each.both_sides if sides == "both" else each.by_side[sides]).win_rate for each in against
-            ]
-            points(panel, zip(where, rates, strict=True), color_of(number), f"against {opponent}", joined=True)
-        panel.axhline(0.5, color=OF_ALL, linewidth=0.6, linestyle=":")
-        panel.set_ylim(-0.02, 1.02)
-        _finish(panel, titles[sides], evaluations, percent=True)
-    legend(figure, axes)
-    return picture(figure, "win_rates", "Win rate against each opponent, as the wolves, as the good side, and as both")
+def share_text(estimate: Estimate | None, digits: int = 0) -> str:
+    """ "62 % (41–80)", or a dash."""
+    if estimate is None:
+        return "–"
+    value, low, high = (f"{100 * share:.{digits}f}" for share in (estimate.value, estimate.low, estimate.high))
+    return f"{value} % ({low}–{high})"
 
 
-def _ratings(evaluations: Sequence[Evaluation]) -> Picture:
-    figure, (axes,) = panels(1, 1, height=3.4)
-    where, last = _positions(evaluations), evaluations[-1]
-    own = [_as_estimate(last.ratings.get(evaluation.player)) for evaluation in evaluations]
-    points(axes, zip(where, own, strict=True), color_of(0), "policy", joined=True)
-    for number, name in enumerate(_opponents(evaluations), start=1):
-        rating = _as_estimate(last.ratings.get(name))
-        if rating is not None:  # else none of the games against it finished
-            axes.axhline(rating.value, color=color_of(number), linewidth=1.2, linestyle="--", label=name)
-            axes.axhspan(rating.low, rating.high, color=color_of(number), alpha=0.06, linewidth=0)
-    _finish(axes, "rating", evaluations, percent=False)
-    legend(figure, [axes])
-    return picture(
-        figure, "ratings", "Ratings of the policy, and of its opponents as they stand at the last evaluation"
-    )
+def value_text(estimate: Estimate | None, digits: int = 3) -> str:
+    """ "0.297 (0.241–0.354)", or a dash."""
+    if estimate is None:
+        return "–"
+    value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low}–{high})"
 
 
-def _conduct(evaluations: Sequence[Evaluation], found: Sequence[Statistics]) -> Picture:
-    shown: Mapping[str, Callable[[Statistics], Estimate | float | None]] = {
-        "invalid replies": lambda statistics: statistics.conduct.invalid_replies,
-        "games with a leak": lambda statistics: statistics.conduct.games_with_leak,
-        "days a game": lambda statistics: statistics.conduct.days,
-        "replies a game": lambda statistics: statistics.conduct.turns_per_game,
-    }
-    figure, axes = panels(len(shown), len(shown), height=2.6)
-    for panel, (title, of) in zip(axes, shown.items(), strict=True):
-        values = [of(statistics) for statistics in found]
-        known = [
-            Estimate(value=each, low=each, high=each) if isinstance(each, int | float) else each for each in values
-        ]
-        points(panel, zip(_positions(evaluations), known, strict=True), color_of(0), "policy", joined=True)
-        panel.set_ylim(bottom=0)
-        _finish(panel, title, evaluations, percent=any(isinstance(each, Estimate) for each in values))
-    return picture(figure, "conduct", "Shares of replies and of games that break the form, and how long games are")
+def signed_text(estimate: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
+    """ "+1.2 (−0.3 to +2.7)", or a dash. scale: 100 for shares in points."""
+    if estimate is None:
+        return "–"
+    value, low, high = (f"{scale * each:+.{digits}f}" for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})"
 
 
-def _as_estimate(rating: Rating | None) -> Estimate | None:
-    return rating and Estimate(value=rating.mu, low=rating.low, high=rating.high)
-
-
-def _opponents(evaluations: Sequence[Evaluation]) -> list[str]:
-    return list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.opponents))
-
-
-def _positions(evaluations: Sequence[Evaluation]) -> list[int]:
-    """Where evaluations stand from left to right: at their policy's version, or, where that says nothing, in a row."""
-    return [each.policy_version for each in evaluations] if _have_versions(evaluations) else [*range(len(evaluations))]
-
-
-def _have_versions(evaluations: Sequence[Evaluation]) -> bool:
-    return all(earlier.policy_version < later.policy_version for earlier, later in pairwise(evaluations))
-
-
-def _finish(axes: Axes, title: str, evaluations: Sequence[Evaluation], *, percent: bool) -> None:
-    in_a_row = not _have_versions(evaluations)
-    finish(axes, title, percent=percent, below="" if in_a_row else "updates made")
-    if in_a_row:
-        axes.set_xticks(_positions(evaluations), [evaluation.label for evaluation in evaluations])
+def counts_text(counts: Mapping[str, int]) -> str:
+    """ "seer 75 %, villager 25 % of 8"; counts: at least one, none of them 0."""
+    total = sum(counts.values())
+    return ", ".join(f"{name} {100 * count / total:.0f} %" for name, count in counts.items()) + f" of {total}"

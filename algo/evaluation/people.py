@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
-from algo.evaluation.outcomes import read_evaluations
-from algo.evaluation.page import estimate_text
+from algo.evaluation.figures import Score
+from algo.evaluation.games import GameRow
+from algo.evaluation.page import Table, share_text, show_tables
+from algo.evaluation.record import Record
+from algo.evaluation.statistics import wilson_interval
 from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.demonstrations import StoredGames, stored_games
 from algo.werewolf.file_names import PEOPLE_FILE
-from algo.werewolf.game_statistics import Score, wilson_interval
 from algo.werewolf.matches import SIDES
 from configs.werewolf import WerewolfConfig
 from store.client import connect
@@ -103,7 +103,8 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
         found = await stored_games(client, StoredGames(run_id, EVALUATION), _ALL)
     finally:
         await client.close()
-    labels = {evaluation.policy_version: evaluation.label for evaluation in read_evaluations(run_dir)}
+    headers = [evaluation.header for evaluation in Record(run_dir, GameRow).read()]
+    labels = {header.policy_version: header.label for header in headers}
     scores = people_scores(run_id, found.finished, labels)
     path = run_dir / PEOPLE_FILE
     write_whole(path, scores.model_dump_json(indent=1) + "\n")
@@ -112,10 +113,13 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
 
 def show_people(scores: PeopleScores, console: Console) -> None:
     """Print how people fared."""
-    table = Table(title=f"Games that people won, {scores.run}, with 95 % intervals", title_justify="left", box=SIMPLE)
-    for column in ("people against", "as wolves", "games", "as good", "games"):
-        table.add_column(column, no_wrap=True)
-    for against in scores.against:
-        cells = [(estimate_text(score.win_rate), str(score.games)) for score in against.by_side.values()]
-        table.add_row(against.label, *(cell for pair in cells for cell in pair))
-    console.print(table)
+    rows = [
+        (against.label, *(text for score in against.by_side.values() for text in _texts(score)))
+        for against in scores.against
+    ]
+    head = ("people against", "as wolves", "games", "as good", "games")
+    show_tables([Table(f"Games that people won, {scores.run}, with 95 % intervals", head, rows)], console)
+
+
+def _texts(score: Score) -> tuple[str, str]:
+    return share_text(score.win_rate), str(score.games)

@@ -1,101 +1,133 @@
-"""Plays an evaluation: the policy against a panel of opponents that never learn, on deals that are never trained on."""
+"""Evaluates a policy: which games, with which resources; rows are appended as the games end (``record``)."""
 
-import hashlib
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from algo.evaluation.labels import check_label
-from algo.evaluation.outcomes import Evaluation, read_evaluations, with_ratings
-from algo.rollouts.queue import Progress, RolloutQueue
-from algo.werewolf.behaviour import behaviour_of
-from algo.werewolf.matches import SIDES, held_out_deals, match_tasks, record_games
-from algo.werewolf.samples import sample_games
+from algo.evaluation.figures import GameEvaluation, figures_of, metrics_of
+from algo.evaluation.games import GameRow, row_of
+from algo.evaluation.panel import PANELS, RUN, matches_of, power_text, temperature_of
+from algo.evaluation.players import serve_players
+from algo.evaluation.record import Header, Record, play_and_record
+from algo.evaluation.report import write_page
+from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.triplets import FinishedRollout
+from algo.run.folder import OpenedRun
+from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, PolicyResources
-from store.werewolf import GameTask
+
+logger = logging.getLogger("algo.evaluate")
+
+DEALS_KEPT_WHOLE = 2
+"""Of each match, for as many deals, a game as either side keeps every thought and reply."""
 
 
 async def evaluate(
     config: WerewolfConfig,
-    games: RolloutQueue,
+    queue: RolloutQueue,
     resources: PolicyResources,
     check_alive: Callable[[], Awaitable[object]],
-    on_progress: Callable[[Progress], None],
     label: str,
     *,
+    panel: str = RUN,
+    players: Sequence[str] = (),
     resumed: bool = False,
-    player: str | None = None,
     model: Path | None = None,
-) -> Evaluation:
+    step: int | None = None,
+) -> GameEvaluation:
     """Play an evaluation (section ``evaluation`` of the configuration) with the policy that is served now.
 
     resources: of that policy; its players and frozen policies must have every opponent that is no built-in one.
-    check_alive, on_progress: see ``RolloutQueue.collect``.
-    label: what the run calls this evaluation, such as "step 5"; games, and the luck of the sampling, follow from it.
-    resumed: take up those of its games that an earlier process of the run enqueued.
-    player: the name to rate the policy by; by default its version, as "policy@5".
-    model: folder of the policy, where its version does not tell which it is.
-
-    Ratings rest on this evaluation and on those in the run's folder of earlier or equal versions.
-    Raises ValueError for no deals, a label that cannot name games, or an opponent that the resources do not have, and
-    what ``RolloutQueue.play`` raises.
+    label: what the run calls it. panel, players: see ``panel.matches_of``. resumed: an earlier process of the run may
+    have begun it. model: folder of the policy, where its version does not say which it is. step: after which it is.
+    Raises ValueError for no deals or an opponent that the resources do not have, and what ``play_and_record`` raises.
     """
-    settings = config.evaluation
-    if not settings.deals:
+    if not config.evaluation.deals:
         raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
-    check_label(label)
-    model = None if model is None else model.resolve()
-    tasks = {opponent: _tasks_against(opponent, config, label, model) for opponent in _opponents(config, resources)}
-    # Read before the games are played, which would be lost on a file that cannot be read.
-    earlier = [
-        other
-        for other in read_evaluations(config.run_dir)
-        if other.policy_version <= resources.version and other.label != label
-    ]
-    # By an id of their own: runners remember resources by id, and training's may name other players.
-    resources = resources.model_copy(
-        update={
-            "run_name": f"{resources.run_name}-evaluation",
-            "sampling": resources.sampling.model_copy(update={"temperature": temperature_of(config)}),
-        }
-    )
-    all_tasks = [task for of_opponent in tasks.values() for task in of_opponent]
-    played = await games.play(all_tasks, resources, check_alive, on_progress, resumed=resumed, mode="val")
-    evaluation = Evaluation(
+    chosen, folder = PANELS[panel], "" if model is None else str(model.resolve())
+    matches = matches_of(config, chosen, f"{config.run.name}-evaluation-{label.replace(' ', '-')}", folder, players)
+    known = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL, *resources.players, *resources.frozen}
+    if strangers := [name for name in matches.players if name not in known]:
+        raise ValueError(f"evaluation.opponents: {strangers[0]!r} is not served; there are {', '.join(sorted(known))}")
+    power = power_text(chosen, config.evaluation.deals, DECKS[config.game.preset])
+    logger.info("evaluation of %s, panel %s, terms %s: %s", label, panel, matches.digest, power)
+    header = Header(
         label=label,
-        player=player or f"{TRAINED_POLICY}@{resources.version}",
+        player=f"{TRAINED_POLICY}@{label if model else resources.version}",
+        step=step,
         policy_version=resources.version,
-        preset=config.game.preset,
-        seed=settings.seed,
-        temperature=temperature_of(config),
-        opponents={opponent: len(of_opponent) for opponent, of_opponent in tasks.items()},
-        games=tuple(record_games(all_tasks, played.finished)),
-        failures=dict(played.failures),
-        retried=dict(played.retried),
-        behaviour={side: behaviour_of(played.finished, side) for side in SIDES},
-        samples=sample_games(tasks.values(), played.finished, config.reward),
+        model=folder,
+        initial=str(config.model.path.resolve()),
+        panel=panel,
+        terms=dict(matches.terms),
+        digest=matches.digest,
+        seed=config.evaluation.seed,
+        planned={match.name: len(match.tasks) for match in matches.matches},
+        notes=power,
     )
-    return with_ratings([*earlier, evaluation])[-1]
+    # By an id of their own: runners remember resources by id, and training's may name other players.
+    sampling = resources.sampling.model_copy(update={"temperature": temperature_of(config)})
+    own = {"run_name": f"{resources.run_name}-evaluation", "sampling": sampling, "judge": None}
+    whole = {
+        task.game_id
+        for match in matches.matches
+        for task in match.tasks
+        if task.seed in matches.deals[:DEALS_KEPT_WHOLE]
+        and TRAINED_POLICY in {name for rule in task.seating for name in rule.players}
+    }
+    tasks = matches.tasks
+
+    def to_row(number: int, rollout: FinishedRollout) -> GameRow:
+        task = tasks[number]
+        return row_of(number, task, rollout, config.reward, whole=task.game_id in whole)
+
+    evaluation = await play_and_record(
+        Record(config.run_dir, GameRow),
+        header,
+        tasks,
+        queue,
+        resources.model_copy(update=own),
+        check_alive,
+        to_row,
+        resumed=resumed,
+        figures=lambda played: figures_of(played).model_dump(mode="json", exclude={"by_game"}),
+    )
+    write_page(config.run_dir)
+    return evaluation
 
 
-def temperature_of(config: WerewolfConfig) -> float:
-    """The sampling temperature of an evaluation."""
-    return config.evaluation.temperature or config.rollout.temperature
+async def evaluate_in_training(
+    config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
+) -> EvaluationResult:
+    """Play held-out deals with the policy after ``step``; the score is the win rate against all opponents."""
+    evaluation = await evaluate(
+        config, policy.queue, policy.resources(), policy.keep_serving, f"step {step}", resumed=resumed, step=step
+    )
+    metrics = metrics_of(evaluation, figures_of(evaluation))
+    return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
 
 
-def _opponents(config: WerewolfConfig, resources: PolicyResources) -> list[str]:
-    known = {*PLAYERS_WITHOUT_A_MODEL, *resources.players, *resources.frozen}
-    for opponent in config.evaluation.opponents:
-        if opponent not in known:
-            raise ValueError(f"evaluation.opponents: {opponent!r} is not served; there are {', '.join(sorted(known))}")
-    return list(config.evaluation.opponents)
+async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:
+    """Serve a model folder and evaluate it through the hub and the runners.
 
-
-def _tasks_against(opponent: str, config: WerewolfConfig, label: str, model: Path | None) -> list[GameTask]:
-    settings = config.evaluation
-    # The games that an earlier process enqueued are known by their name: it stands for everything that they hang on.
-    what = f"{settings.seed}/{temperature_of(config)}/{model}"
-    digest = hashlib.blake2b(what.encode(), digest_size=4).hexdigest()
-    name = f"{config.run.name}-evaluation-{label.replace(' ', '-')}-{digest}"
-    deals = held_out_deals(settings.deals, settings.seed)
-    return match_tasks(TRAINED_POLICY, opponent, deals, config, name)
+    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    chosen: panel and players, as of ``evaluate``. Frozen policies among the players are served, too; "initial" is
+    ``model.path``. Raises StoreUnreachable, ServingError, NothingFinished, ConfigError, and ValueError as ``evaluate``.
+    """
+    config = opened.config
+    panel = PANELS[chosen.get("panel", RUN)]
+    players = chosen.get("players") or (TRAINED_POLICY, *panel.opponents, *config.evaluation.opponents)
+    async with serve_players(opened, players, model) as served:
+        return await evaluate(
+            config,
+            served.games,
+            served.resources,
+            served.check_alive,
+            label,
+            resumed=opened.began_before,
+            model=model or config.model.path,
+            **chosen,
+        )

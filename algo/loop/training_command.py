@@ -70,11 +70,11 @@ def run_training(
     # Ray and verl take many seconds to import.
     from ray.exceptions import RayError
 
+    from algo.evaluation.page import wide_console
     from algo.loop.agreement import WeightsNotServed
     from algo.loop.dry_run import dry_run
     from algo.loop.startup import check_before_starting
     from algo.loop.train import train
-    from algo.reports.terminal import wide_console
     from algo.run.command_line import begin_run, run_to_its_end
     from algo.run.summary import show_summary
     from algo.run.watch import Collapsed

@@ -8,12 +8,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from algo.evaluation.page import page_environment
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.candidates import Candidate, Tree
 from algo.prompt_search.intervals import Interval
 from algo.prompt_search.plan import SearchPlan
 from algo.prompt_search.search import ENDINGS, Findings, verdict_text
-from algo.reports.page_parts import page_environment
 
 PAGE_NAME = "prompts.html"
 WINNER_FOLDER = "winner"

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from algo.agents.data import read_tasks
+from algo.evaluation.page import wide_console
 from algo.evaluation.players import serve_players
 from algo.prompt_search.agent_tasks import AgentTasks
 from algo.prompt_search.arena import Arena, Workload
@@ -23,7 +24,6 @@ from algo.prompt_search.plan import ProposerBounds, SearchPlan
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
 from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
 from algo.prompt_search.search import Findings, Search, check_search
-from algo.reports.terminal import wide_console
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.run.command_line import begin_run, run_to_its_end

@@ -160,13 +160,15 @@ class RolloutQueue:
 
         Raises NothingFinished if not one of the rollouts can be used.
         """
-        played = PlayedRollouts.together(
-            [self._ended.pop(task.task_id) for task in tasks if task.task_id in self._ended]
-        )
+        played = self.take_ended({task.task_id: None for task in tasks})
         if not played.finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in played.failures.most_common(3))
             raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
         return played
+
+    def take_ended(self, watched: Collection[str]) -> PlayedRollouts:
+        """Results of those of the tasks that have ended, in the order of ``watched``; they can be taken once."""
+        return PlayedRollouts.together([self._ended.pop(task_id) for task_id in watched if task_id in self._ended])
 
     async def cancel_open(self) -> None:
         """Cancel the rollouts that will not be read any more, so that no runner plays them in vain."""

@@ -9,8 +9,5 @@ MODEL_FOLDER = "huggingface"
 SUMMARY_FILE = "summary.json"
 """Likewise."""
 
-CROSS_TABLE_FILE = "cross_table.json"
-"""Inside the folder of its run."""
-
 PEOPLE_FILE = "people.json"
 """Inside a run's folder: how people fared against its policy."""

@@ -5,8 +5,8 @@ the sections players and frozen, and their decisions are written down as the pol
 played are taken from the hub (``--from-run``), or such as people played and kept there (``--from-people``). Of these,
 the replies of selected seats are imitated. What comes out is a model folder that ``algo.werewolf_verl`` starts from.
 Where ``probes.listening`` is above zero, the demonstrators' seats are noted the question which role another seat has,
-and its true answer is learned beside their replies (``algo.belief.listening``). With a strong model behind an API this
-is distillation (with rejection sampling: only winners, by default), with a run's own games expert iteration.
+and its true answer is learned beside their replies (``algo.werewolf.listening``). With a strong model behind an API
+this is distillation (with rejection sampling: only winners, by default), with a run's own games expert iteration.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from typing import Any
 from rich.console import Console
 from tensordict import TensorDict
 
-from algo.belief.listening import listening_rows
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
 from algo.planning.machine import this_machine
@@ -55,6 +54,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.resources import game_resources
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig

@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from algo.belief.listening import listening_rows
 from algo.league.payoff import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
@@ -26,7 +26,7 @@ Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[Eval
 class Werewolf:
     """The game as a workload (``algo.loop.workload.Workload``).
 
-    evaluate: how it is evaluated (``algo.evaluation.in_training``); given, since that room stands upon this one.
+    evaluate: how it is evaluated (``algo.evaluation.play``); given, since that room stands upon this one.
     """
 
     kind = GAME

@@ -92,9 +92,6 @@ class ModelConfig(Section):
     """The model to train."""
 
     path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
-    tiny_layers: int = Field(
-        2, ge=1, description="layers of the tiny random model that algo.learn builds where path is not set"
-    )
     attn_implementation: str = Field("sdpa", description="sdpa everywhere; flash_attention_2 on GPUs with flash-attn")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of serving and of the forward pass")
     lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters, trained instead of the weights; 0: none")

@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
+from algo.evaluation.labels import default_label
+from algo.evaluation.model_folder import file_of, show_evaluation
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
+from algo.werewolf.behaviour import Behaviour
+from algo.werewolf.game_statistics import score_of_both_sides
 from evaluations import make_evaluation
 from fakes import FakeVllm
 from fakes_api import FakeChatApi
 from rich.console import Console
 
 from algo.evaluate import keep_evaluated, main
-from algo.evaluation.labels import default_label
-from algo.evaluation.model_folder import file_of, show_evaluation
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
 from algo.evaluation.play import evaluate
 from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
-from algo.werewolf.behaviour import Behaviour
-from algo.werewolf.game_statistics import score_of_both_sides
 from algo.werewolf.matches import held_out_deals, match_tasks, record_games
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig

@@ -24,7 +24,7 @@ from bench import (
 from rich.console import Group
 from rich.table import Table
 
-from algo.reports.terminal import wide_console
+from algo.evaluation.page import wide_console
 from algo.tiny_model import build_tiny_model
 
 DEFAULT_SCALE = 0.05

@@ -23,11 +23,11 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from verl.utils.torch_functional import logprobs_from_logits
 
+from algo.evaluation.page import wide_console
 from algo.loop.agreement import measured
 from algo.planning.machine import GIB, H100_GIB, this_machine
 from algo.planning.plan import make_plan, show_plan
 from algo.real_model import NotInstalled, build_real_model
-from algo.reports.terminal import wide_console
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving

@@ -22,12 +22,12 @@ from rich.console import Group as Lines
 from rich.table import Table
 from transformers import Qwen3Config
 
+from algo.evaluation.charts import chart_style, color_of, finish, legend, panels, picture
 from algo.planning.machine import H100_GIB, Machine
 from algo.planning.memory import recomputes
 from algo.planning.model_shape import BYTES
 from algo.planning.plan import make_plan
 from algo.planning.seconds import REPLIES, UTILISATION
-from algo.reports.charts import chart_style, color_of, finish, legend, panels, picture
 from algo.rollouts.schedule import Schedule
 from configs.loading import CONFIG_DIR, load_config
 from configs.werewolf import WerewolfConfig

@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
+from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
+from algo.werewolf.behaviour import Behaviour
 from evaluations import make_evaluation, make_game, make_sample
 
 from algo.evaluation import page as pages
-from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
+from algo.evaluation.charts import Picture
 from algo.evaluation.page import PAGE_NAME, render_page, write_page
 from algo.evaluation.statistics import wilson_interval
-from algo.reports.charts import Picture
-from algo.werewolf.behaviour import Behaviour
 
 BEHAVIOUR = {
     "wolf": Behaviour(games=2, kills={"seer": 3, "villager": 1}, claims={"wolf": {"hunter": 1}}),

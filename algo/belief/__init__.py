@@ -1,1 +1,0 @@
-"""What seats believe of each other: scores of it, and the loss that teaches to listen."""

@@ -1,0 +1,207 @@
+"""What seats believe of each other: Brier score, log loss, AUC, calibration, beside exact odds.
+
+A seat that is probed gives the chances of every other seat's role (a question beside the game). On the same answers
+stand three bounds: ``exact``, the expert's odds given all that the seat may know; ``deaf``, the same without what was
+said and voted, from the cards, what the seat was told alone, and who died; ``deck``, which does not even know that.
+
+Brier, Verification of Forecasts Expressed in Terms of Probability, Monthly Weather Review 78, 1950. That beliefs about
+roles, asked beside the game, tell how well a player listens: arXiv 2502.06060.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from algo.evaluation.statistics import Estimate, mean_by_cluster
+from configs.roles_and_decks import DECKS, Role, Side
+from store.werewolf_study import Chances, StudySpan
+
+LEAST = 1e-4
+"""What counts at least as the chance of what was true: one certain error is not to drown everything else."""
+_BINS = 10
+_FROZEN = ConfigDict(extra="forbid", frozen=True)
+
+Source = Literal["own", "exact", "deaf", "deck"]
+
+
+class Given(BaseModel):
+    """What one answer gives the seats asked about. wolf: chance of being a wolf, each. log_loss: of their true roles,
+    a mean, in nats, each at most that of ``LEAST``."""
+
+    model_config = _FROZEN
+
+    wolf: tuple[float, ...]
+    log_loss: float
+
+
+class ProbedAnswer(BaseModel):
+    """One answer. seat: who was asked. wolves: whether each seat asked about is one, in the order of ``Given.wolf``.
+
+    mass: mean share of the whole probability that the names of roles had; None of a player without tokens.
+    """
+
+    model_config = _FROZEN
+
+    seat: int
+    wolves: tuple[bool, ...]
+    mass: float | None
+    own: Given
+    exact: Given
+    deaf: Given
+    deck: Given
+
+    def squared_error(self, source: Source) -> float:
+        """The Brier score of the chances of being a wolf, 0 to 1."""
+        return fmean((given - wolf) ** 2 for given, wolf in self.pairs(source))
+
+    def pairs(self, source: Source) -> list[tuple[float, bool]]:
+        """(chance of being a wolf, whether it is one) of each seat asked about."""
+        return list(zip(getattr(self, source).wolf, self.wolves, strict=True))
+
+
+class CalibrationBin(BaseModel):
+    """Seats about which a chance of being a wolf within one tenth was given. said: its mean. true: share of wolves."""
+
+    model_config = _FROZEN
+
+    seats: int
+    said: float
+    true: float
+
+
+class BeliefScores(BaseModel):
+    """Scores of many answers, each the mean over the seats asked about; intervals by deals.
+
+    brier: squared error of the chance that a seat is a wolf; 0 is best. log_loss: of its role, in nats. auc: how often
+    a wolf is put above a seat that is none, in answers about both; 0.5 is blind; None without any such answer.
+    calibration: by tenths of the chance given; calibration_error: its mean distance from what was true.
+    """
+
+    model_config = _FROZEN
+
+    answers: int
+    brier: Estimate
+    log_loss: Estimate
+    auc: Estimate | None
+    calibration: tuple[CalibrationBin, ...]
+    calibration_error: float
+
+
+class BeliefReport(BaseModel):
+    """One player's beliefs between the bounds, on the same answers."""
+
+    model_config = _FROZEN
+
+    own: BeliefScores
+    exact: BeliefScores
+    deaf: BeliefScores
+    deck: BeliefScores
+    mass: float | None = None
+
+    @property
+    def listened(self) -> float | None:
+        """How far it is from the Brier score of the deaf to that of exact odds: 1.0 all the way; None: no way.
+
+        Not from the deck's: who only counts the dead has left that behind, and listened to nobody.
+        """
+        way = self.deaf.brier.value - self.exact.brier.value
+        return (self.deaf.brier.value - self.own.brier.value) / way if abs(way) > 1e-9 else None
+
+
+def probed_answers(note: StudySpan, preset: str, roles: Mapping[int, Role]) -> Iterator[ProbedAnswer]:
+    """The answers before votes of one game, of seats that could be asked. roles: of all seats."""
+    for belief in note.beliefs:
+        if belief.beliefs is None or belief.moment != "vote":
+            continue
+        deck = deck_chances(DECKS[preset], belief.seat, roles, belief.beliefs)
+        truth = {seat: roles[seat] for seat in belief.beliefs}
+        yield ProbedAnswer(
+            seat=belief.seat,
+            wolves=tuple(role.side is Side.WOLF for role in truth.values()),
+            mass=belief.mass,
+            own=_given(belief.beliefs, truth),
+            exact=_given(belief.ceiling, truth),
+            deaf=_given(belief.deaf, truth),
+            deck=_given(deck, truth),
+        )
+
+
+def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> BeliefReport | None:
+    """The scores of one player's answers, each with its deal; None without any. seed: of the resampling of deals."""
+    if not answers:
+        return None
+    masses = [answer.mass for _, answer in answers if answer.mass is not None]
+    sources: tuple[Source, ...] = ("own", "exact", "deaf", "deck")
+    scores = {source: belief_scores(answers, source, seed) for source in sources}
+    return BeliefReport(**scores, mass=fmean(masses) if masses else None)
+
+
+def belief_scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
+    """The scores of the chances of one source."""
+    deals = [deal for deal, _ in answers]
+    pairs = [answer.pairs(source) for _, answer in answers]
+    ranked = [
+        (deal, value)
+        for deal, of_answer in zip(deals, pairs, strict=True)
+        if (value := area_under_curve(of_answer)) is not None
+    ]
+    bins = calibration([pair for of_answer in pairs for pair in of_answer])
+    return BeliefScores(
+        answers=len(answers),
+        brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
+        log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
+        auc=mean_by_cluster(*map(list, zip(*ranked, strict=True)), seed) if ranked else None,
+        calibration=bins,
+        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins)
+        / sum(each.seats for each in bins),
+    )
+
+
+def area_under_curve(pairs: Iterable[tuple[float, bool]]) -> float | None:
+    """Share of pairs of a wolf and another in which the wolf was given more, ties half; None without pairs."""
+    given = list(pairs)
+    wolves, others = ([chance for chance, is_wolf in given if is_wolf == wanted] for wanted in (True, False))
+    found = [(wolf > other) + 0.5 * (wolf == other) for wolf in wolves for other in others]
+    return fmean(found) if found else None
+
+
+def calibration(pairs: Iterable[tuple[float, bool]]) -> tuple[CalibrationBin, ...]:
+    """By tenths of the chance given, ascending; tenths without seats are left out."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for chance, is_wolf in pairs:
+        bins.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, is_wolf))
+    return tuple(
+        CalibrationBin(seats=len(of_bin), said=fmean(s for s, _ in of_bin), true=fmean(w for _, w in of_bin))
+        for _, of_bin in sorted(bins.items())
+    )
+
+
+def deck_chances(deck: Sequence[Role], seat: int, roles: Mapping[int, Role], targets: Iterable[int]) -> Chances:
+    """What the deck says of ``targets`` to a seat that knows its own card, and its mates if it is a wolf."""
+    known = {seat}
+    if roles[seat].side is Side.WOLF:
+        known |= {other for other, role in roles.items() if role.side is Side.WOLF}
+    left = Counter(deck) - Counter(roles[each] for each in known)
+    return {
+        target: {
+            role.value: float(role is roles[target]) if target in known else left[role] / left.total()
+            for role in sorted(set(deck))
+        }
+        for target in targets
+    }
+
+
+def wolf_chance(of_role: Mapping[str, float]) -> float:
+    """How likely one of the wolves' roles."""
+    return sum(chance for role, chance in of_role.items() if Role(role).side is Side.WOLF)
+
+
+def _given(chances: Chances, truth: Mapping[int, Role]) -> Given:
+    return Given(
+        wolf=tuple(wolf_chance(chances[seat]) for seat in truth),
+        log_loss=fmean(-math.log(max(chances[seat][role.value], LEAST)) for seat, role in truth.items()),
+    )

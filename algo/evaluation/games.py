@@ -1,0 +1,175 @@
+"""The row of a finished game: who sat where, how it ended, what was noted beside it, and, of few games, all of it."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from algo.evaluation.beliefs import ProbedAnswer, probed_answers
+from algo.evaluation.record import Row
+from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.rewards import game_rewards
+from configs.roles_and_decks import Role, Side
+from configs.sections.rewards import RewardConfig
+from store.werewolf import GameTask, ResultSpan, SideName, seat_name
+from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote, StudySpan
+
+_FROZEN = ConfigDict(extra="forbid", frozen=True)
+
+
+class SeatRow(BaseModel):
+    """One seat. player: who had it. won: whether its side did.
+
+    turns: model calls made; 0 for players without tokens of their own. invalid: replies that could not be used.
+    errors: those, or decisions put a second time, and decisions that were then taken by default (defaulted).
+    leaks: public speeches that gave the wolves away or printed the system prompt.
+    reward: what it earns by the run's weights; None without turns.
+    """
+
+    model_config = _FROZEN
+
+    seat: int
+    role: str
+    side: SideName
+    player: str
+    won: bool
+    turns: int = Field(ge=0)
+    invalid: int = Field(ge=0)
+    errors: int = Field(ge=0)
+    defaulted: int = Field(ge=0)
+    leaks: int = Field(ge=0)
+    reward: float | None = None
+
+
+class SampleTurn(BaseModel):
+    """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
+
+    model_config = _FROZEN
+
+    seat: int
+    day: int
+    decision: str
+    thought: str
+    reply: str
+    error: str | None
+    target: int | None
+
+
+class Sample(BaseModel):
+    """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat."""
+
+    model_config = _FROZEN
+
+    transcript: str
+    turns: tuple[SampleTurn, ...]
+
+
+class GameRow(Row):
+    """One finished game. cluster: the deal, by its seed. single: the seat given to one player alone.
+
+    votes, speeches, kills, checks, deaths: as noted by the runner (``store.werewolf_study.StudySpan``).
+    answers: what seats believed before votes, beside what could be known.
+    """
+
+    single: int | None = None
+    result: Literal["wolf", "good", "draw"]
+    days: int
+    seats: tuple[SeatRow, ...]
+    votes: tuple[NotedVote, ...] = ()
+    speeches: tuple[NotedSpeech, ...] = ()
+    kills: tuple[NotedChoice, ...] = ()
+    checks: tuple[NotedChoice, ...] = ()
+    deaths: dict[int, int] = Field(default_factory=dict)
+    answers: tuple[ProbedAnswer, ...] = ()
+    sample: Sample | None = None
+
+    @property
+    def without_errors(self) -> bool:
+        """Whether every seat's every reply could be used, on both sides."""
+        return not any(seat.errors for seat in self.seats)
+
+    @property
+    def place(self) -> str:
+        """The deal and who sat where, alike in every evaluation of the same terms."""
+        if self.single is not None:
+            return f"{self.cluster}: single seat, {self.seat(self.single).player}"
+        wolves, good = ("+".join(sorted(self.players_of(side))) for side in ("wolf", "good"))
+        return f"{self.cluster}: {wolves} against {good}"
+
+    def seat(self, number: int) -> SeatRow:
+        """The seat of this number. Raises KeyError."""
+        for seat in self.seats:
+            if seat.seat == number:
+                return seat
+        raise KeyError(number)
+
+    def players_of(self, side: SideName) -> set[str]:
+        """Who plays a side."""
+        return {seat.player for seat in self.seats if seat.side == side}
+
+    def sides_of(self, player: str) -> list[SideName]:
+        """The sides that a player has whole: one of them, or both where it plays itself."""
+        return [side for side in ("wolf", "good") if self.single is None and self.players_of(side) == {player}]
+
+    def is_wolf(self, seat: int) -> bool:
+        """Whether a seat is of the wolves."""
+        return self.seat(seat).side == Side.WOLF
+
+
+def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: RewardConfig, *, whole: bool) -> GameRow:
+    """The row of a finished game. number: its place among the tasks. whole: keep its transcript and replies.
+
+    Raises ValueError for one that was not played or noted as its task says.
+    """
+    result: ResultSpan = rollout.outcome
+    single = next((rule.seat for rule in task.seating if rule.seat is not None), None)
+    seated: Mapping[str, set[str]] = {rule.side: set(rule.players) for rule in task.seating if rule.side is not None}
+    strangers = [seat.policy for seat in result.seats if single is None and seat.policy not in seated[seat.side]]
+    if result.seed != task.seed or strangers or len(rollout.notes) != (task.study is not None):
+        raise ValueError(
+            f"game {task.game_id} was played with deal {result.seed}, players "
+            f"{sorted({seat.policy for seat in result.seats})} and {len(rollout.notes)} notes; its task says deal "
+            f"{task.seed} and other players, or other notes: are the runners of this version?"
+        )
+    note = rollout.notes[0] if rollout.notes else StudySpan(game_id=task.game_id)
+    assert isinstance(note, StudySpan)
+    earned = game_rewards(rollout, rewards)
+    leaks = [turn.seat for turn in rollout.turns if turn.facts.get("identity_leak", 0.0) > 0]
+    return GameRow(
+        number=number,
+        task_id=task.game_id,
+        cluster=task.seed,
+        single=single,
+        result=result.result,
+        days=result.days,
+        seats=tuple(
+            SeatRow(
+                seat=seat.seat,
+                role=seat.role,
+                side=seat.side,
+                player=seat.policy,
+                won=seat.side == result.result,
+                turns=seat.turns,
+                invalid=seat.invalid_turns,
+                errors=max(seat.invalid_turns, seat.reasked_decisions) + seat.defaulted_decisions,
+                defaulted=seat.defaulted_decisions,
+                leaks=leaks.count(seat.seat),
+                reward=earned[seat_name(seat.seat)].total if seat.turns else None,
+            )
+            for seat in result.seats
+        ),
+        votes=note.votes,
+        speeches=note.speeches,
+        kills=note.kills,
+        checks=note.checks,
+        deaths=note.deaths,
+        answers=tuple(probed_answers(note, task.preset, {seat.seat: Role(seat.role) for seat in result.seats})),
+        sample=_sample(rollout) if whole else None,
+    )
+
+
+def _sample(rollout: FinishedRollout) -> Sample:
+    turns = tuple(
+        SampleTurn(**{name: triplet.metadata[name] for name in SampleTurn.model_fields}) for triplet in rollout.triplets
+    )
+    return Sample(transcript=rollout.outcome.transcript, turns=turns)

@@ -1,0 +1,223 @@
+"""Who plays whom in an evaluation, and the tasks of its games.
+
+A panel is a choice of matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
+every other and itself, as either side. ``v2`` is fixed: from the first release on a version never changes, and what
+would change a figure is a new version. Win rates reward little but surviving the errors of opponents where these make
+many; hence v2 has opponents of every strength, single seats among mixed players, and every figure is told once more of
+games without an error.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from types import MappingProxyType
+from typing import Any
+
+from algo.evaluation.statistics import POWER, deals_needed, difference_seen, half_width
+from algo.werewolf.matches import SIDES, held_out_deals
+from algo.werewolf.tasks import derived_seed, token_limits
+from configs.roles_and_decks import DECKS, Role, Side
+from configs.sections.opponents import INITIAL_POLICY
+from configs.werewolf import WerewolfConfig
+from store.schema import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
+from store.werewolf import GameTask, SeatingRule
+from store.werewolf_study import Study
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One choice of matches. opponents: of whole sides; a run's own stand behind them.
+
+    company: who sits round a single seat, drawn for each deal and seat, the same for every model; empty: no such games.
+    reference: who plays each deal in the policy's place, too, and whom strengths are measured from; empty: nobody.
+    probed_deals: on how many deals seats are asked what they believe before votes.
+    """
+
+    name: str
+    opponents: tuple[str, ...] = ()
+    company: tuple[str, ...] = ()
+    reference: str = ""
+    probed_deals: int = 0
+
+
+RUN, CROSS = "run", "cross"
+_ALL = (RANDOM_PLAYER, TIMID_PLAYER, SCRIPTED_PLAYER, EXPERT_PLAYER)
+PANELS: Mapping[str, Panel] = MappingProxyType(
+    {
+        RUN: Panel(RUN),
+        CROSS: Panel(CROSS),
+        "v2": Panel("v2", (*_ALL, INITIAL_POLICY), company=_ALL, reference=SCRIPTED_PLAYER, probed_deals=50),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Some games of one evaluation. name: of the opponent, of both players, or "single seat"."""
+
+    name: str
+    tasks: tuple[GameTask, ...]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Everything that an evaluation plays, and what its figures hang on (``Header.terms``)."""
+
+    panel: Panel
+    players: tuple[str, ...]
+    deals: tuple[int, ...]
+    terms: Mapping[str, Any]
+    matches: tuple[Match, ...]
+
+    @property
+    def digest(self) -> str:
+        """Eight digits that stand for the terms."""
+        return _digest(str(dict(self.terms)))
+
+    @property
+    def tasks(self) -> list[GameTask]:
+        """All games, in their order."""
+        return [task for match in self.matches for task in match.tasks]
+
+
+def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, players: Sequence[str] = ()) -> Matches:
+    """The matches of a panel. prefix: of the game ids. model: folder of the policy, on which the ids hang, too.
+
+    players: of the panel "cross". The sampling follows from the terms, so that every model has the same chances.
+    """
+    own = tuple(name for name in config.evaluation.opponents if name not in panel.opponents)
+    opponents = () if panel.name == CROSS else (*panel.opponents, *own)
+    terms = {
+        "panel": panel.name,
+        "preset": config.game.preset,
+        "rules": config.game.rules.chosen(),
+        "seed": config.evaluation.seed,
+        "deals": config.evaluation.deals,
+        "opponents": list(opponents or players),
+        "own": {
+            name: _digest(str(chosen))
+            for name, chosen in sorted({**config.players, **config.frozen}.items())
+            if name in (*opponents, *players)
+        },
+        "temperature": temperature_of(config),
+        "context_tokens": config.rollout.context_tokens,
+        "reply_tokens": config.rollout.reply_tokens,
+        "thinking": config.rollout.thinking,
+        "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
+    }
+    chance = _digest(str(terms))
+    deals = held_out_deals(config.evaluation.deals, config.evaluation.seed)
+    name = f"{prefix}-{_digest(f'{chance}/{model}')}"
+    if panel.name == CROSS:
+        matches = [
+            Match(f"{first}, {second}", tuple(_whole_sides(first, second, deals, config, name, chance)))
+            for first, second in combinations_with_replacement(players, 2)
+        ]
+    else:
+        matches = [
+            Match(
+                opponent,
+                tuple(
+                    task
+                    for player in dict.fromkeys((TRAINED_POLICY, panel.reference or TRAINED_POLICY))
+                    for task in _whole_sides(player, opponent, deals, config, name, chance)
+                ),
+            )
+            for opponent in opponents
+        ]
+        if panel.company:
+            matches.append(Match("single seat", tuple(_single_seats(panel, deals, config, name, chance))))
+    probed = set(deals[: panel.probed_deals])
+    studied = tuple(
+        Match(match.name, tuple(task.model_copy(update={"study": _study(task.seed in probed)}) for task in match.tasks))
+        for match in matches
+    )
+    everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))
+    return Matches(panel, tuple(everybody), tuple(deals), terms, studied)
+
+
+def temperature_of(config: WerewolfConfig) -> float:
+    """The sampling temperature of an evaluation."""
+    return config.evaluation.temperature or config.rollout.temperature
+
+
+def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
+    """What a run of so many deals can show. deck: the roles dealt, of whose seats one takes its turn alone."""
+    text = (
+        f"{deals} deals: a win rate of one side against one opponent is known to ± {100 * half_width(deals):.0f} "
+        f"points, and two such rates are told apart, {POWER:.0%} of the time, if they differ by "
+        f"{100 * difference_seen(deals):.0f} points; 5 points need {deals_needed(0.05)} deals, 10 points "
+        f"{deals_needed(0.1)}, fewer where both play the same deals"
+    )
+    if panel.company:
+        wolves = deals * sum(role.side is Side.WOLF for role in deck) / len(deck)
+        widths = " and ".join(
+            f"of the {side} side (about {count:.0f} deals) to ± {100 * half_width(max(1, count)):.0f}"
+            for side, count in (("good", deals - wolves), ("wolf", wolves))
+        )
+        text += f"; single seats {widths} points; beliefs are asked on {min(deals, panel.probed_deals)} deals"
+    return text
+
+
+def _whole_sides(
+    first: str, second: str, deals: Sequence[int], config: WerewolfConfig, name: str, chance: str
+) -> list[GameTask]:
+    """Two games for each deal: ``first`` as the wolves against ``second``, and with sides swapped; with itself one.
+
+    Nothing of such a game is ever trained on: no side of it is trainable.
+    """
+    tasks = []
+    for number, deal in enumerate(deals):
+        group_id = f"{name}-{first}-{second}-deal{number:03d}"
+        for side, other in (SIDES, SIDES[::-1])[: 1 if first == second else 2]:
+            tasks.append(
+                GameTask(
+                    game_id=f"{group_id}-{side}",
+                    group_id=group_id,
+                    seed=deal,
+                    # Of the place against ``second``, whoever takes it.
+                    sampling_seed=derived_seed(f"match/{chance}/{second}/{side}", deal),
+                    preset=config.game.preset,
+                    rules=config.game.rules.chosen(),
+                    seating=(
+                        SeatingRule(side=side, players={first: 1.0}),
+                        SeatingRule(side=other, players={second: 1.0}),
+                    ),
+                    trainable=frozenset(),
+                    limits=token_limits(config.rollout),
+                )
+            )
+    return tasks
+
+
+def _single_seats(panel: Panel, deals: Sequence[int], config: WerewolfConfig, name: str, chance: str) -> list[GameTask]:
+    """Of each deal one seat, in turn, for the policy and once more for the reference, among the same company."""
+    tasks = []
+    company = SeatingRule(players=dict.fromkeys(panel.company, 1.0))
+    for number, deal in enumerate(deals):
+        seat = 1 + number % len(DECKS[config.game.preset])
+        group_id = f"{name}-seat-deal{number:03d}"
+        tasks += [
+            GameTask(
+                game_id=f"{group_id}-{player}",
+                group_id=group_id,
+                seed=deal,
+                sampling_seed=derived_seed(f"seat/{chance}", deal),
+                preset=config.game.preset,
+                rules=config.game.rules.chosen(),
+                seating=(SeatingRule(seat=seat, players={player: 1.0}), company),
+                trainable=frozenset(),
+                limits=token_limits(config.rollout),
+            )
+            for player in (TRAINED_POLICY, panel.reference)
+        ]
+    return tasks
+
+
+def _study(probed: bool) -> Study:
+    return Study(probes=frozenset({"vote"} if probed else ()))
+
+
+def _digest(what: str | bytes) -> str:
+    return hashlib.blake2b(what if isinstance(what, bytes) else what.encode(), digest_size=4).hexdigest()

@@ -1,0 +1,236 @@
+"""``evaluations.jsonl``: every evaluation of a run, one line a game or task, appended as it ends.
+
+A line is one of ``{"evaluation": …}`` (begun), ``{"row": …}`` and ``{"end": …}``. A killed process loses at most the
+line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from algo.machine.progress import game_progress
+from algo.rollouts.played import NothingFinished, Progress
+from algo.rollouts.queue import RolloutQueue
+from algo.rollouts.triplets import FinishedRollout
+from configs.section import ConfigError
+from store.schema import PolicyResources, Task
+
+EVALUATIONS_FILE = "evaluations.jsonl"
+PAGE_FILE = "evaluations.html"
+"""Both in the run's folder."""
+_LABEL = re.compile(r"\w[\w .+-]*")
+
+
+class Row(BaseModel):
+    """One finished game or task. number: its place among the evaluation's tasks, from 0.
+
+    cluster: deal or task that it shares with other rows, which are resampled together.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: int = Field(ge=0)
+    task_id: str
+    cluster: int
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+class Header(BaseModel):
+    """What was evaluated, and how.
+
+    label: what the run calls it, such as "step 5". player: the policy's name in tables. step: updates made; None where
+    they are not known. model, initial: folders of the policy, and of the weights that the run began with.
+    panel: who plays whom (``algo.evaluation.panel``); empty for agents. terms: settings that must match for two
+    evaluations to be comparable; they do not name the model. digest: of the terms.
+    seed: of what is played, and of the resampling behind intervals. planned: name of the match -> its tasks.
+    notes: what so many tasks can show, as said before they were played.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    label: str
+    player: str
+    step: int | None = None
+    policy_version: int = Field(ge=0)
+    model: str = ""
+    initial: str = ""
+    panel: str = ""
+    terms: dict[str, Any]
+    digest: str
+    seed: int
+    planned: dict[str, int]
+    notes: str = ""
+
+    @property
+    def key(self) -> str:
+        """What its rows carry: the same for an evaluation that goes on."""
+        return f"{self.label}|{self.digest}|{self.model}"
+
+
+class Evaluation(BaseModel, Generic[AnyRow]):
+    """One evaluation as far as it is played. rows: in the order of their tasks, whenever they ended.
+
+    failures, retried: reasons of tasks that are in no row, and of attempts that were repeated, with their numbers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    header: Header
+    rows: tuple[AnyRow, ...]
+    failures: dict[str, int] = Field(default_factory=dict)
+    retried: dict[str, int] = Field(default_factory=dict)
+    ended: bool = False
+
+    @property
+    def not_finished(self) -> int:
+        """Tasks that were to be played and have no row."""
+        return sum(self.header.planned.values()) - len(self.rows)
+
+    def missing(self) -> dict[str, int]:
+        """Those by match; the tasks of the matches are numbered one after another."""
+        found, first = {}, 0
+        for name, planned in self.header.planned.items():
+            found[name] = planned - sum(first <= row.number < first + planned for row in self.rows)
+            first += planned
+        return found
+
+
+class Record(Generic[AnyRow]):
+    """The file of one run. A later evaluation of the same label takes the place of an earlier one."""
+
+    def __init__(self, run_dir: Path, row: type[AnyRow]):
+        self.path = run_dir / EVALUATIONS_FILE
+        self._row = row
+
+    def read(self) -> list[Evaluation[AnyRow]]:
+        """The evaluations, in the order in which they began. Raises ValueError, naming the line that is no record."""
+        headers: dict[str, Header] = {}
+        rows: dict[str, dict[str, AnyRow]] = {}
+        ends: dict[str, Mapping[str, Any]] = {}
+        for number, line in enumerate(self._whole_lines(), 1):
+            try:
+                document = json.loads(line)
+                if "evaluation" in document:
+                    header = Header.model_validate(document["evaluation"])
+                    headers.setdefault(header.key, header)
+                elif "row" in document:
+                    row = self._row.model_validate(document["row"])
+                    rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
+                else:
+                    ends[document["of"]] = document["end"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self.path}, line {number}, is no record of an evaluation: {error}") from error
+        newest = {header.label: key for key, header in headers.items()}
+        return [
+            Evaluation[self._row](  # type: ignore[name-defined]
+                header=header,
+                rows=tuple(sorted(rows.get(key, {}).values(), key=lambda row: row.number)),
+                failures=ends.get(key, {}).get("failures", {}),
+                retried=ends.get(key, {}).get("retried", {}),
+                ended=key in ends,
+            )
+            for key, header in headers.items()
+            if newest[header.label] == key
+        ]
+
+    def begin(self, header: Header) -> set[str]:
+        """Write the header, unless this evaluation began before; returns the tasks that have a row already."""
+        found = next((one for one in self.read() if one.header.key == header.key), None)
+        if found is None:
+            self._append({"evaluation": header.model_dump(mode="json")})
+            return set()
+        return {row.task_id for row in found.rows}
+
+    def add(self, header: Header, rows: Iterable[AnyRow]) -> None:
+        """Append rows."""
+        for row in rows:
+            self._append({"of": header.key, "row": row.model_dump(mode="json")})
+
+    def end(self, header: Header, failures: Mapping[str, int], retried: Mapping[str, int], figures: Any) -> None:
+        """Append that it is over. figures: what was counted, as JSON, for those who read the file without this code."""
+        told = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
+        self._append({"of": header.key, "end": told})
+
+    def _whole_lines(self) -> Iterator[str]:
+        if self.path.exists():
+            text = self.path.read_text(encoding="utf-8")
+            yield from text[: text.rfind("\n") + 1].splitlines()
+
+    def _append(self, document: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:
+            size = file.seek(0, 2)
+            if size:
+                file.seek(size - 1)
+                if file.read(1) != b"\n":  # a process was killed while it wrote
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+
+
+async def play_and_record(
+    record: Record[AnyRow],
+    header: Header,
+    tasks: Sequence[Task],
+    queue: RolloutQueue,
+    resources: PolicyResources,
+    check_alive: Callable[[], Awaitable[object]],
+    to_row: Callable[[int, FinishedRollout], AnyRow],
+    *,
+    resumed: bool,
+    figures: Callable[[Evaluation[AnyRow]], Any],
+) -> Evaluation[AnyRow]:
+    """Play what has no row yet, and append a row as each task ends; returns the evaluation.
+
+    check_alive: see ``RolloutQueue.collect``. to_row: of a finished rollout and its task's number.
+    resumed: an earlier process of the run may have enqueued some of the tasks. figures: what ``Record.end`` keeps.
+    Raises ConfigError for a label that cannot name games, NothingFinished where not one task has a row.
+    """
+    check_label(header.label)
+    recorded = record.begin(header)
+    numbers = {task.task_id: number for number, task in enumerate(tasks)}
+    missing = [task for task in tasks if task.task_id not in recorded]
+    waiting = {task.task_id for task in missing}
+    finished, failures, retried = len(recorded), Counter[str](), Counter[str]()
+    with game_progress(f"evaluation of {header.label}", len(tasks)) as show:
+
+        def on_look(now: Progress) -> None:
+            nonlocal finished
+            ended = queue.take_ended(waiting)
+            record.add(header, [to_row(numbers[rollout.outcome.task], rollout) for rollout in ended.finished])
+            finished += len(ended.finished)
+            failures.update(ended.failures)
+            retried.update(ended.retried)
+            show(Progress(finished, failures.total(), now.playing, now.waiting))
+
+        if missing:
+            await queue.enqueue(missing, resources, resumed, mode="val")
+            await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
+    if not finished:
+        reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
+        raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+    played = next(one for one in record.read() if one.header.key == header.key)
+    if missing or not played.ended:
+        record.end(header, failures, retried, figures(played))
+        played = played.model_copy(update={"failures": dict(failures), "retried": dict(retried), "ended": True})
+    return played
+
+
+def check_label(label: str) -> None:
+    """Raise ConfigError for a label that cannot name games and files."""
+    if not _LABEL.fullmatch(label):
+        raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
+
+
+def default_label(model: Path) -> str:
+    """The name of a model's folder, or of the checkpoint in which it lies."""
+    model = model.resolve()
+    name = model.parent.name if model.name == "huggingface" else model.name
+    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"

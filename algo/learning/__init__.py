@@ -1,1 +1,0 @@
-"""The learning run of ``python -m algo.learn`` and its report."""

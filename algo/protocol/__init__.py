@@ -1,1 +1,0 @@
-"""The evaluation protocol: one fixed, versioned panel, and every figure that is compared across runs and models."""

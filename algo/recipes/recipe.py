@@ -1,0 +1,116 @@
+"""A recipe: which stages are run, with which settings, and what counts as success. Light to import.
+
+A recipe may say ``extends: other.yaml``: mappings are merged key by key, everything else replaces what the other says.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from configs.agents import AgentConfig
+from configs.loading import config_of, merged, read_document
+from configs.schema import Config
+from configs.section import ConfigError, Section
+from configs.werewolf import WerewolfConfig
+
+RECIPE_FOLDER = Path(__file__).parents[2] / "configs/recipes"
+DEEPEST = 5
+"""How far recipes may extend each other."""
+
+
+class Stage(Section):
+    """One process of a recipe, run once for each seed ("build" once for all)."""
+
+    do: Literal["build", "imitate", "evaluate", "train"]
+    name: str = Field("", pattern=r"[A-Za-z0-9-]*", description="tells stages that do the same apart; by default do")
+    command: str = Field(
+        "",
+        description="of build: makes the folder {model}, where it holds no model yet; {python} is this Python",
+    )
+    panel: Literal["run", "cross", "v2"] = Field("run", description="of evaluate: who plays whom")
+    players: tuple[str, ...] = Field((), description="of evaluate with panel cross")
+    config: dict[str, Any] = Field({}, description="settings of this stage, over those of the recipe")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_what_it_does(cls, given: Any) -> Any:
+        return {"name": given.get("do", ""), **given} if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _build_has_a_command(self) -> Self:
+        if bool(self.command) != (self.do == "build"):
+            raise ValueError("command is what a stage that builds does, and no other has one")
+        return self
+
+
+class Success(Section):
+    """What a trained policy has to reach on held-out games or tasks, intervals before and after apart."""
+
+    gain: float = Field(description="by how much its win rate or mean reward rises, each from 0 to 1")
+    or_more_than_opponent: bool = Field(
+        False, description="or: it wins more than the opponent in its place (a stage with panel cross)"
+    )
+
+
+class Recipe(Section):
+    """What a recipe file says."""
+
+    name: str = Field(pattern=r"[A-Za-z0-9_-]+")
+    title: str = Field(description="of the report")
+    workload: Literal["werewolf", "agents"] = "werewolf"
+    at_once: int = Field(16, ge=1, description="games that the runner plays at once")
+    seeds: tuple[int, ...] = Field((1,), min_length=1)
+    model: Path | None = Field(None, description="folder to begin with; null: model in the recipe's run folder")
+    config_file: Path | None = Field(None, description="a configuration below config, relative to the recipe")
+    config: dict[str, Any] = Field({}, description="settings of all stages")
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    success: Success | None = None
+
+    @property
+    def schema_of_configs(self) -> type[Config]:
+        """What the workload's programs can be told."""
+        return AgentConfig if self.workload == "agents" else WerewolfConfig
+
+    @model_validator(mode="after")
+    def _stages_are_told_apart(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names):
+            raise ValueError(f"stages {', '.join(names)}: two have the same name")
+        if self.workload == "agents" and {stage.do for stage in self.stages} - {"build", "train"}:
+            raise ValueError("agents are built and trained; they have no imitation and no panel")
+        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError("seeds are different numbers, none below 0")
+        return self
+
+
+def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe in a file, and the document below its settings (``config_file``). changes: of its fields.
+
+    Raises ConfigError, naming the file and the key.
+    """
+    document = _extended(path)
+    try:
+        recipe = Recipe.model_validate({**document, **changes})
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"recipe {path} cannot be used: {problems}") from error
+    return recipe, read_document(recipe.config_file) if recipe.config_file else {}
+
+
+def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides: list[str]) -> Config:
+    """The configuration of one stage. Raises ConfigError, naming the stage."""
+    document = merged(below, recipe.config, stage.config)
+    return config_of(document, overrides, recipe.schema_of_configs, f"stage {stage.name} of recipe {recipe.name}")
+
+
+def _extended(path: Path, depth: int = 0) -> dict[str, Any]:
+    """A recipe's document, with what it extends below it; paths in it no longer hang on where the file lies."""
+    if depth > DEEPEST:
+        raise ConfigError(f"recipe {path} extends others more than {DEEPEST} deep, or itself")
+    document = read_document(path)
+    if document.get("config_file"):
+        document["config_file"] = str(path.parent / str(document["config_file"]))
+    if (other := document.pop("extends", None)) is None:
+        return document
+    return merged(_extended(path.parent / str(other), depth + 1), document)

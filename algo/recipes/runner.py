@@ -1,0 +1,333 @@
+"""Runs a recipe: hub, runner and vLLM on this machine, one process after another, each stage once.
+
+The processes are those of a run by hand. ``stages.jsonl`` in the recipe's folder has a line for each try, so that a
+recipe that was killed goes on with the stage that it was in: training and evaluations with what they have, an imitation
+from its beginning.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from algo.machine.ports import free_port, is_taken
+from algo.machine.processes import (
+    Interrupted,
+    Processes,
+    local_processes,
+    program,
+    runner_command,
+    start_hub,
+    start_logged,
+)
+from algo.machine.whole_files import make_private, write_whole
+from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
+from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
+from configs.agents import AgentConfig
+from configs.loading import as_yaml, load_config
+from configs.schema import Config
+from configs.section import ConfigError
+
+RECIPE_FILE, STAGES_FILE, REPORT_FILE = "recipe.json", "stages.jsonl", "report.html"
+"""In the recipe's folder."""
+INTERRUPTED_FOLDER = "interrupted"
+"""What an imitation had written when it was interrupted."""
+EVALUATION_SUFFIX = "-evaluation"
+_PROGRAMS = {
+    "imitate": "algo.werewolf_sft",
+    "evaluate": "algo.evaluate",
+    ("train", "werewolf"): "algo.werewolf_verl",
+    ("train", "agents"): "algo.agent_verl",
+}
+_console = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of one seed. seed: None for what is built for all seeds.
+
+    run: name of the run that the stage makes. folder: of that run. results: files that are there once it is done.
+    """
+
+    stage: Stage
+    seed: int | None
+    run: str
+    folder: Path
+    model: Path
+    results: tuple[Path, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is called on the terminal, and in ``stages.jsonl``."""
+        return self.stage.name if self.seed is None else f"{self.stage.name} of seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A recipe in its folder. commands: the command lines with which it was begun and gone on with."""
+
+    directory: Path
+    recipe: Recipe
+    commands: tuple[str, ...]
+
+    def config(self, stage: Stage) -> Config:
+        """The settings of a stage, as they were when the recipe began."""
+        return load_config(self.directory / f"{stage.name}.yaml", schema=self.recipe.schema_of_configs)
+
+    def steps(self) -> list[Step]:
+        """All stages of all seeds, in order."""
+        return list(_steps(self.directory, self.recipe))
+
+    def done(self) -> set[str]:
+        """Titles of the steps that came to their end, by their own report or by what they left."""
+        ended = {try_["step"] for try_ in self.tries() if try_["status"] == 0}
+        return {
+            step.title
+            for step in self.steps()
+            if (step.title in ended and all(map(Path.exists, step.results)))
+            or (step.results and all(map(Path.exists, step.results)))
+        }
+
+    def tries(self) -> list[dict[str, Any]]:
+        """Every try of every step, in order: step, began, seconds, status."""
+        path = self.directory / STAGES_FILE
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found = []
+        for line in lines:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # cut by a kill
+        return found
+
+
+def train_folder(directory: Path, seed: int) -> Path:
+    """Of the run that trains a seed."""
+    return directory / f"seed-{seed}"
+
+
+def _steps(directory: Path, recipe: Recipe) -> Iterator[Step]:
+    first = recipe.model.absolute() if recipe.model else directory / "model"
+    for stage in recipe.stages:
+        if stage.do == "build":
+            yield Step(stage, None, stage.name, first, first, (first / "config.json",))
+    for seed in recipe.seeds:
+        model = first
+        for stage in recipe.stages:
+            run = f"seed-{seed}" if stage.do == "train" else f"seed-{seed}-{stage.name}"
+            if stage.do == "imitate":
+                folder = directory / f"{run}{WARM_START_SUFFIX}"
+                learned = folder / MODEL_FOLDER
+                yield Step(stage, seed, run, folder, model, (folder / SUMMARY_FILE, learned / "config.json"))
+                model = learned
+            elif stage.do == "evaluate":
+                yield Step(stage, seed, run, directory / f"{run}{EVALUATION_SUFFIX}", model)
+            elif stage.do == "train":
+                yield Step(stage, seed, run, directory / run, model)
+
+
+def begin(
+    file: Path, overrides: list[str], seeds: Sequence[int] | None, directory: Path | None, runs_dir: Path, command: str
+) -> Opened:
+    """Make a recipe's folder, with the settings of every stage written out in full. Raises ConfigError."""
+    recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
+    configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
+    _check(recipe, configs)
+    directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
+    if directory.exists() and any(directory.iterdir()):
+        raise ConfigError(f"--directory {directory} is not empty; --resume goes on with a recipe that began there")
+    make_private(directory)
+    for name, config in configs.items():
+        (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
+    return _write(Opened(directory.resolve(), recipe, (command,)))
+
+
+def read_opened(directory: Path) -> Opened:
+    """A recipe as its folder has it. Raises ConfigError."""
+    path = directory / RECIPE_FILE
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return Opened(directory.resolve(), Recipe.model_validate(told["recipe"]), tuple(told["commands"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{directory} is no folder of a recipe: {path}: {error}") from error
+
+
+def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> Opened:
+    """Take up a recipe in its folder. seeds: are added to those that it has. Raises ConfigError."""
+    opened = read_opened(directory)
+    added = tuple(seed for seed in seeds or () if seed not in opened.recipe.seeds)
+    recipe = opened.recipe.model_copy(update={"seeds": (*opened.recipe.seeds, *added)})
+    return _write(Opened(opened.directory, recipe, (*opened.commands, command)))
+
+
+def newest(runs_dir: Path, name: str) -> Path:
+    """The folder of the recipe of this name that began last. Raises ConfigError where there is none."""
+    found = sorted(path.parent for path in runs_dir.glob(f"{name}-*/{RECIPE_FILE}"))
+    if not found:
+        raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to go on with; leave out --resume")
+    return found[-1]
+
+
+def take_stages(opened: Opened, other: Path) -> None:
+    """Copy what another run of a recipe did before it trained; what is copied is not run again.
+
+    Raises ConfigError where the other has not done it for all seeds.
+    """
+    theirs = read_opened(other)
+    done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
+    mine = {step.title: step for step in opened.steps()}
+    for step in theirs.steps():
+        if step.stage.do == "train" or step.title not in mine:
+            continue
+        if step.title not in done:
+            raise ConfigError(f"--from {other}: its stage {step.title!r} is not done")
+        if step.folder.is_relative_to(other.resolve()):
+            shutil.copytree(step.folder, mine[step.title].folder)
+        if step.title in ends:
+            _append(opened, ends[step.title])
+
+
+def run(opened: Opened) -> int:
+    """Run what is not done yet, with a hub and a runner; returns 0, or the exit status of what failed."""
+    started, directory = time.monotonic(), opened.directory
+    logs = directory / "logs"
+    logs.mkdir(exist_ok=True)
+    with local_processes() as processes:
+        try:
+            status = _run_steps(processes, opened, logs)
+        except Interrupted:
+            _console.print("\n[yellow]interrupted; stopping everything[/]")
+            status = 130
+    minutes = (time.monotonic() - started) / 60
+    if status:
+        _console.print(
+            f"[red]stopped after {minutes:.1f} minutes[/]; logs: {logs}; to go on: python -m algo.recipe --resume "
+            f"--directory {os.path.relpath(directory)}",
+            soft_wrap=True,
+        )
+    else:
+        _console.print(f"[green]all stages done in {minutes:.1f} minutes; all processes have ended[/]")
+    return status
+
+
+def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
+    steps, done, hub = opened.steps(), opened.done(), ""
+    for number, step in enumerate(steps):
+        where = f"stage {number + 1} of {len(steps)}: {step.title}"
+        if step.title in done:
+            _console.print(f"{where}: done before")
+            continue
+        if step.stage.do != "build" and not hub:
+            hub = start_hub(processes, logs)
+            if status := _start_runner(processes, opened, hub, logs):
+                return status
+        if step.stage.do == "imitate":
+            _put_aside(step.folder, opened.directory)
+        _console.print(f"\n[bold]{where}[/]", soft_wrap=True)
+        began, clock, status = datetime.now(UTC), time.monotonic(), 130
+        try:
+            processes.start(step.title, command_of(opened, step, hub), None)
+            status = processes.wait_for(step.title)
+        finally:
+            seconds = round(time.monotonic() - clock, 1)
+            _append(opened, {"step": step.title, "began": began.isoformat(), "seconds": seconds, "status": status})
+        missing = [str(path) for path in step.results if not path.exists()]
+        if status or missing:
+            why = f"exit code {status}" if status else f"{', '.join(missing)} was not written"
+            _console.print(f"[red]the stage {step.title} failed: {why}; its log: {step.folder / 'logs'}[/]")
+            return status or 1
+    return 0
+
+
+def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
+    """The command line of a step. Ports are chosen now, so that they are still free."""
+    stage, directory = step.stage, opened.directory
+    if stage.do == "build":
+        return command_line(stage.command, {"model": str(step.model)}, f"command of stage {stage.name}")
+    settings = {"run.name": step.run, "run.dir": directory, "run.seed": step.seed, "store.url": hub}
+    settings |= {"model.path": step.model, "serving.port": free_port()}
+    options = []
+    if stage.do == "train":
+        options = ["--resume", "auto"]
+    elif stage.do == "evaluate":
+        options = ["--resume", "auto", "--label", stage.name, "--panel", stage.panel]
+        options += ["--players", *stage.players] if stage.players else []
+    module = _PROGRAMS.get(stage.do) or _PROGRAMS[stage.do, opened.recipe.workload]
+    overrides = [f"{key}={value}" for key, value in settings.items()]
+    return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
+
+
+def _start_runner(processes: Processes, opened: Opened, hub: str, logs: Path) -> int:
+    """Start the runner, and an agent's service before it; 0, or the exit status of what ended at once."""
+    if opened.recipe.workload == "werewolf":
+        options = ["--n", str(opened.recipe.at_once)]
+        start_logged(processes, "runner", runner_command("werewolf", hub, *options), logs)
+        return 0
+    config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
+    assert isinstance(config, AgentConfig)
+    port, model = free_port(), opened.steps()[0].model
+    if config.local.service is not None:
+        values = {"port": str(port), "model": str(model)}
+        start_logged(processes, "service", command_line(config.local.service, values, "local.service"), logs)
+        if status := processes.wait_until(lambda: is_taken(port)):
+            return status
+    options = command_line(config.local.runner, {"port": str(port)}, "local.runner")
+    start_logged(processes, "runner", runner_command("agents", hub, *options), logs)
+    return 0
+
+
+def command_line(text: str, values: Mapping[str, str], setting: str) -> list[str]:
+    """A configured command as arguments, its placeholders filled in. Raises ConfigError, naming the setting."""
+    known = {"python": sys.executable, **values}
+    try:
+        return [part.format_map(known) for part in shlex.split(text)]
+    except (ValueError, KeyError, IndexError) as error:
+        placeholders = ", ".join(f"{{{name}}}" for name in known)
+        raise ConfigError(
+            f"{setting} {text!r} is no command line: {error}; its placeholders are {placeholders}"
+        ) from error
+
+
+def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
+    for stage in recipe.stages:
+        if stage.do == "build":
+            command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")
+        evaluation = configs[stage.name].evaluation
+        if stage.do == "train" and not (evaluation.wanted and evaluation.at_start and evaluation.at_end):
+            raise ConfigError(
+                f"recipe {recipe.name} compares before with after: set evaluation.deals (agents: evaluation.tasks) "
+                f"above 0, and evaluation.at_start and at_end to true"
+            )
+    if recipe.workload == "agents":
+        config = configs[next(stage.name for stage in recipe.stages if stage.do == "train")]
+        assert isinstance(config, AgentConfig)
+        if not config.local.runner:
+            raise ConfigError("local.runner must name the agent that `python -m runners.agents` runs")
+        command_line(config.local.runner, {"port": "0"}, "local.runner")
+
+
+def _put_aside(folder: Path, directory: Path) -> None:
+    if folder.exists():
+        aside = directory / INTERRUPTED_FOLDER
+        aside.mkdir(exist_ok=True)
+        folder.rename(aside / f"{folder.name}-{len(list(aside.iterdir())) + 1}")
+
+
+def _append(opened: Opened, try_: Mapping[str, Any]) -> None:
+    with (opened.directory / STAGES_FILE).open("a", encoding="utf-8") as file:
+        file.write("\n" * (file.tell() > 0) + json.dumps(try_))  # whatever a kill cut is a line of its own
+
+
+def _write(opened: Opened) -> Opened:
+    told = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
+    write_whole(opened.directory / RECIPE_FILE, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+    return opened
