@@ -25,6 +25,8 @@ from algo.league.state import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
+from algo.run.export import write_card
+from algo.run.summary import evaluation_rows
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -159,10 +161,10 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     with whole_or_removed(unfinished, _WHEN_FULL):
         engine.save(unfinished / "trainer", state.step)
         if not config.team:
-            _save_model(config, engine, exported, unfinished)
+            _save_model(config, engine, exported, unfinished, state)
         for member in config.team:
             engine.select(member)
-            _save_model(config, engine, exported / member, member_folder(unfinished, member))
+            _save_model(config, engine, exported / member, member_folder(unfinished, member), state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
         write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
         _flush_to_disk(unfinished)
@@ -180,11 +182,23 @@ def member_folder(checkpoint: Path, member: str) -> Path:
     return checkpoint / "policies" / member
 
 
-def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path) -> None:
+def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, state: RunState) -> None:
     if exported.is_dir():
         shutil.copytree(exported, folder / ("adapters" if config.model.lora_rank else "huggingface"))
     if config.model.lora_rank or not exported.is_dir():
         engine.export(folder / "huggingface")
+    before, steps = state.summary.get("before", {}), state.summary.get("steps", [])
+    played = sum(metrics.get("games/finished", 0.0) for metrics in steps)
+    write_card(
+        folder / "huggingface",
+        config,
+        title=f"{config.run.name}, step {state.step}",
+        data=f"Reinforcement learning on {played:.0f} rollouts that the policy played in {state.step} steps of this "
+        f"run (seed {config.run.seed}), and what its base model was trained on before.",
+        results=evaluation_rows(before, steps),
+        compared="first -> last evaluation, with 95 % intervals",
+        played=state.probe,
+    )
 
 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:

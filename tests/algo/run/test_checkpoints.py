@@ -64,6 +64,17 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
 
 
+def test_a_checkpoint_tells_what_was_measured(config):
+    steps = [
+        {"games/finished": 8, "evaluation/reward": x, **{f"evaluation/reward/{e}": x for e in ("low", "high")}}
+        for x in (0.25, 0.75)
+    ]
+    state = RunState(run_id="run-1", step=2, summary={"before": {}, "steps": steps})
+    card = (save_checkpoint(config, FakeEngine(), state, Path("nowhere")) / "huggingface" / "README.md").read_text()
+    assert "16 rollouts" in card
+    assert "0.250 (0.250 to 0.250) -> 0.750 (0.750 to 0.750)" in card
+
+
 def test_the_best_are_kept_besides(config):
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
     for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
