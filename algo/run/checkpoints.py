@@ -42,7 +42,6 @@ _WHEN_FULL = (
     "on from the last one"
 )
 
-_FILES = "prompts"
 _TEAM = "policies"
 _MAY_CHANGE = (
     "timeout_seconds",
@@ -64,7 +63,7 @@ class RunState(BaseModel):
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.run.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
-    settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
+    settings: the settings of ``Config.fixed`` as they were, with digests in place of ``fixed_files``.
     resumes: how often the run has been gone on with. resumed_at: the policy version each time.
     """
 
@@ -95,7 +94,12 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
-    found[_FILES] = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.fixed_files.items()}
+    for name, path in config.fixed_files.items():  # where a file lies does not matter, what is in it does
+        *sections, key = name.split(".")
+        section = found
+        for part in sections:
+            section = section[part]
+        section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     if config.team:
         # A list, since the first that matches a seat plays it. Their learning rates may change.
         rules = {

@@ -129,7 +129,7 @@ def write_card(
     fence = "`" * 3
     while fence in example:
         fence += "`"
-    recipe = config.model_dump(mode="json", exclude=_NOT_IN_CARD)
+    recipe = json.loads(json.dumps(config.model_dump(exclude=_NOT_IN_CARD), default=lambda path: path.name))
     card = _CARD.render(
         title=title,
         license=_license(base),

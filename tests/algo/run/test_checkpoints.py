@@ -123,6 +123,19 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
         check_same_run(settings, load_config(None, [override]), config.run_dir)
 
 
+def test_a_prompt_may_move_and_may_not_change(tmp_path):
+    def settings(folder, text):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wolf.txt").write_text(text)
+        return load_config(None, [f"game.prompts={{wolf: {tmp_path / folder / 'wolf.txt'}}}"])
+
+    before = fixed_settings(settings("first", "bold"))
+    check_same_run(before, settings("second", "bold"), tmp_path)
+    for other in (settings("third", "shy"), load_config(None)):
+        with pytest.raises(ConfigError, match=r"another game\.prompts"):
+            check_same_run(before, other, tmp_path)
+
+
 def test_a_run_without_a_checkpoint_is_known_by_its_first_state(config):
     config.run_dir.mkdir(parents=True)
     write_run_file(config.run_dir, RunState(run_id="run-2"))
