@@ -68,7 +68,6 @@ class Evaluation(BaseModel):
     failures: reasons of the others, each with the number of its games. retried: reasons of attempts that were repeated.
     ratings: of all players, after this evaluation and those before it in the run.
     behaviour: side -> what the policy's seats of that side did, against all opponents.
-    model: folder of the evaluated weights and their tokenizer; None where ``policy_version`` tells which they are.
     samples: of each opponent and side the games of the first two deals that finished.
     """
 
@@ -87,7 +86,6 @@ class Evaluation(BaseModel):
     ratings: dict[str, Rating] = Field(default_factory=dict)
     behaviour: dict[SideName, Behaviour] = Field(default_factory=dict)
     samples: tuple[SampleGame, ...] = ()
-    model: str | None = None
 
     def against(self, opponent: str) -> list[GameRecord]:
         """The finished games against one opponent."""

@@ -74,7 +74,6 @@ async def evaluate(
         retried=dict(played.retried),
         behaviour={side: behaviour_of(played.finished, side) for side in SIDES},
         samples=sample_games(tasks.values(), played.finished, config.reward),
-        model=None if model is None else str(model),
     )
     return with_ratings([*earlier, evaluation])[-1]
 

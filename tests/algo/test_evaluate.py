@@ -94,7 +94,6 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert (statistics.conduct.games, statistics.all_games.games) == (8, 8)
     assert statistics.conduct_by_side["wolf"].leaks > 0 and statistics.conduct.turns > 8
     assert (evaluation.label, evaluation.player, evaluation.temperature) == ("step 5", "policy@5", 0.5)
-    assert evaluation.model is None
     assert evaluation.opponents == {"scripted": 4, "random": 4}
     assert {side: behaviour.games for side, behaviour in evaluation.behaviour.items()} == {"wolf": 4, "good": 4}
     wolves, good = evaluation.behaviour["wolf"], evaluation.behaviour["good"]

@@ -113,8 +113,12 @@ class RunFolders:
         return None
 
     def evaluation_of(self, run: Path, game: str) -> "Evaluated | None":
-        """The evaluation of a run that the game belongs to; None for a game of training, or one still being played."""
-        return next((told.evaluated for _, told in self._evaluations(run) if game in told.games), None)
+        """What the evaluation evaluated that this game of the run belongs to; None for a game of training."""
+        for path in sorted((run / "evaluated").glob("*/evaluated.json")):
+            written = json.loads(read_file(path))
+            if game.startswith(written["games"]):
+                return Evaluated(written["label"], path.parent)
+        return None
 
     def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
         """(state, configuration) of the checkpoint in which a model's folder lies; None where it lies in none here."""
@@ -170,27 +174,25 @@ class RunFolders:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation evaluated. label: its name, such as "step-000002". model: folder of the weights, if kept."""
+    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: holds a copy of its tokenizer."""
 
     label: str
-    model: Path | None
+    folder: Path
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """kept: the evaluation without its games. samples: rows for the games that it kept whole. games: ids of all."""
+    """kept: the evaluation without its games. samples: rows for the games that it kept whole."""
 
     kept: Mapping[str, Any]
     samples: tuple[dict[str, Any], ...]
-    evaluated: Evaluated
-    games: frozenset[str]
 
 
 def _evaluation(path: Path) -> _Evaluation:
     read = json.loads(read_file(path))
     evaluation = read.get("evaluation")
     if not isinstance(evaluation, dict):
-        return _Evaluation({}, (), Evaluated("", None), frozenset())
+        return _Evaluation({}, ())
     kept = {name: value for name, value in evaluation.items() if name not in ("games", "samples")}
     group = str(evaluation.get("label", path.stem))
     told = ("players", "result", "deal")
@@ -198,13 +200,7 @@ def _evaluation(path: Path) -> _Evaluation:
         {"title": sample["game_id"], "group": group} | {name: sample.get(name) for name in told}
         for sample in evaluation.get("samples", ())
     )
-    model = evaluation.get("model")
-    return _Evaluation(
-        kept | {"statistics": read.get("statistics") or {}},
-        rows,
-        Evaluated(group, Path(model) if model else None),
-        frozenset(str(game.get("game_id")) for game in evaluation.get("games", ())),
-    )
+    return _Evaluation(kept | {"statistics": read.get("statistics") or {}}, rows)
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: Mapping[str, Any]) -> ShownGame:

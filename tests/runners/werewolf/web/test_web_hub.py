@@ -1,11 +1,11 @@
 """Games of a real hub: listed by cursor, put together while they are played, and asked for cheaply."""
 
 import asyncio
+import json
 
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from evaluations import make_evaluation
 from fakes_api import FakeChatApi
 from seat_players import reply_to
 from web_server import WebServer
@@ -156,11 +156,12 @@ async def test_an_evaluated_games_tokens_have_the_texts_and_the_name_of_the_eval
     (rollout_id,) = await enqueue(client, resources, [make_task(1)])
     await play_all(client)
     run = tmp_path / "runs" / "mine-evaluation"
-    (run / "evaluations").mkdir(parents=True)
+    evaluated = run / "evaluated" / "step-000002"
+    evaluated.mkdir(parents=True)
     (run / "config.yaml").write_text("{}")
-    evaluation = make_evaluation(label="step-000002", model=str(tiny_model))
-    game = evaluation.games[0].model_copy(update={"game_id": make_task(1).game_id})
-    evaluation.model_copy(update={"games": (game,)}).write(run / "evaluations" / "0000-step-000002.json")
+    (evaluated / "tokenizer.json").symlink_to(tiny_model / "tokenizer.json")
+    written = {"label": "step-000002", "model": str(tiny_model), "games": make_task(1).game_id.rpartition("-")[0]}
+    (evaluated / "evaluated.json").write_text(json.dumps(written))
     async with (
         WebServer(tmp_path, hub=hub.url, runs=tmp_path / "runs") as server,
         aiohttp.ClientSession(server.url) as session,
