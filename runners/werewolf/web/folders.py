@@ -174,7 +174,7 @@ class RunFolders:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: holds a copy of its tokenizer."""
+    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
 
     label: str
     folder: Path
