@@ -79,6 +79,14 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
         "rollout.unresponsive_seconds (default: %(default)g)",
     )
     parser.add_argument(
+        "--allow-address",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="call models there, too, if the run says so, e.g. http://gpu-machine:8000; may be repeated. By default "
+        "those on the hub's machine and in private networks are called, and none elsewhere",
+    )
+    parser.add_argument(
         "--full-token-spans",
         action="store_true",
         help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 
+from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.servers import ChatServers
@@ -85,6 +86,7 @@ class AgentPlay:
 
     policy_patience_seconds: how long a policy's server that is away is waited for.
     resources_patience_seconds: how long missing resources are waited for.
+    addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
     def __init__(
@@ -93,9 +95,10 @@ class AgentPlay:
         player: Player,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         resources_patience_seconds: float = 60.0,
+        addresses: Addresses | None = None,
     ):
         self._player = player
-        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
         self._servers = ChatServers(policy_patience_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
