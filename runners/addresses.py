@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from runners.errors import AddressRefused
 from runners.keys import origin_of
-from store.addresses import is_loopback
 from store.printable import printable
 from store.schema import PolicyResources
 

@@ -72,6 +72,11 @@ class PlayedRollouts:
         """Start and end of every model call of the finished games, in seconds by the runners' clocks."""
         return [call for game in self.finished for call in game.calls]
 
+    @property
+    def own_failures(self) -> Counter[str]:
+        """What the actors of finished games failed with by their own doing (``OutcomeSpan.own_failure``)."""
+        return Counter(game.outcome.own_failure for game in self.finished if game.outcome.own_failure)
+
     def failure_metrics(self) -> dict[str, float]:
         """How many games failed and how many attempts had to be repeated, in all and by kind of reason, for the log."""
         metrics = {"games/failed": float(self.failures.total()), "games/retried": float(self.retried.total())}

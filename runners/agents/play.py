@@ -27,7 +27,14 @@ _STOP_SECONDS = 5.0
 
 
 class AgentFailed(Exception):
-    """The agent failed by its own doing: the attempt has an outcome, and is not tried again."""
+    """The agent failed by its own doing: the attempt has an outcome, and is not tried again.
+
+    traceback: of the exception that it raised; empty where it raised none.
+    """
+
+    def __init__(self, message: str, traceback: str = ""):
+        super().__init__(message)
+        self.traceback = traceback
 
 
 @dataclass(frozen=True)
@@ -114,12 +121,12 @@ class AgentPlay:
         attempt = Attempt(rollout, task, resources, self._servers, on_turn, troubled.set)
         async with self._gateway.serving(attempt) as base_url:
             own = rollout.model_copy(update={"input": task.input})
-            failure, dimensions = "", dict(task.failure_rewards)
+            failure, traceback, dimensions = "", "", dict(task.failure_rewards)
             try:
                 found = await self._act(Session(task, own, resources, base_url), troubled, task.max_seconds)
                 dimensions = dimensions if found is None else dict(found)
             except AgentFailed as error:
-                failure = str(error)
+                failure, traceback = str(error), error.traceback
             except TimeoutError:
                 failure = f"it had not ended after {task.max_seconds:g} s"
         if attempt.trouble is not None:
@@ -127,7 +134,7 @@ class AgentPlay:
                 # The algorithm may have started again, and published the same version with another server.
                 self._resources.forget(resources.resources_id)
             raise attempt.trouble
-        return attempt.outcome(dimensions, failure)
+        return attempt.outcome(dimensions, failure, traceback)
 
     async def close(self) -> None:
         """Stop answering agents, and close all connections but the client's."""

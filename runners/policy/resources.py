@@ -23,9 +23,7 @@ class PublishedResources:
     addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
-    def __init__(
-        self, client: PatientStoreClient, patience_seconds: float = 60.0, addresses: Addresses | None = None
-    ):
+    def __init__(self, client: PatientStoreClient, patience_seconds: float = 60.0, addresses: Addresses | None = None):
         self._client = client
         self._addresses = addresses or Addresses(client.server_address_root)
         self._patience = patience_seconds
