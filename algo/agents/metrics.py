@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from algo.rollouts.queue import NothingFinished, PlayedRollouts
+from algo.rollouts.played import NothingFinished, PlayedRollouts
 from algo.run.summary import failed_of
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY

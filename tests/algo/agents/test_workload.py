@@ -15,7 +15,8 @@ from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
-from algo.rollouts.queue import NothingFinished, RolloutQueue
+from algo.rollouts.played import NothingFinished
+from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
 from runners.agents.lit import LitPlayer
