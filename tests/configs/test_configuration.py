@@ -263,13 +263,12 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     for folder in ("run", "elsewhere"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "wolf.txt").write_text(folder)
-    (tmp_path / "run" / "mine.yaml").write_text(
-        "game: {prompts: {wolf: wolf.txt, system: configs/prompts/brief.txt}}"  # as in a copy of a shipped one
-    )
+    (tmp_path / "run" / "mine.yaml").write_text("game: {prompts: {wolf: wolf.txt}}")
+    (tmp_path / "run" / "copy.yaml").write_bytes((CONFIG_DIR / "demo.yaml").read_bytes())
     monkeypatch.chdir(tmp_path / "elsewhere")
     prompts = load_config(Path("../run/mine.yaml"), ["game.prompts.seer=wolf.txt"]).game.prompts
     assert (prompts["wolf"].read_text(), prompts["seer"].read_text()) == ("run", "elsewhere")
-    assert "{role}" in prompts["system"].read_text()
+    assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()
 
 
 @pytest.mark.parametrize("name", ["learn_good", "learn_good.yaml", "configs/learn_good.yaml", "configs/learn_good"])
