@@ -1,13 +1,13 @@
 """Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algo.agents.metrics import invalid_calls, of_policy
+from algo.agents.metrics import check_attempts, invalid_calls, of_policy
 from algo.agents.tasks import digest_of, held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
@@ -19,6 +19,7 @@ from algo.evaluation.statistics import (
     sums_by_cluster,
 )
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -68,7 +69,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises.
+    Raises what ``play_and_record`` raises, and NothingFinished where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
@@ -93,7 +94,10 @@ async def evaluate(
     )
     transcripts = config.run_dir / "transcripts" / f"evaluation-{step:04d}"
 
+    finished: list[FinishedRollout] = []
+
     def to_row(number: int, rollout: FinishedRollout) -> AttemptRow:
+        finished.append(rollout)
         if number < config.log.transcripts_per_step:
             write_transcripts_to(transcripts, [rollout])
         return row_of(number, number // settings.attempts, rollout)
@@ -111,6 +115,8 @@ async def evaluate(
         resumed=resumed,
         figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
+    if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
+        check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
     write_page(config.run_dir)
     metrics = metrics_of(evaluation)
     return EvaluationResult(metrics, metrics.get("evaluation/reward"))

@@ -9,12 +9,12 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from configs.agents import AgentConfig
-from configs.loading import config_of, merged, read_document
+from configs.loading import CONFIG_DIR, config_of, merged, read_document
 from configs.schema import Config
 from configs.section import ConfigError, Section
 from configs.werewolf import WerewolfConfig
 
-RECIPE_FOLDER = Path(__file__).parents[2] / "configs/recipes"
+RECIPE_FOLDER = CONFIG_DIR / "recipes"
 DEEPEST = 5
 """How far recipes may extend each other."""
 
@@ -101,7 +101,8 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
 def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides: list[str]) -> Config:
     """The configuration of one stage. Raises ConfigError, naming the stage."""
     document = merged(below, recipe.config, stage.config)
-    return config_of(document, overrides, recipe.schema_of_configs, f"stage {stage.name} of recipe {recipe.name}")
+    where = f"stage {stage.name} of recipe {recipe.name}"
+    return config_of(document, RECIPE_FOLDER, overrides, recipe.schema_of_configs, where)
 
 
 def _extended(path: Path, depth: int = 0) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import random
 from statistics import fmean
 
 import pytest
-
 from algo.belief.observed import SeatFacts, deck_chances, observed, wolf_chance
 from algo.belief.scores import area_under_curve, belief_report, calibration
 from algo.protocol.deeds import truth_of
+
 from configs.roles_and_decks import DECKS, Role
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset

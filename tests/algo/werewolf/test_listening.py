@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from algo.belief.listening import listening_rows
 from fakes import FakeVllm
 from small_models import make_trajectories
 from test_table import legal_answer, make_task, policy_seats
 
-from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
