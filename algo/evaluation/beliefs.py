@@ -203,5 +203,5 @@ def wolf_chance(of_role: Mapping[str, float]) -> float:
 def _given(chances: Chances, truth: Mapping[int, Role]) -> Given:
     return Given(
         wolf=tuple(wolf_chance(chances[seat]) for seat in truth),
-        log_loss=fmean(-math.log(max(chances[seat][role.value], LEAST)) for seat, role in truth.items()),
+        log_loss=fmean(-math.log(max(chances[seat].get(role.value, 0.0), LEAST)) for seat, role in truth.items()),
     )

@@ -1,4 +1,4 @@
-"""Scores of beliefs beside those of the deaf and of exact odds, and what speeches move, in real and made-up games."""
+"""Scores of beliefs beside those of the deaf and of exact odds, in real and made-up games."""
 
 import asyncio
 import math
@@ -6,17 +6,22 @@ import random
 from statistics import fmean
 
 import pytest
-from algo.belief.observed import SeatFacts, deck_chances, observed, wolf_chance
-from algo.belief.scores import area_under_curve, belief_report, calibration
-from algo.protocol.deeds import truth_of
 
+from algo.evaluation.beliefs import (
+    area_under_curve,
+    belief_report,
+    calibration,
+    deck_chances,
+    probed_answers,
+    wolf_chance,
+)
 from configs.roles_and_decks import DECKS, Role
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset
 from runners.werewolf.players import Believed, BrainPlayer
 from runners.werewolf.table import play_game
 from store.werewolf import GameTask
-from store.werewolf_study import NotedBelief, NotedSpeech, Study, StudySpan
+from store.werewolf_study import NotedBelief, Study, StudySpan
 
 PRESET = "7p"
 
@@ -54,7 +59,7 @@ def play_one(seed, deaf, preset_name=PRESET):
 
     asyncio.run(play_game(task, 0, seat_player, lambda note, *times: notes.append(note)))
     (study,) = notes
-    return study, {seat: SeatFacts(roles[seat], "deaf" if seat in deaf else "expert") for seat in preset.seats}
+    return study, {seat: (roles[seat], "deaf" if seat in deaf else "expert") for seat in preset.seats}
 
 
 @pytest.fixture(scope="module")
@@ -62,31 +67,33 @@ def played():
     return [(seed, *play_one(seed, deaf={1, 2, 3})) for seed in range(8)]
 
 
-def answers_of(played, player, preset=PRESET):
+def answers_of(played, player, preset=PRESET, roles=None):
+    """(deal, answer) of a player's good seats. roles: those that count; None: all of the good side."""
     return [
-        answer
+        (deal, answer)
         for deal, study, seats in played
-        for answer in observed(study, deal, preset, seats)
-        if answer.listener.player == player and answer.listener.role.side == "good"
+        for answer in probed_answers(study, preset, {seat: role for seat, (role, _) in seats.items()})
+        if seats[answer.seat][1] == player and seats[answer.seat][0].side == "good"
+        if roles is None or seats[answer.seat][0] in roles
     ]
 
 
 def test_who_believes_the_experts_odds_has_the_ceilings_scores(played):
     report = belief_report(answers_of(played, "expert"), seed=1)
-    assert report.own == report.ceiling and report.deaf != report.ceiling and report.listened == pytest.approx(1.0)
-    assert report.ceiling.brier.high < report.floor.brier.low and report.ceiling.auc.low > 0.5
-    assert report.ceiling.log_loss.value < report.floor.log_loss.value
+    assert report.own == report.exact and report.deaf != report.exact and report.listened == pytest.approx(1.0)
+    assert report.exact.brier.high < report.deck.brier.low and report.exact.auc.low > 0.5
+    assert report.exact.log_loss.value < report.deck.log_loss.value
 
 
 def test_who_listens_to_nobody_but_counts_the_dead_has_not_listened():
     played = [(seed, *play_one(seed, {1, 2, 3, 4, 5}, "5p_tiny")) for seed in range(12)]
-    answers = [answer for answer in answers_of(played, "deaf", "5p_tiny") if answer.listener.role is Role.VILLAGER]
+    answers = answers_of(played, "deaf", "5p_tiny", [Role.VILLAGER])
     report = belief_report(answers, seed=1)
     assert len(answers) > 20 and report.listened == pytest.approx(0.0, abs=1e-4)
     assert report.own.brier.value == pytest.approx(report.deaf.brier.value, abs=1e-5)
-    assert report.own.auc.value == pytest.approx(0.5) and report.ceiling.brier.value < report.deaf.brier.value
+    assert report.own.auc.value == pytest.approx(0.5) and report.exact.brier.value < report.deaf.brier.value
     # Its Brier score is better than the deck's, which says nothing of who died: no sign of listening.
-    assert report.deaf.brier.value < report.floor.brier.value - 1e-3
+    assert report.deaf.brier.value < report.deck.brier.value - 1e-3
 
 
 def test_what_is_known_without_listening_is_what_was_dealt_told_and_who_died(played):
@@ -108,11 +115,11 @@ def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
 
 
 def test_brier_score_log_loss_and_calibration_by_hand():
-    seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
+    roles = {1: Role.WOLF, 2: Role.SEER, 3: Role.VILLAGER}
     chances = {1: {"wolf": 0.8, "seer": 0.2}, 2: {"wolf": 0.3, "seer": 0.7}}
     belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
     study = StudySpan(game_id="g", beliefs=(belief,))
-    report = belief_report(list(observed(study, 7, "5p_tiny", seats)), seed=1)
+    report = belief_report([(7, answer) for answer in probed_answers(study, "5p_tiny", roles)], seed=1)
     assert report.own.brier.value == pytest.approx((0.2**2 + 0.3**2) / 2) and report.mass == 0.5
     assert report.own.log_loss.value == pytest.approx(-fmean([math.log(0.8), math.log(0.7)]))
     assert report.own.auc.value == 1.0 and report.own.calibration_error == pytest.approx((0.2 + 0.3) / 2)
@@ -124,18 +131,3 @@ def test_the_area_under_the_curve_counts_pairs():
     assert area_under_curve([(0.9, True)]) is None
     (low, high) = calibration([(0.05, False), (0.0, True), (1.0, True)])
     assert (low.seats, low.said, low.true) == (2, 0.025, 0.5) and (high.seats, high.said, high.true) == (1, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("said", "truth"),
-    [
-        (dict(), "none"),
-        (dict(claimed="seer", reports=((1, "wolf"),)), "true"),
-        (dict(claimed="seer", reports=((1, "wolf"), (3, "wolf"))), "false"),
-        (dict(claimed="villager"), "false"),
-        (dict(claimed="seer", reports=((9, "good"),)), "false"),
-    ],
-)
-def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
-    seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
-    assert truth_of(NotedSpeech(at=0, day=1, seat=2, **said), seats) == truth

@@ -108,7 +108,7 @@ def test_strengths_deeds_beliefs_and_differences_are_those_of_the_protocol(label
         if score.difference is not None:
             compared += not is_degenerate(score.difference)
             check_difference(score.difference, before["difference"])
-    assert compared > 2
+    assert compared > 2 or among != "all"
 
 
 def is_degenerate(difference):

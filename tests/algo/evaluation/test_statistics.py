@@ -1,11 +1,20 @@
-"""Paired differences; the other intervals are checked in ``tests/algo/werewolf/test_game_statistics.py``."""
+"""Intervals of shares, means and paired differences; the fit of strengths; what a sample can show."""
 
 import random
 from statistics import fmean
 
+import numpy as np
 import pytest
 
-from algo.evaluation.statistics import Estimate, paired_difference, wilson_interval
+from algo.evaluation.statistics import (
+    Estimate,
+    clustered_share,
+    deals_needed,
+    difference_seen,
+    half_width,
+    paired_difference,
+    wilson_interval,
+)
 
 
 def test_a_difference_is_paired_by_cluster_and_each_cluster_counts_once():
@@ -32,3 +41,76 @@ def test_equal_differences_of_few_clusters_prove_nothing():
     unseen = wilson_interval(0, 4).high
     assert found == Estimate(value=0.0, low=-unseen, high=unseen)
     assert unseen > 0.4
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [  # Newcombe, Statistics in Medicine 17, 1998, table I, score method without continuity correction
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilsons_interval_is_that_of_the_literature(successes, trials, low, high):
+    found = wilson_interval(successes, trials)
+    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+    mirrored = wilson_interval(trials - successes, trials)
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - found.high, 1 - found.low))
+
+
+@pytest.mark.parametrize("successes", [-1, 4])
+def test_impossible_shares_are_refused(successes):
+    with pytest.raises(ValueError, match="give no share"):
+        wilson_interval(successes, 3)
+    with pytest.raises(ValueError, match="give no share"):
+        wilson_interval(0, 0)
+
+
+def test_an_interval_holds_its_share():
+    for trials in range(1, 40):
+        for successes in range(trials + 1):
+            found = wilson_interval(successes, trials)
+            assert 0 <= found.low <= found.value == successes / trials <= found.high <= 1
+
+
+def test_clusters_count_as_one_where_their_parts_agree():
+    # 40 games of 10 deals: if all games of a deal end alike, there is no more in them than in 10 games.
+    alike = clustered_share([4, 0] * 5, [4] * 10, seed=1)
+    mixed = clustered_share([2, 2, 1, 3] * 2 + [2, 2], [4] * 10, seed=1)
+    assert alike.value == mixed.value == 0.5
+    of_ten = wilson_interval(5, 10)
+    assert alike.high - alike.low == pytest.approx(of_ten.high - of_ten.low, abs=0.1)
+    assert mixed.high - mixed.low < 0.5 * (alike.high - alike.low)
+
+
+def test_without_differences_between_clusters_each_is_one_trial():
+    assert clustered_share([2, 2, 2], [2, 2, 2], seed=1) == wilson_interval(3, 3)
+    assert clustered_share([0, 0], [7, 1], seed=1) == wilson_interval(0, 2)
+    assert clustered_share([1, 0, 1], [2, 0, 2], seed=1) == wilson_interval(1, 2)
+
+
+def test_a_share_weighs_clusters_by_their_totals_and_follows_from_the_seed():
+    found = clustered_share([1, 0, 5], [1, 3, 8], seed=1)
+    assert found.value == 0.5 and found == clustered_share([1, 0, 5], [1, 3, 8], seed=1)
+    assert 0 <= found.low < 0.5 < found.high <= 1
+    with pytest.raises(ValueError, match="no cluster"):
+        clustered_share([0], [0], seed=1)
+
+
+def test_the_intervals_of_clusters_cover_the_truth():
+    # Deals whose two games have a win chance in common; the interval must cover 0.6 nearly as often as it says.
+    generator = np.random.default_rng(3)
+    covered = 0
+    for trial in range(200):
+        wins = generator.binomial(2, generator.beta(3, 2, size=60))
+        found = clustered_share(list(wins), [2] * 60, seed=trial)
+        covered += found.low <= 0.6 <= found.high
+    assert 180 <= covered <= 199
+
+
+def test_what_a_sample_can_show():
+    assert deals_needed(0.1) == 393 and deals_needed(0.05) == 1570
+    assert difference_seen(393) == pytest.approx(0.1, abs=1e-3) and half_width(100) == pytest.approx(0.098, abs=1e-3)
+    with pytest.raises(ValueError, match="must lie between"):
+        deals_needed(0.0)

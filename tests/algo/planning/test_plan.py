@@ -1,12 +1,12 @@
 """A plan's figures: counted by hand, held against measured memory on CPU, and refused with the setting to change."""
 
+import json
 import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from learning_folders import write_steps
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from algo.plan import main
@@ -186,7 +186,9 @@ def test_the_command_says_what_does_not_fit(tiny_model, capsys):
 def test_a_run_tells_how_long_its_sequences_are_and_how_long_its_steps_took(tiny_model, tmp_path, capsys):
     counts = {"games/finished": 4.0, "tokens/sequences": 10.0, "tokens/total": 2000.0, "tokens/sampled": 100.0}
     (tmp_path / "run").mkdir()
-    write_steps(tmp_path / "run", [counts | {"seconds/play": 6.0}, counts | {"seconds/play": 8.0, "seconds/push": 1.0}])
+    steps = [counts | {"seconds/play": 6.0}, counts | {"seconds/play": 8.0, "seconds/push": 1.0}]
+    lines = [json.dumps({"step": number, "data": metrics}) for number, metrics in enumerate(steps, start=1)]
+    (tmp_path / "run" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     model = ["--set", f"model.path={tiny_model}", "--host-gib", "64"]
     assert main([*model, "--run", str(tmp_path / "run")]) == 0
     printed = capsys.readouterr().out

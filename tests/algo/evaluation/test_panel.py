@@ -1,0 +1,69 @@
+"""Who plays whom: v2 is fixed, a run's own opponents stand behind it, and every model has the same chances."""
+
+from algo.evaluation.panel import PANELS, matches_of, power_text
+from algo.werewolf.matches import held_out_deals
+from configs.roles_and_decks import DECKS
+from configs.werewolf import WerewolfConfig
+
+
+def make_config(tmp_path, players=(), **evaluation):
+    return WerewolfConfig(
+        run={"dir": tmp_path, "name": "run"},
+        evaluation={"deals": 7, **evaluation},
+        players={name: {"model": "fake-model"} for name in players},
+    )
+
+
+def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
+    config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
+    found = matches_of(config, PANELS["v2"], "a", "model")
+    assert found.terms["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
+    # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
+    counts = {match.name: len(match.tasks) for match in found.matches}
+    assert counts == {
+        **dict.fromkeys(("random", "timid", "expert", "initial", "strong"), 28), "scripted": 21, "single seat": 14
+    }  # fmt: skip
+    assert len({task.game_id for task in found.tasks}) == len(found.tasks)
+    assert {task.trainable for task in found.tasks} == {frozenset()}
+    for number, (own, reference) in enumerate(zip(found.tasks[-14::2], found.tasks[-13::2], strict=True)):
+        assert own.seed == reference.seed and own.sampling_seed == reference.sampling_seed
+        assert own.seating[0].seat == reference.seating[0].seat == 1 + number % 5
+    assert {task.study.probes for task in found.tasks} == {frozenset({"vote"})}
+
+
+def test_another_models_games_are_others_with_the_same_chances(tmp_path):
+    config = make_config(tmp_path)
+    one, other = (matches_of(config, PANELS["v2"], "a", model) for model in ("x", "y"))
+    assert {task.game_id for task in one.tasks}.isdisjoint(task.game_id for task in other.tasks)
+    assert [task.sampling_seed for task in one.tasks] == [task.sampling_seed for task in other.tasks]
+    assert one.digest == other.digest
+
+
+def test_what_figures_hang_on_is_in_the_terms(tmp_path):
+    changes = ({}, {"deals": 8}, {"seed": 2}, {"temperature": 0.5}, {"opponents": ["expert"]})
+    digests = {matches_of(make_config(tmp_path, **more), PANELS["run"], "a", "").digest for more in changes}
+    text = tmp_path / "system.txt"
+    for words in ("你是玩家。", "你是狼人杀玩家。"):
+        text.write_text(words, encoding="utf-8")
+        config = make_config(tmp_path)
+        prompted = config.model_copy(update={"game": config.game.model_copy(update={"prompts": {"system": text}})})
+        digests.add(matches_of(prompted, PANELS["run"], "a", "").digest)
+    assert len(digests) == 7
+
+
+def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
+    config = make_config(tmp_path, opponents=["scripted", "random"])
+    run = matches_of(config, PANELS["run"], "a", "")
+    assert [match.name for match in run.matches] == ["scripted", "random"]
+    assert [task.seed for task in run.matches[0].tasks] == [deal for deal in held_out_deals(7, 1) for _ in "ab"]
+    cross = matches_of(config, PANELS["cross"], "a", "", ["policy", "random"])
+    assert {match.name: len(match.tasks) for match in cross.matches} == {
+        "policy, policy": 7, "policy, random": 14, "random, random": 7
+    }  # fmt: skip
+
+
+def test_power_is_that_of_the_text_books():
+    told = power_text(PANELS["v2"], 400, DECKS["5p_tiny"])
+    assert "1570 deals" in told and "400 deals" in told and "asked on 50 deals" in told
+    # A fifth of the single seats is the wolf's: 1.96 * 0.5 / 80 ** 0.5 = 11 points, and 5 for the 320 others.
+    assert "good side (about 320 deals) to ± 5" in told and "wolf side (about 80 deals) to ± 11" in told

@@ -1,0 +1,103 @@
+"""``evaluations.jsonl`` is whole up to the last game, whenever a process is killed, and no game is in it twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from algo.evaluation.games import GameRow
+from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, default_label
+from configs.section import ConfigError
+from tests.algo.evaluation.made_games import made_evaluation, made_row
+
+ROWS = [made_row(deal=deal, number=number) for number, deal in enumerate((11, 12, 13))]
+
+
+def test_rows_come_back_in_the_order_of_their_tasks_each_once(tmp_path):
+    record, header = Record(tmp_path, GameRow), made_evaluation([], planned={"scripted": 4}).header
+    assert record.begin(header) == set()
+    record.add(header, [ROWS[2], ROWS[0]])
+    assert record.begin(header) == {ROWS[0].task_id, ROWS[2].task_id}
+    record.add(header, [ROWS[0].model_copy(update={"days": 9}), ROWS[1]])
+    (found,) = record.read()
+    assert found.rows == tuple(ROWS) and (found.not_finished, found.missing(), found.ended) == (
+        1,
+        {"scripted": 1},
+        False,
+    )
+    record.end(header, {"gone": 1}, {}, {"games": 3})
+    (found,) = Record(tmp_path, GameRow).read()
+    assert found.ended and found.failures == {"gone": 1}
+
+
+def test_a_line_that_a_kill_cut_is_no_row_and_does_not_spoil_the_next(tmp_path):
+    record, header = Record(tmp_path, GameRow), made_evaluation([]).header
+    record.begin(header)
+    record.add(header, ROWS[:2])
+    path = tmp_path / EVALUATIONS_FILE
+    whole = path.read_bytes()
+    for cut in range(1, len(whole.splitlines()[-1]), 97):
+        path.write_bytes(whole[:-cut])
+        assert Record(tmp_path, GameRow).begin(header) == {ROWS[0].task_id}
+    record.add(header, ROWS[1:])
+    (found,) = record.read()
+    assert found.rows == tuple(ROWS)
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_all_but_its_last_row(tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from algo.evaluation.games import GameRow
+from algo.evaluation.record import Record
+from tests.algo.evaluation.made_games import made_evaluation, made_row
+record, header = Record(Path({str(tmp_path)!r}), GameRow), made_evaluation([]).header
+record.begin(header)
+number = 0
+while True:
+    record.add(header, [made_row(number=number, deal=number)])
+    print(number, flush=True)
+    number += 1
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    told = [int(writer.stdout.readline()) for _ in range(40)]
+    os.kill(writer.pid, signal.SIGKILL)
+    told += [int(line) for line in writer.communicate()[0].splitlines()]
+    record = Record(tmp_path, GameRow)
+    (found,) = record.read()
+    assert [row.number for row in found.rows][: len(told)] == told and len(found.rows) <= len(told) + 1
+    record.add(found.header, [made_row(number=9999, deal=1)])
+    assert record.read()[0].rows[-1].number == 9999
+
+
+def test_a_later_evaluation_of_a_label_takes_the_place_of_the_earlier(tmp_path):
+    record = Record(tmp_path, GameRow)
+    for model in ("a", "b"):
+        for label in ("step 0", "step 5"):
+            header = made_evaluation([], label=label, model=model if label == "step 5" else "a").header
+            record.begin(header)
+            record.add(header, ROWS[: 1 if model == "a" else 3])
+    assert [(found.header.label, found.header.model, len(found.rows)) for found in record.read()] == [
+        ("step 0", "a", 3), ("step 5", "b", 3)
+    ]  # fmt: skip
+
+
+def test_what_is_no_record_is_named(tmp_path):
+    record = Record(tmp_path, GameRow)
+    record.begin(made_evaluation([]).header)
+    with (tmp_path / EVALUATIONS_FILE).open("a") as file:
+        file.write(json.dumps({"of": "x", "row": {"number": "many"}}) + "\n")
+    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 2, is no record"):
+        record.read()
+
+
+def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
+    assert default_label(tmp_path / "qwen3-8b") == "qwen3-8b"
+    assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == "step-000003"
+    assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
+    assert default_label(tmp_path / "...") == "model"
+    with pytest.raises(ConfigError, match="'a/b' cannot label"):
+        check_label("a/b")
