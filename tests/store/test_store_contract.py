@@ -14,7 +14,7 @@ from store.errors import Conflict, UnknownId
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.opening import opened_store
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 RETRY_ALWAYS = ["failed", "timeout", "unresponsive"]
 LONG_AGO = 1.0

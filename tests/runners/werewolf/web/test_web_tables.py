@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import aiohttp
-from web_server import WebServer
+
+from tests.support.werewolf.web_server import WebServer
 
 
 async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_nothing(tmp_path):
