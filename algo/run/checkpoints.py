@@ -47,7 +47,6 @@ _MAY_CHANGE = (
     "unresponsive_seconds",
     "max_attempts",
     "max_groups_in_flight",
-    "fullest_kv_cache",
 )
 """Settings of the section rollout that are not fixed within a run."""
 

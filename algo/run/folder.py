@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from algo.machine.whole_files import make_private
-from algo.rollouts.adoption import Resumption
+from algo.rollouts.hub_rollouts import Resumption
 from algo.run.checkpoints import (
     RUN_FILE,
     RunState,
