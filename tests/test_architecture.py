@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+GAME_EVALUATION = {
+    f"algo.evaluation.{path.stem}"
+    for path in (ROOT / "algo/evaluation").glob("*.py")
+    if path.stem not in ("__init__", "statistics")
+}
 HEAVY = {"torch", "verl", "vllm", "ray", "tensordict"}
 
 # What only a workload, and what stands above all workloads, may know of the game and of other agents.
 OF_A_WORKLOAD = {
-    *("algo.werewolf", "algo.agents", "algo.evaluation", "algo.learning", "algo.belief", "algo.protocol"),
+    *("algo.werewolf", "algo.agents", "algo.learning", "algo.belief", "algo.protocol"),
+    *GAME_EVALUATION,
     *("runners.werewolf", "runners.agents", "store.werewolf", "store.werewolf_study", "store.agents"),
     *("configs.werewolf", "configs.agents"),
     *(f"configs.sections.{section}" for section in ("game", "rewards", "warm_start", "probes")),
@@ -45,7 +51,7 @@ FORBIDDEN = {
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},
     "algo/agents": {
         "algo.werewolf",
-        "algo.evaluation",
+        *GAME_EVALUATION,
         "algo.learning",
         "algo.belief",
         "algo.protocol",
@@ -53,8 +59,8 @@ FORBIDDEN = {
         "store.werewolf",
         "configs.werewolf",
     },
-    "algo/werewolf": {"algo.agents", "algo.evaluation", "algo.learning", "algo.protocol"},
-    "algo/belief": {"algo.agents", "algo.evaluation", "algo.learning", "algo.protocol"},
+    "algo/werewolf": {"algo.agents", *GAME_EVALUATION, "algo.learning", "algo.protocol"},
+    "algo/belief": {"algo.agents", *GAME_EVALUATION, "algo.learning", "algo.protocol"},
     "algo/evaluation": {"algo.agents", "algo.learning", "algo.protocol"},
     "algo/protocol": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},

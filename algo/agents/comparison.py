@@ -6,8 +6,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from algo.agents.outcomes import AgentEvaluation, AgentStatistics, gain, read_evaluations
+from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
-from algo.reports.intervals import Estimate
 
 COMPARISON_FILE = "evaluation.json"
 """In the run's folder."""

@@ -7,8 +7,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from algo.evaluation.statistics import Estimate, clustered_mean, clustered_share
 from algo.machine.whole_files import write_whole
-from algo.reports.intervals import Estimate, clustered_mean, clustered_share
 
 EVALUATIONS_FOLDER = "evaluations"
 """Inside the run's folder. Its files are named so that they sort in the order in which they were made."""

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from algo.agents.comparison import TO_GAIN, Compared
 from algo.agents.outcomes import AgentEvaluation, AgentStatistics
+from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
 from algo.reports.charts import Picture, chart_style, color_of, finish, legend, panels, picture, points
-from algo.reports.intervals import Estimate
 from algo.reports.page_parts import estimate_text, page_environment
 
 EVALUATIONS_PAGE = "evaluations.html"

@@ -14,8 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from algo.belief.observed import SeatFacts, around_speeches, wolf_chance
-from algo.reports.intervals import Estimate
-from algo.werewolf.game_statistics import mean_over_deals
+from algo.evaluation.statistics import Estimate, mean_by_cluster
 from configs.roles_and_decks import Side
 from store.werewolf_study import Chances, NotedSpeech, StudySpan
 
@@ -105,7 +104,7 @@ def persuasion(found: Iterable[Moved], seed: int) -> list[Persuasion]:
 
         def mean(name: str, among: list[Moved]) -> Estimate | None:
             values = [float(getattr(each, name)) for each in among]
-            return mean_over_deals([each.deal for each in among], values, seed) if among else None
+            return mean_by_cluster([each.deal for each in among], values, seed) if among else None
 
         rows.append(
             Persuasion(

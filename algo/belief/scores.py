@@ -11,8 +11,7 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict
 
 from algo.belief.observed import Observed
-from algo.reports.intervals import Estimate
-from algo.werewolf.game_statistics import mean_over_deals
+from algo.evaluation.statistics import Estimate, mean_by_cluster
 from store.werewolf_study import Chances
 
 LEAST = 1e-4
@@ -103,11 +102,11 @@ def belief_scores(answers: Sequence[Observed], chances_of: Callable[[Observed], 
     errors = [squared_error(given) for given in wolves]
     return BeliefScores(
         answers=len(answers),
-        brier=mean_over_deals(deals, errors, seed),
-        log_loss=mean_over_deals(
+        brier=mean_by_cluster(deals, errors, seed),
+        log_loss=mean_by_cluster(
             deals, [log_loss(one, given) for one, given in zip(answers, chances, strict=True)], seed
         ),
-        auc=mean_over_deals([deal for deal, _ in ranked], [value for _, value in ranked], seed) if ranked else None,
+        auc=mean_by_cluster([deal for deal, _ in ranked], [value for _, value in ranked], seed) if ranked else None,
         calibration=bins,
         calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins) / seats,
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.evaluation.outcomes import Evaluation, read_evaluations
-from algo.reports.intervals import Estimate
+from algo.evaluation.statistics import Estimate
 from algo.reports.page_parts import estimate_text
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES

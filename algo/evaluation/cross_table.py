@@ -17,9 +17,9 @@ from rich.table import Table
 
 from algo.evaluation.play import temperature_of
 from algo.evaluation.players import serve_players
+from algo.evaluation.statistics import Estimate, wilson_interval
 from algo.machine.progress import game_progress
 from algo.machine.whole_files import write_whole
-from algo.reports.intervals import Estimate, wilson_interval
 from algo.reports.page_parts import estimate_text
 from algo.run.folder import OpenedRun
 from algo.werewolf.file_names import CROSS_TABLE_FILE

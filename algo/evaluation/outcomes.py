@@ -7,8 +7,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from algo.evaluation.ratings import Rating, Ratings
+from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
-from algo.reports.intervals import Estimate
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import (
     Conduct,

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from algo.evaluation.outcomes import Evaluation, Statistics, read_evaluations, with_ratings
 from algo.evaluation.ratings import Rating
+from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
 from algo.reports.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
-from algo.reports.intervals import Estimate
 from algo.reports.page_parts import counts_text, estimate_text, page_environment
 from algo.werewolf.matches import SIDES
 

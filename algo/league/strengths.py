@@ -1,4 +1,4 @@
-"""How strong the policy was in each row, and each of its opponents, by one joint fit (``algo.reports.logistic``).
+"""How strong the policy was in each row, and each of its opponents, by one joint fit (``algo.evaluation.statistics``).
 
 A row is a player of its own, though its weights change within it. Rows never meet each other, and opponents neither:
 what tells them apart is whom they met in common. A policy that always plays the same side cannot be told from that
@@ -10,9 +10,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, covariance, fit_logistic
 from algo.league.state import LeagueState, is_past
-from algo.reports.intervals import CONFIDENCE, Estimate
-from algo.reports.logistic import Floats, covariance, fit_logistic
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 

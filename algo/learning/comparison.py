@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from algo.evaluation.outcomes import Evaluation
+from algo.evaluation.statistics import Estimate, mean_by_cluster, wilson_interval
 from algo.learning.counts import pooled_behaviour
 from algo.learning.run import LearnedSeed, read_seeds, step_of
-from algo.reports.intervals import Estimate, wilson_interval
 from algo.reports.page_parts import estimate_text
-from algo.werewolf.game_statistics import conduct_of, mean_over_deals, score_of_side, shares_won
+from algo.werewolf.game_statistics import conduct_of, score_of_side, shares_won
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
@@ -143,7 +143,7 @@ def _difference(seeds: Iterable[LearnedSeed], first: Iterable[LearnedSeed], side
         for deal in sorted(ours[number].keys() & theirs[number].keys()):
             deals.append(deal)
             differences.append(ours[number][deal] - theirs[number][deal])
-    return mean_over_deals(deals, differences, 0) if deals else None
+    return mean_by_cluster(deals, differences, 0) if deals else None
 
 
 def show_comparison(found: Sequence[Compared], console: Console) -> None:

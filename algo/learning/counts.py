@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from algo.evaluation.cross_table import Cell, CrossTable
+from algo.evaluation.statistics import Estimate, wilson_interval
 from algo.learning.run import LearnedSeed
-from algo.reports.intervals import Estimate, wilson_interval
 from algo.werewolf.behaviour import Behaviour
 from algo.werewolf.game_statistics import (
     Conduct,

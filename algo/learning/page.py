@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from algo.evaluation.statistics import Estimate
 from algo.learning.counts import (
     POINTS_TO_GAIN,
     Change,
@@ -20,7 +21,6 @@ from algo.learning.record import REPORT_FILE
 from algo.learning.run import LearnedSeed, LearningRun, read_learning_run
 from algo.machine.whole_files import write_whole
 from algo.reports.charts import Picture
-from algo.reports.intervals import Estimate
 from algo.reports.page_parts import estimate_text, page_environment
 from algo.werewolf.samples import SampleGame
 from store.schema import TRAINED_POLICY

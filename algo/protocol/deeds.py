@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from algo.belief.observed import SeatFacts
 from algo.belief.persuasion import truth_of
+from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.protocol.games import StudiedGame
-from algo.reports.intervals import Estimate
-from algo.werewolf.game_statistics import mean_over_deals
 from configs.roles_and_decks import Role, Side
 from store.werewolf import SideName
 
@@ -107,7 +106,7 @@ def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: in
         claims={role: dict(sorted(claims[role].items())) for role in sorted(claims)},
         reports={role: dict(sorted(reports[role].items())) for role in sorted(reports)},
         survival={
-            role: mean_over_deals([deal for deal, _ in lived], [alive for _, alive in lived], seed)
+            role: mean_by_cluster([deal for deal, _ in lived], [alive for _, alive in lived], seed)
             for role, lived in sorted(lives.items())
         },
     )
@@ -119,7 +118,7 @@ def _votes(votes: Sequence[tuple], seed: int) -> Votes:
     pivotal = [each for each in named if each[1].pivotal]
 
     def mean(among: Sequence[tuple], values: list[float]) -> Estimate | None:
-        return mean_over_deals([deal for deal, *_ in among], values, seed) if among else None
+        return mean_by_cluster([deal for deal, *_ in among], values, seed) if among else None
 
     return Votes(
         cast=len(votes),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.protocol.report import (
     ODDS_OF_VOTES,
     VOTES_FOR_WOLVES,
@@ -13,8 +14,6 @@ from algo.protocol.report import (
     single_seat_games,
     whole_side_games,
 )
-from algo.reports.intervals import Estimate
-from algo.werewolf.game_statistics import mean_over_deals
 from algo.werewolf.matches import SIDES
 from configs.sections.opponents import INITIAL_POLICY
 from store.schema import TRAINED_POLICY
@@ -62,5 +61,5 @@ def differences(report: ProtocolReport, other: ProtocolReport, among: Among) -> 
         both = [place for place in of if place in others.get(name, {})]
         if both:
             deals = [deal_of[place] for place in both]
-            value = mean_over_deals(deals, [of[place] - others[name][place] for place in both], seed)
+            value = mean_by_cluster(deals, [of[place] - others[name][place] for place in both], seed)
             yield Difference(name, len(set(deals)), value, share=name in (VOTES_FOR_WOLVES, ODDS_OF_VOTES))

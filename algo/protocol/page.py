@@ -8,10 +8,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table as ShownTable
 
+from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
 from algo.protocol.differences import differences
 from algo.protocol.report import AMONG, Among, Figures, ProtocolReport, WinRate
-from algo.reports.intervals import Estimate
 from algo.reports.page_parts import counts_text, estimate_text, page_environment
 
 PAGE_NAME = "protocol.html"

@@ -1,38 +1,9 @@
 """How many deals it takes to see a difference: said before a run, not after it."""
 
-import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
-from algo.reports.intervals import CONFIDENCE
+from algo.evaluation.statistics import POWER, deals_needed, difference_seen, half_width
 from configs.roles_and_decks import Role, Side
-
-POWER = 0.8
-"""How often a difference of the stated size is to be found."""
-
-
-def deals_needed(difference: float, share: float = 0.5) -> int:
-    """Deals, each with one game of a side, with which two win rates that differ so much are told apart.
-
-    Normal approximation of a two-sided test at 5 % between two independent evaluations: two players on the same deals
-    need fewer, as far as the deals decide. share: about which the rates lie; 0.5 needs the most.
-    Raises ValueError unless 0 < difference < 1 and 0 < share < 1.
-    """
-    if not (0 < difference < 1 and 0 < share < 1):
-        raise ValueError(f"difference {difference} and share {share} must lie between 0 and 1")
-    return math.ceil(2 * share * (1 - share) * (_reach() / difference) ** 2)
-
-
-def difference_seen(deals: int, share: float = 0.5) -> float:
-    """The smallest difference that so many deals show, likewise. Raises ValueError without deals."""
-    if deals < 1:
-        raise ValueError("no deals show no difference")
-    return _reach() * math.sqrt(2 * share * (1 - share) / deals)
-
-
-def half_width(deals: float, share: float = 0.5) -> float:
-    """Half of the 95 % interval of one win rate over so many deals, one game each."""
-    return NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(share * (1 - share) / deals)
 
 
 def power_text(deals: int, deck: Sequence[Role], probed_deals: int) -> str:
@@ -53,8 +24,3 @@ def power_text(deals: int, deck: Sequence[Role], probed_deals: int) -> str:
         f"{deals_needed(0.1)}, fewer where both play the same deals; single seats {widths} points; beliefs are asked "
         f"on {min(deals, probed_deals)} deals"
     )
-
-
-def _reach() -> float:
-    normal = NormalDist()
-    return normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)

@@ -12,12 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from algo.belief.observed import Observed, observed
 from algo.belief.persuasion import Persuasion, moved, persuasion
 from algo.belief.scores import BeliefReport, belief_report, log_loss, squared_error
+from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.machine.whole_files import write_whole
 from algo.protocol.deeds import Deeds, deeds_of, facts_of
 from algo.protocol.games import ProtocolGame, StudiedGame
 from algo.protocol.strengths import Strengths, fit_strengths
-from algo.reports.intervals import Estimate
-from algo.werewolf.game_statistics import mean_over_deals
 from algo.werewolf.matches import SIDES
 from configs.roles_and_decks import Side
 from store.schema import TRAINED_POLICY
@@ -217,7 +216,7 @@ def paired_difference(
     """How much more often ``side`` won in ``games`` than in ``others``, over the deals of both; None without any."""
     won, won_by_others = ({game.deal: float(game.result == side) for game in each} for each in (games, others))
     deals = [deal for deal in won if deal in won_by_others]
-    return mean_over_deals(deals, [won[deal] - won_by_others[deal] for deal in deals], seed) if deals else None
+    return mean_by_cluster(deals, [won[deal] - won_by_others[deal] for deal in deals], seed) if deals else None
 
 
 def _side(games: Sequence[StudiedGame], opponent: str, reference: str, side: SideName, seed: int) -> WinRate:
@@ -237,7 +236,7 @@ def _win_rate(
 ) -> WinRate:
     """others: those of the reference."""
     rates = [
-        mean_over_deals([game.deal for game in each], [float(game.result == side) for game in each], seed)
+        mean_by_cluster([game.deal for game in each], [float(game.result == side) for game in each], seed)
         if each
         else None
         for each in (games, others)

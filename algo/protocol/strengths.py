@@ -14,9 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, fit_logistic
 from algo.protocol.games import ProtocolGame
-from algo.reports.intervals import CONFIDENCE, Estimate
-from algo.reports.logistic import Floats, fit_logistic
 from store.schema import TRAINED_POLICY
 
 _RESAMPLES = 300

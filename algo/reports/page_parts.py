@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from algo.reports.intervals import Estimate
+from algo.evaluation.statistics import Estimate
 
 
 def page_environment(folder: Path) -> Environment:

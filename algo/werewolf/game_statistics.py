@@ -6,12 +6,12 @@ sides is therefore resampled deal by deal.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.reports.intervals import Estimate, clustered_mean, clustered_share, wilson_interval
+from algo.evaluation.statistics import Estimate, clustered_share, sums_by_cluster, wilson_interval
 from algo.werewolf.matches import GameRecord, SideName
 
 
@@ -56,15 +56,6 @@ class Conduct(BaseModel):
     turns_per_game: float | None
 
 
-def mean_over_deals(deals: Sequence[Hashable], values: Sequence[float], seed: int) -> Estimate:
-    """The mean of values of any size, with an interval over deals (``clustered_mean``). deals: of each value, its own.
-
-    Raises ValueError without values.
-    """
-    sums, counts = _sums_by(deals, values, [1.0] * len(values))
-    return clustered_mean(sums, [int(count) for count in counts], seed)
-
-
 def shares_won(games: Iterable[GameRecord], player: str, side: SideName) -> dict[int, float]:
     """Deal -> share of its games that a player won as one side."""
     won: dict[int, list[float]] = defaultdict(list)
@@ -103,7 +94,7 @@ def _score(played: Sequence[tuple[GameRecord, SideName]], seed: int | None) -> S
     elif seed is None:
         win_rate = wilson_interval(sum(wins), len(wins))
     else:
-        won, of_deal = _sums_by([game.deal for game, _ in played], wins, [1.0] * len(wins))
+        won, of_deal = sums_by_cluster([game.deal for game, _ in played], wins)
         win_rate = clustered_share(won, of_deal, seed)
     draws = sum(game.result == "draw" for game, _ in played)
     return Score(games=len(played), wins=int(sum(wins)), draws=draws, win_rate=win_rate)
@@ -124,15 +115,11 @@ def conduct_of(games: Iterable[GameRecord], player: str, seed: int, *, sides: It
     return Conduct(
         games=len(played),
         turns=int(sum(turns)),
-        invalid_replies=clustered_share(*_sums_by(deals, invalid, turns), seed) if recorded else None,
+        invalid_replies=clustered_share(*sums_by_cluster(deals, invalid, turns), seed) if recorded else None,
         defaulted_decisions=sum(seat.defaulted_decisions for of_game in seats for seat in of_game),
         leaks=sum(leaks),
         games_with_leak=clustered_share(
-            *_sums_by(
-                [deals[number] for number in recorded],
-                [float(leaks[number] > 0) for number in recorded],
-                [1.0] * len(recorded),
-            ),
+            *sums_by_cluster([deals[number] for number in recorded], [float(leaks[number] > 0) for number in recorded]),
             seed,
         )
         if recorded
@@ -140,14 +127,3 @@ def conduct_of(games: Iterable[GameRecord], player: str, seed: int, *, sides: It
         days=fmean(game.days for game, _ in played) if played else None,
         turns_per_game=fmean(turns) if played else None,
     )
-
-
-def _sums_by(
-    clusters: Sequence[Hashable], counts: Sequence[float], totals: Sequence[float]
-) -> tuple[list[float], list[float]]:
-    """Counts and totals added up by cluster, the clusters in the order in which they first come."""
-    sums: Mapping[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for cluster, count, total in zip(clusters, counts, totals, strict=True):
-        sums[cluster][0] += count
-        sums[cluster][1] += total
-    return [count for count, _ in sums.values()], [total for _, total in sums.values()]

@@ -9,8 +9,8 @@ from evaluations import make_evaluation, make_game, make_sample
 from algo.evaluation import page as pages
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
 from algo.evaluation.page import PAGE_NAME, render_page, write_page
+from algo.evaluation.statistics import wilson_interval
 from algo.reports.charts import Picture
-from algo.reports.intervals import wilson_interval
 from algo.werewolf.behaviour import Behaviour
 
 BEHAVIOUR = {

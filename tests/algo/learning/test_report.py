@@ -9,6 +9,7 @@ import pytest
 from learning_folders import make_behaviour, make_learning_run, make_seed, write_steps
 
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
+from algo.evaluation.statistics import wilson_interval
 from algo.learning import figures as learning_figures
 from algo.learning.comparison import compare_runs
 from algo.learning.counts import (
@@ -25,7 +26,6 @@ from algo.learning.page import behaviour_rows, headline_of, render_report, sampl
 from algo.learning.record import LearningRecord
 from algo.learning.report import main
 from algo.learning.run import read_learning_run
-from algo.reports.intervals import wilson_interval
 from configs.loading import as_yaml, load_config
 
 EVIL = "</div><script>alert('x')</script><img src=x onerror=alert(1)>"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from protocol_games import made_game
 
+from algo.evaluation.statistics import fit_logistic
 from algo.protocol.power import deals_needed, difference_seen, half_width, power_text
 from algo.protocol.strengths import fit_strengths
-from algo.reports.logistic import fit_logistic
 from configs.roles_and_decks import DECKS
 
 

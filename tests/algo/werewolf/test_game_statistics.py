@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from evaluations import make_game
 
-from algo.reports.intervals import clustered_share, wilson_interval
+from algo.evaluation.statistics import clustered_share, wilson_interval
 from algo.werewolf.game_statistics import (
     conduct_of,
     score_of_both_sides,

@@ -1,0 +1,224 @@
+"""Shares, means and differences with 95 % intervals, strengths by one Bradley-Terry fit, and what a sample can show.
+
+The unit is the game or the task, never the seat. Games of one deal share the cards: wherever several of them are taken
+together, whole deals are resampled. Nothing here knows the game; any workload, the league and prompt search use it.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+CONFIDENCE = 0.95
+POWER = 0.8
+"""How often a difference of a stated size is to be found."""
+PRIOR_DEVIATION = 2.0
+"""Of every coefficient of the logistic fit but the first, in log-odds."""
+ADVANTAGE_DEVIATION = 10.0
+"""Of the first: it matters only where one side always wins."""
+_RESAMPLES = 5_000
+_FITS = 300
+_STEPS = 50
+_SETTLED = 1e-8
+
+Floats = NDArray[np.float64]
+
+
+class Estimate(BaseModel):
+    """A value with its 95 % confidence interval."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: float
+    low: float
+    high: float
+
+    def touches(self, other: "Estimate") -> bool:
+        """Whether the two intervals have a point in common."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def wilson_interval(successes: float, trials: float) -> Estimate:
+    """A share with Wilson's score interval, which also holds for few trials and for shares near 0 and 1.
+
+    E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, JASA 22, 1927; recommended by
+    Brown, Cai and DasGupta, Interval Estimation for a Binomial Proportion, Statistical Science 16, 2001.
+    Raises ValueError unless 0 <= successes <= trials and there are trials.
+    """
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"{successes} successes in {trials} trials give no share")
+    z = _quantile(CONFIDENCE)
+    share = successes / trials
+    center = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z / (1 + z**2 / trials) * (share * (1 - share) / trials + z**2 / (4 * trials**2)) ** 0.5
+    # Rounding must not put the share itself outside, as it would at 0 and 1.
+    return Estimate(value=share, low=max(0.0, min(center - half, share)), high=min(1.0, max(center + half, share)))
+
+
+def clustered_share(counts: Sequence[float], totals: Sequence[float], seed: int) -> Estimate:
+    """sum(counts) / sum(totals), with the percentile bootstrap over clusters (Davison and Hinkley, 1997, 3.8 and 5.3).
+
+    counts, totals: one entry for each cluster, 0 <= count <= total. Where all clusters have the same share, resampling
+    says nothing of chance; then the interval is Wilson's, with each cluster as one trial.
+    Raises ValueError when the totals are all 0.
+    """
+    parts = [(count, total) for count, total in zip(counts, totals, strict=True) if total > 0]
+    if not parts:
+        raise ValueError("no cluster has a total above 0, so there is no share")
+    count, total = np.array(parts, dtype=float).T
+    share = float(count.sum() / total.sum())
+    if np.ptp(count / total) == 0:
+        return wilson_interval(share * len(parts), len(parts))
+    weights = _draws(len(parts), _RESAMPLES, seed)
+    return percentile_interval(share, (weights @ count) / (weights @ total))
+
+
+def clustered_mean(sums: Sequence[float], counts: Sequence[float], seed: int) -> Estimate:
+    """sum(sums) / sum(counts) of values of any size, with the bootstrap of ``clustered_share``.
+
+    Where all clusters have the same mean, the interval is Wilson's for a mean from 0 to 1, and else the mean alone.
+    Raises ValueError when there are no values.
+    """
+    means = [total / count for total, count in zip(sums, counts, strict=True) if count]
+    if means and max(means) == min(means) and not 0 <= means[0] <= 1:
+        return Estimate(value=means[0], low=means[0], high=means[0])
+    return clustered_share(sums, counts, seed)
+
+
+def sums_by_cluster(
+    clusters: Sequence[Hashable], values: Sequence[float], counts: Sequence[float] | None = None
+) -> tuple[list[float], list[float]]:
+    """Values and counts (1 each by default) added up by cluster, in the order in which the clusters first come."""
+    sums: Mapping[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for cluster, value, count in zip(clusters, values, counts or [1.0] * len(values), strict=True):
+        sums[cluster][0] += value
+        sums[cluster][1] += count
+    return [value for value, _ in sums.values()], [count for _, count in sums.values()]
+
+
+def mean_by_cluster(clusters: Sequence[Hashable], values: Sequence[float], seed: int) -> Estimate:
+    """The mean of values, with an interval over clusters. clusters: of each value, its own.
+
+    Raises ValueError without values.
+    """
+    return clustered_mean(*sums_by_cluster(clusters, values), seed)
+
+
+def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
+    """Mean of ``ours`` less ``others`` over the clusters (deals, tasks) that both have; None where there are none.
+
+    Each cluster counts once. Pairing takes out what the cluster decides, so that far fewer are needed than unpaired.
+    Where all differences are equal, resampling says nothing of chance: the interval then is as wide as if clusters that
+    differ by one more were as frequent as Wilson's interval of none among these allows.
+    """
+    both = [cluster for cluster in ours if cluster in others]
+    if not both:
+        return None
+    differences = [ours[cluster] - others[cluster] for cluster in both]
+    if max(differences) == min(differences):
+        unseen = wilson_interval(0, len(both)).high
+        return Estimate(value=differences[0], low=differences[0] - unseen, high=differences[0] + unseen)
+    return clustered_mean(differences, [1.0] * len(both), seed)
+
+
+# --- strengths --------------------------------------------------------------------------------------------------------
+
+
+def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> Floats:
+    """Coefficients of a logistic (Bradley-Terry) regression of who wins on who plays, by Newton's method.
+
+    Bradley and Terry, Rank Analysis of Incomplete Block Designs, Biometrika 39, 1952. All coefficients have a normal
+    prior of mean 0 (a ridge), the first, one side's advantage between equals, a wide one: a player that always wins has
+    a finite strength. table: shape (rows, columns). won: shape (rows,), 1.0, 0.5 for a draw, or 0.0. weights: shape
+    (rows,). Raises ArithmeticError if it does not settle.
+    """
+    found = start.copy()
+    for _ in range(_STEPS):
+        likely = _likely(table, found)
+        gradient = table.T @ (weights * (won - likely)) - _penalty(table) * found
+        step = np.linalg.solve(_curvature(table, likely, weights), gradient)
+        found += step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        if np.abs(step).max() < _SETTLED:
+            return found
+    raise ArithmeticError(f"the fit of {len(won)} games did not settle in {_STEPS} steps")
+
+
+def covariance(table: Floats, weights: Floats, found: Floats) -> Floats:
+    """Of the fitted coefficients, by Laplace's approximation: shape (columns, columns).
+
+    Arguments as in ``fit_logistic``. Bishop, Pattern Recognition and Machine Learning, 2006, chapter 4.5.1.
+    """
+    return np.linalg.inv(_curvature(table, _likely(table, found), weights))
+
+
+def bootstrap_fits(table: Floats, won: Floats, clusters: Sequence[Hashable], seed: int) -> tuple[Floats, Floats]:
+    """(coefficients, those of 300 resamples of whole clusters): shapes (columns,) and (300, columns)."""
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    of_row = np.array([numbers[cluster] for cluster in clusters])
+    best = fit_logistic(table, won, np.ones(len(won)), np.zeros(table.shape[1]))
+    draws = _draws(len(numbers), _FITS, seed)
+    return best, np.array([fit_logistic(table, won, times[of_row].astype(float), best) for times in draws])
+
+
+def _likely(table: Floats, found: Floats) -> Floats:
+    return 1.0 / (1.0 + np.exp(-np.clip(table @ found, -40, 40)))
+
+
+def _penalty(table: Floats) -> Floats:
+    penalty = np.full(table.shape[1], PRIOR_DEVIATION**-2)
+    penalty[0] = ADVANTAGE_DEVIATION**-2
+    return penalty
+
+
+def _curvature(table: Floats, likely: Floats, weights: Floats) -> Floats:
+    return (table.T * (weights * likely * (1.0 - likely))) @ table + np.diag(_penalty(table))
+
+
+# --- what a sample can show -------------------------------------------------------------------------------------------
+
+
+def deals_needed(difference: float, share: float = 0.5) -> int:
+    """Deals, each with one game of a side, with which two win rates that differ so much are told apart.
+
+    Normal approximation of a two-sided test at 5 % between two independent evaluations; on the same deals fewer are
+    needed. share: about which the rates lie; 0.5 needs the most.
+    Raises ValueError unless 0 < difference < 1 and 0 < share < 1.
+    """
+    if not (0 < difference < 1 and 0 < share < 1):
+        raise ValueError(f"difference {difference} and share {share} must lie between 0 and 1")
+    return math.ceil(2 * share * (1 - share) * (_reach() / difference) ** 2)
+
+
+def difference_seen(deals: int, share: float = 0.5) -> float:
+    """The smallest difference that so many deals show, likewise. Raises ValueError without deals."""
+    if deals < 1:
+        raise ValueError("no deals show no difference")
+    return _reach() * math.sqrt(2 * share * (1 - share) / deals)
+
+
+def half_width(deals: float, share: float = 0.5) -> float:
+    """Half of the 95 % interval of one win rate over so many deals, one game each."""
+    return _quantile(CONFIDENCE) * math.sqrt(share * (1 - share) / deals)
+
+
+def _reach() -> float:
+    return _quantile(CONFIDENCE) + NormalDist().inv_cdf(POWER)
+
+
+def _quantile(confidence: float) -> float:
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _draws(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """How often each cluster is drawn: shape (resamples, clusters)."""
+    return np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), resamples)
+
+
+def percentile_interval(value: float, resampled: Floats) -> Estimate:
+    """A value between the percentiles of its resamples; the interval holds the value itself."""
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
