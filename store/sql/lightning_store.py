@@ -28,6 +28,7 @@ from store.errors import Conflict
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.database import Database
 from store.sql.steps import StoreSteps, check_sequence_ids
+from store.sql.tables import check_page
 from store.sql.transactions import alone_with_its_rollout, in_one_transaction
 from store.sql.transitions import CLOSED_ROLLOUT
 from store.sql.waits import Waits
@@ -298,6 +299,7 @@ class SqlLightningStore(StoreSteps):
 
         Rollouts are those that there are at the first batch, as they are when their batch is read.
         """
+        check_page(-1, offset)
         filters: dict[str, Any] = {}
         if status_in is not None:
             filters["status"] = {"within": list(status_in)}
