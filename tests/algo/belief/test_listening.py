@@ -3,9 +3,6 @@
 import random
 
 import pytest
-from fakes import FakeVllm
-from small_models import make_trajectories
-from test_table import legal_answer, make_task, policy_seats
 
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
@@ -20,6 +17,9 @@ from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
 from store.werewolf import GAME
 from store.werewolf_study import Study
+from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats
+from tests.support.fakes import FakeVllm
+from tests.support.small_models import make_trajectories
 
 SPOKEN = {"speech", "closing_speech", "pk_speech", "last_words"}
 NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}
