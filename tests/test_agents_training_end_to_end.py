@@ -11,15 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from hub_process import HubProcess
-from real_vllm import WITH_TOOLS, of_length, real_vllm
-from tool_model import build_tool_model
 
-from algo.agents.comparison import Comparison
-from algo.agents.outcomes import read_evaluations
+from algo.agents.evaluate import figures_of, gain, read_evaluations
 from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from configs.loading import load_config
+from tests.support.agents.tool_model import build_tool_model
+from tests.support.hub.hub_process import HubProcess
+from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -30,7 +29,7 @@ SCRIPT = """
 import sys
 
 from agentlightning import Trainer
-from calculating import agent
+from tests.support.agents.calculating import agent
 
 from algo.agents.algorithm import AgentVerl
 from runners.agents.lightning import GatewayRunner
@@ -71,7 +70,7 @@ def workplace(tmp_path_factory):
 
 def started(folder, name, *command):
     """A process in the workplace, which finds the agent ``calculating`` and our code."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, *command],
@@ -110,7 +109,16 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     command = ("-m", "algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *overrides)
     runner = started(
-        folder, "runner", "-m", "runners.agents", "--agent", "calculating:agent", "--n", "8", "--store", hub.url
+        folder,
+        "runner",
+        "-m",
+        "runners.agents",
+        "--agent",
+        "tests.support.agents.calculating:agent",
+        "--n",
+        "8",
+        "--store",
+        hub.url,
     )
     log = folder / "algorithm.log"
     algorithm = started(folder, "algorithm", *command)
@@ -132,11 +140,10 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     assert summary["turns"]["stored"] == summary["turns"]["in_batch"] + sum(summary["turns"]["left_out"].values())
     assert list(summary["reward_by_side"]) == ["agent"] and summary["policy_version"] >= 1
     evaluations = read_evaluations(run)
-    assert [found.step for found in evaluations] == [0, STEPS]
-    assert [len(found.attempts) for found in evaluations] == [HELD_OUT, HELD_OUT]
-    assert list(evaluations[0].statistics().rewards) == ["answered", "short"]
-    comparison = Comparison.model_validate_json((run / "evaluation.json").read_text())
-    assert comparison.gain is not None and comparison.tasks == HELD_OUT
+    assert [found.header.step for found in evaluations] == [0, STEPS]
+    assert [len(found.rows) for found in evaluations] == [HELD_OUT, HELD_OUT]
+    assert list(figures_of(evaluations[0]).rewards) == ["answered", "short"]
+    assert gain(*evaluations) is not None
     assert (run / "evaluations.html").exists()
     (told,) = (run / "transcripts" / f"evaluation-{STEPS:04d}").iterdir()
     assert "user: What is" in told.read_text() and "assistant:" in told.read_text()
@@ -154,6 +161,6 @@ async def test_agentlightnings_trainer_trains_python_objects(workplace):
     finally:
         stop(trainer)
     run = folder / "runs" / "by_trainer"
-    assert [len(found.attempts) for found in read_evaluations(run)] == [4, 4]
+    assert [len(found.rows) for found in read_evaluations(run)] == [4, 4]
     trained = load_config(run / "config.yaml", schema=AgentConfig)
     assert len(trained.agents.train.read_text().splitlines()) == 8

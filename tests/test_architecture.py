@@ -12,13 +12,13 @@ ROOT = Path(__file__).parent.parent
 GAME_EVALUATION = {
     f"algo.evaluation.{path.stem}"
     for path in (ROOT / "algo/evaluation").glob("*.py")
-    if path.stem not in ("__init__", "statistics")
+    if path.stem not in ("__init__", "statistics", "record", "page", "charts")
 }
 HEAVY = {"torch", "verl", "vllm", "ray", "tensordict"}
 
 # What only a workload, and what stands above all workloads, may know of the game and of other agents.
 OF_A_WORKLOAD = {
-    *("algo.werewolf", "algo.agents", "algo.learning", "algo.belief", "algo.protocol"),
+    *("algo.werewolf", "algo.agents", "algo.recipes"),
     *GAME_EVALUATION,
     *("runners.werewolf", "runners.agents", "store.werewolf", "store.werewolf_study", "store.agents"),
     *("configs.werewolf", "configs.agents"),
@@ -27,7 +27,6 @@ OF_A_WORKLOAD = {
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
 GENERIC_ROOMS = (
     "machine",
-    "reports",
     "rollouts",
     "sequences",
     "advantages",
@@ -52,19 +51,17 @@ FORBIDDEN = {
     "algo/agents": {
         "algo.werewolf",
         *GAME_EVALUATION,
-        "algo.learning",
-        "algo.belief",
-        "algo.protocol",
+        "algo.recipes",
         "algo.prompt_search",
         "store.werewolf",
         "configs.werewolf",
     },
-    "algo/werewolf": {"algo.agents", *GAME_EVALUATION, "algo.learning", "algo.protocol"},
-    "algo/belief": {"algo.agents", *GAME_EVALUATION, "algo.learning", "algo.protocol"},
-    "algo/evaluation": {"algo.agents", "algo.learning", "algo.protocol"},
-    "algo/protocol": {"algo.agents", "algo.learning"},
+    "algo/werewolf": {"algo.agents", *GAME_EVALUATION, "algo.recipes"},
+    "algo/evaluation": {"algo.agents", "algo.recipes"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
 }
+for product in ("configs", "store", "runners", "algo"):
+    FORBIDDEN[product] |= {"tests", "bench"}
 
 
 def imports_of(path):

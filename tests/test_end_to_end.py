@@ -31,7 +31,6 @@ import requests
 from agentlightning import find_final_reward
 
 from algo.machine.ports import free_port
-from configs.loading import DEFAULT_CONFIG
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 
@@ -310,12 +309,14 @@ def test_nothing_is_left_running(run):
     assert [command for command in processes_marked(run.folder.parent).values() if "agl store" not in command] == []
 
 
-# --- the demo, interrupted and broken ---------------------------------------------------------------------------------
+# --- one command, interrupted and broken -------------------------------------------------------------------------------
 
 
 def start_demo(folder, *options):
     log = (folder / "demo.log").open("wb")
-    command = [sys.executable, "-m", "algo.demo", "--runs-dir", str(folder), *options]
+    settings = (f"run.dir={folder}", "run.name=demo", *options)
+    command = [sys.executable, "-m", "algo.werewolf_verl", "--local", "8"]
+    command += [part for setting in settings for part in ("--set", setting)]
     return subprocess.Popen(
         command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=marked_environment(folder)
     )
@@ -331,8 +332,8 @@ def end_of_demo(demo, folder, timeout=120):
     return code
 
 
-def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_process(tmp_path):
-    demo = start_demo(tmp_path, "--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", "2")
+def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_process(tmp_path, tiny_model):
+    demo = start_demo(tmp_path, f"model.path={tiny_model}", "run.steps=2")
     try:
         wait_until(lambda: "playing 8 rollouts" in demo_output(tmp_path), 400, "the first games")
         servers = [

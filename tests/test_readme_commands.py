@@ -26,7 +26,7 @@ READMES = [
     *(path for top in ("algo", "configs", "runners", "store") for path in (ROOT / top).rglob("*.md")),
 ]
 NOT_OURS = {"pip", "pytest", "bench", "vllm.entrypoints.openai.api_server"}
-OF_AGENTS = {"algo.agent_verl", "algo.learn_agents"}
+OF_AGENTS = {"algo.agent_verl"}
 REAL_TOOLS = ("sed", "mkdir", "basename", "dirname")
 RECORDER = """
 note() { printf '%s\\0' "$@" $'\\n' >> "$NOTES"; }  # at once, since some run in the background

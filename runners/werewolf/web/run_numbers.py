@@ -1,12 +1,11 @@
 """A run at a glance: the numbers that ``algo`` wrote into the run's folder. The files are read, nothing is kept.
 
-Who beats whom is in ``payoff.json``, or in the newest ``cross_table.json`` of ``algo.cross_table``, whose folder is
-named after the run's. Both say ``{"players": [...], "cells": [{"wolf", "good", "games", "wolf_wins", "good_wins",
-"draws"}, ...]}``, and may say ``preset``, ``deals`` and ``not_finished`` (of a cell) beside it.
+Who beats whom is in ``payoff.json`` of a league, or in the last evaluation of the run. Both say ``{"cells": [{"wolf",
+"good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +22,31 @@ def run_data(runs: RunFolders, batches: BatchNumbers, name: str, position: int) 
     batches: remembers what saved batches hold. steps: [{step, data}] from the log; ``position`` is where the next
     question goes on. Raises NotThere.
     """
-    folder = runs.run(name)
+    folder, evaluations = runs.run(name), runs.evaluations(name)
     steps, position = _read_log(folder / "metrics.jsonl", position)
     return {
         "name": name,
         "steps": steps,
         "position": position,
         "summary": _summary(folder / "summary.json"),
-        "evaluations": [_slim(evaluation) for evaluation in runs.evaluations(name) if evaluation],
-        "payoff": _payoff(folder),
+        "evaluations": [_slim(evaluation) for evaluation in evaluations],
+        "payoff": _payoff(folder, evaluations),
         "people": (_json_file(folder / "people.json") or {}).get("against", []),
         "batches": batches.of(folder / "batches"),
         "samples": runs.samples(name)[:_SAMPLES],
     }
 
 
-def _payoff(folder: Path) -> Any:
-    named = [folder / "payoff.json", folder / "cross_table.json"]
-    found = [path for path in named if path.is_file()]
-    if not found:
-        tables = folder.parent.glob(f"{folder.name}-cross-table*/cross_table.json")
-        found = sorted(tables, key=lambda path: path.stat().st_mtime)[-1:]
-    table = _json_file(found[0]) if found else None
-    return table if isinstance(table, dict) and isinstance(table.get("cells"), list) else None
+def _payoff(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> Any:
+    table = _json_file(folder / "payoff.json")
+    if isinstance(table, dict) and isinstance(table.get("cells"), list):
+        return table
+    ended = [evaluation for evaluation in evaluations if evaluation["figures"].get("cells")]
+    if not ended:
+        return None
+    return {name: ended[-1]["terms"].get(name) for name in ("preset", "deals")} | {
+        "cells": ended[-1]["figures"]["cells"]
+    }
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
@@ -79,10 +80,12 @@ def _summary(path: Path) -> Any:
 
 
 def _slim(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("label", "player", "policy_version", "opponents", "ratings", "behaviour")
-    by_opponent = evaluation.get("statistics", {}).get("by_opponent", {})
-    scores = {name: {**against["by_side"], "both": against["both_sides"]} for name, against in by_opponent.items()}
-    return {name: evaluation.get(name) for name in kept} | {"scores": scores}
+    figures = evaluation["figures"]
+    opponents = figures.get("opponents", {})
+    strength = ((figures.get("strengths") or {}).get("players") or {}).get("policy")
+    scores = {name: {**against["by_side"], "both": against["both_sides"]} for name, against in opponents.items()}
+    kept = {name: evaluation.get(name) for name in ("label", "player", "policy_version")}
+    return kept | {"opponents": evaluation.get("planned"), "strength": strength, "scores": scores}
 
 
 def _json_file(path: Path) -> Any:

@@ -6,13 +6,11 @@ import json
 
 import pytest
 from agentlightning import rollout
-from algo.agents.comparison import Comparison
-from algo.agents.outcomes import read_evaluations
-from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
+from algo.agents.evaluate import figures_of, gain, read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
 from algo.rollouts.played import NothingFinished
@@ -24,6 +22,7 @@ from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
+from tests.support.agents.fakes_agents import FakeChatVllm
 
 
 @rollout
@@ -137,16 +136,16 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
     assert last.score == 0.75 and len(vllm.exchanges) == 2 * asked
     run = tmp_path / "run"
     before, after = read_evaluations(run)
-    assert (before.step, after.step, after.policy_version, after.not_finished) == (0, 3, 3, 0)
-    assert [attempt.task for attempt in after.attempts] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [attempt.rewards for attempt in after.attempts][2:5:2] == [
+    assert [found.header.step for found in (before, after)] == [0, 3]
+    assert (after.header.policy_version, after.not_finished, after.ended) == (3, 0, True)
+    assert [row.cluster for row in after.rows] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [row.rewards for row in after.rows][2:5:2] == [
         {"right": 0.0, "cost": 0.0},
         {"right": 1.0, "cost": 0.5},
     ]
-    assert after.attempts[2].failure == "RuntimeError: an unlucky number" and after.attempts[0].calls == 3
-    comparison = Comparison.model_validate_json((run / "evaluation.json").read_text())
-    assert comparison.gain.value == last.score - first.score and comparison.after.reward.value == 0.75
-    assert (run / "evaluations.html").exists()
+    assert after.rows[2].failure == "RuntimeError: an unlucky number" and after.rows[0].calls == 3
+    assert gain(before, after).value == last.score - first.score and figures_of(after).reward.value == 0.75
+    assert "step 3" in (run / "evaluations.html").read_text()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
     assert len(told) == 2 and "user: plan 12" in told[0].read_text()
 

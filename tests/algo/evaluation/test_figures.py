@@ -17,7 +17,7 @@ from algo.evaluation.figures import (
 )
 from algo.evaluation.statistics import wilson_interval
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
-from tests.algo.evaluation.made_games import made_evaluation, made_row
+from tests.support.algo.made_games import made_evaluation, made_row
 
 
 def vote(seat, target, odds=0.5, best=0.8, pivotal=False, at=9):

@@ -11,7 +11,7 @@ import pytest
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, default_label
 from configs.section import ConfigError
-from tests.algo.evaluation.made_games import made_evaluation, made_row
+from tests.support.algo.made_games import made_evaluation, made_row
 
 ROWS = [made_row(deal=deal, number=number) for number, deal in enumerate((11, 12, 13))]
 
@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import Record
-from tests.algo.evaluation.made_games import made_evaluation, made_row
+from tests.support.algo.made_games import made_evaluation, made_row
 record, header = Record(Path({str(tmp_path)!r}), GameRow), made_evaluation([]).header
 record.begin(header)
 number = 0

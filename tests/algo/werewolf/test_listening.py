@@ -3,15 +3,12 @@
 import random
 
 import pytest
-from algo.belief.listening import listening_rows
-from fakes import FakeVllm
-from small_models import make_trajectories
-from test_table import legal_answer, make_task, policy_seats
 
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
 from algo.werewolf.demonstrations import demonstration_tasks
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.tasks import step_tasks
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
@@ -20,6 +17,9 @@ from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
 from store.werewolf import GAME
 from store.werewolf_study import Study
+from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats
+from tests.support.fakes import FakeVllm
+from tests.support.small_models import make_trajectories
 
 SPOKEN = {"speech", "closing_speech", "pk_speech", "last_words"}
 NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}

@@ -7,7 +7,7 @@ import { say, words } from "./words.js";
 const EVERY_SECONDS = 5;
 // What is shown first, in this order, and what it is called where its name says too little.
 const FIRST = [
-  [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/rating$/, ["评级", "rating"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
+  [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/strength$/, ["强度", "strength"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
   [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^([^/]+\/)?actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
 ];
 
@@ -65,13 +65,13 @@ export async function runPage(main, name) {
   function drawEvaluations(found) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
     const rows = found.flatMap((entry) => {
-      const rating = entry.ratings?.[entry.player], opponents = Object.entries(entry.opponents ?? {});
+      const strength = entry.strength, opponents = Object.entries(entry.opponents ?? {});
       return opponents.map(([opponent, games], number) => {
         const scores = entry.scores?.[opponent] ?? {};
-        return h("tr", {}, number ? null : [h("th", { scope: "rowgroup", rowspan: opponents.length }, tidy(entry.label)), h("td", { rowspan: opponents.length }, `v${entry.policy_version}`)], h("td", {}, tidy(opponent)), h("td", { class: "value" }, String(scores.both?.games ?? games)), ["wolf", "good", "both"].map((side) => h("td", { class: "value" }, share(scores[side]))), number ? null : h("td", { class: "value", rowspan: opponents.length }, rating ? `${rating.mu.toFixed(1)} ± ${(2 * rating.sigma).toFixed(1)}` : "–"));
+        return h("tr", {}, number ? null : [h("th", { scope: "rowgroup", rowspan: opponents.length }, tidy(entry.label)), h("td", { rowspan: opponents.length }, `v${entry.policy_version}`)], h("td", {}, tidy(opponent)), h("td", { class: "value" }, String(scores.both?.games ?? games)), ["wolf", "good", "both"].map((side) => h("td", { class: "value" }, share(scores[side]))), number ? null : h("td", { class: "value", rowspan: opponents.length }, strength ? `${strength.value.toFixed(2)} (${strength.low.toFixed(2)}–${strength.high.toFixed(2)})` : "–"));
       });
     });
-    replace(evaluations, table([say("何时", "when"), say("策略", "policy"), say("对手", "against"), say("局数", "games"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("合计", "both"), say("评级", "rating")], rows));
+    replace(evaluations, table([say("何时", "when"), say("策略", "policy"), say("对手", "against"), say("局数", "games"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("合计", "both"), say("强度", "strength")], rows));
   }
 
   function drawPeople(found) {

@@ -9,18 +9,18 @@ from itertools import product
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from algo.evaluation.cross_table import CrossTable
-from algo.werewolf.game_statistics import Estimate, Score
-from browser import LAPTOP, PHONE, at_the_browser
-from fakes import FakeVllm
-from seat_players import reply_to
-from web_server import WebServer
 
+from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
+from algo.evaluation.statistics import Estimate
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
+from tests.support.werewolf.seat_players import reply_to
+from tests.support.werewolf.web_server import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -109,9 +109,8 @@ def log(run, step, win_rate):
 async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
-    from test_web_transcripts import played
-
     from runners.werewolf.transcript import Transcript
+    from tests.runners.werewolf.web.test_web_transcripts import played
 
     run = make_run(tmp_path)
     state = played("5p_tiny", 2)
@@ -131,13 +130,12 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
     (run / "batches" / "step-0001.jsonl").write_text(json.dumps(row) + "\n")
     players = ("policy", "scripted")
     cells = [
-        {"wolf": wolf, "good": good, "games": 40, "wolf_wins": 10 * number, "good_wins": 38 - 10 * number, "draws": 2,
-         "not_finished": 0}
+        {"wolf": wolf, "good": good, "games": 40, "wolf_wins": 10 * number, "good_wins": 38 - 10 * number, "draws": 2}
         for number, (wolf, good) in enumerate(product(players, players))
     ]  # fmt: skip
-    table = CrossTable(players=players, preset="5p_tiny", seed=1, deals=40, model="m", cells=cells)
-    (tmp_path / "first-cross-table").mkdir()
-    table.write(tmp_path / "first-cross-table" / "cross_table.json")
+    header = {"label": "step 2", "digest": "d", "model": "", "terms": {"preset": "5p_tiny", "deals": 40}, "planned": {}}
+    lines = [{"evaluation": header}, {"of": "step 2|d|", "end": {"figures": {"cells": cells}}}]
+    (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run / "people.json").write_text(
         PeopleScores(
             run="first-0123abcd",
