@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     # These take many seconds to import.
     import torch
 
+    from algo.evaluation.in_training import evaluate_in_training
     from algo.evaluation.page import wide_console
-    from algo.evaluation.play import evaluate_in_training
     from algo.planning.machine import H100_GIB, this_machine
     from algo.planning.plan import make_plan, show_plan
     from algo.planning.seconds import Lengths, measured_seconds

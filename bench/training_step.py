@@ -20,16 +20,7 @@ def _steps(model_folder: Path, count: int, *settings: str) -> list[dict[str, flo
     with tempfile.TemporaryDirectory() as folder:
         settings = (f"run.dir={folder}", f"model.path={model_folder}", f"run.steps={count}", *settings)
         options = [part for setting in settings for part in ("--set", setting)]
-        command = [
-            sys.executable,
-            "-m",
-            "algo.werewolf_verl",
-            "--local",
-            "16",
-            "--config",
-            str(DEFAULT_CONFIG),
-            *options,
-        ]
+        command = [sys.executable, "-m", "algo.werewolf_verl", "--local", "16", *options]
         demo = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if demo.returncode:
             raise RuntimeError(f"the run ended with exit code {demo.returncode}:\n{demo.stdout[-3000:]}")

@@ -309,7 +309,7 @@ def test_nothing_is_left_running(run):
     assert [command for command in processes_marked(run.folder.parent).values() if "agl store" not in command] == []
 
 
-# --- one command, interrupted and broken -------------------------------------------------------------------------------
+# --- one command, interrupted and broken ------------------------------------------------------------------------------
 
 
 def start_demo(folder, *options):

@@ -5,13 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from algo.evaluation.figures import GameEvaluation, figures_of, metrics_of
+from algo.evaluation.figures import GameEvaluation, figures_of
 from algo.evaluation.games import GameRow, row_of
 from algo.evaluation.panel import PANELS, RUN, matches_of, power_text, temperature_of
 from algo.evaluation.players import serve_players
 from algo.evaluation.record import Header, Record, play_and_record
 from algo.evaluation.report import write_page
-from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.folder import OpenedRun
@@ -97,17 +96,6 @@ async def evaluate(
     )
     write_page(config.run_dir)
     return evaluation
-
-
-async def evaluate_in_training(
-    config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
-) -> EvaluationResult:
-    """Play held-out deals with the policy after ``step``; the score is the win rate against all opponents."""
-    evaluation = await evaluate(
-        config, policy.queue, policy.resources(), policy.keep_serving, f"step {step}", resumed=resumed, step=step
-    )
-    metrics = metrics_of(evaluation, figures_of(evaluation))
-    return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
 
 
 async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:

@@ -1,11 +1,14 @@
 """Evaluation through a real hub: real games with sides swapped, nothing to train on, resumed and failed games."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
+from rich.console import Console
 
+from algo.evaluate import keep_evaluated, main
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
 from algo.evaluation.panel import PANELS, matches_of
@@ -23,6 +26,7 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import FrozenPolicy, PolicyResources
 from store.werewolf import GAME, GameTask
+from tests.support.algo.made_games import made_evaluation, made_row
 from tests.support.fakes import FakeVllm
 from tests.support.werewolf.fakes_api import FakeChatApi
 
@@ -73,10 +77,13 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
         lines = path.read_bytes().splitlines(keepends=True)
         again = await evaluate(config, games, policy, alive, "step 5", step=5, resumed=True)
         assert again == evaluation and path.read_bytes() == b"".join(lines)
-        # Killed in mid-game: rows and a half; what was recorded is not played again, what was not is taken from the hub.
+        # Killed in mid-game: some rows and a half. What has a row is not played again, what has none is in the hub.
         path.write_bytes(b"".join(lines[:4]) + lines[4][:50])
         resumed = await evaluate(config, games, policy, alive, "step 5", step=5, resumed=True)
     assert resumed.rows == evaluation.rows and resumed.ended
+    keep_evaluated(config, None, "step 5")
+    kept = json.loads((config.run_dir / "evaluated/step-5/evaluated.json").read_text())
+    assert kept["label"] == "step 5" and all(row.task_id.startswith(kept["games"]) for row in evaluation.rows)
     rollouts = await client.query_rollouts()
     assert len(rollouts) == len(evaluation.rows) == 8
     assert {rollout.mode for rollout in rollouts} == {"val"}
@@ -100,7 +107,7 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert figures.conduct["wolf"].leaks > 0 and figures.conduct["both"].turns > 8
     deeds = {(deeds.player, deeds.side): deeds for deeds in figures.deeds}
     # It names seat 1 whatever the question, which is no wolf's in these deals, and cannot be claimed to be anything.
-    assert set(deeds["policy", "wolf"].kills) <= {"villager", "seer"} and deeds["policy", "wolf"].kills
+    assert set(deeds["policy", "wolf"].kills) <= {"villager", "seer", "nobody"} and deeds["policy", "wolf"].kills
     assert deeds["policy", "good"].votes.on_wolf.value == 0.0
     assert set(deeds["policy", "wolf"].claimed["wolf"]) == {"none"}
     for row in evaluation.rows:
@@ -140,7 +147,9 @@ async def test_every_player_can_meet_every_other_and_itself(client, tmp_path):
 
 async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe(client, policy, tmp_path):
     config = make_config(tmp_path, deals=1)
-    policy = policy.model_copy(update={"frozen": {"initial": FrozenPolicy(policy.endpoints[0], "policy")}})
+    policy = policy.model_copy(
+        update={"frozen": {"initial": FrozenPolicy(endpoint=policy.endpoints[0], model="policy")}}
+    )
     async with runner_at(client):
         queue = RolloutQueue(client, GAME, config.rollout)
         found = await evaluate(config, queue, policy, alive, "a", panel="v2", model=tmp_path)
@@ -199,6 +208,20 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
+    config = make_config(tmp_path)
+    folder = tmp_path / "other/checkpoints/step-000002/huggingface"
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.json").write_text("{}")
+    keep_evaluated(config, folder, "step-000002")
+    kept = config.run_dir / "evaluated/step-000002"
+    about = json.loads((kept / "evaluated.json").read_text())
+    assert about == {"label": "step-000002", "model": str(folder), "games": "run-evaluation-step-000002-"}
+    assert (kept / "tokenizer.json").read_text() == "{}"
+    keep_evaluated(config, tmp_path / "nothing-here", "attached")
+    assert [file.name for file in (config.run_dir / "evaluated/attached").iterdir()] == ["evaluated.json"]
 
 
 @pytest.mark.parametrize(

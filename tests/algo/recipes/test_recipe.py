@@ -1,0 +1,314 @@
+"""Recipes: what files say, what a run of one does, and that one that is killed in any stage goes on with it.
+
+Hub, runner and the programs of the stages are small stand-ins; with real ones: tests/test_recipe_end_to_end.py.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from algo.evaluation.games import GameRow
+from algo.evaluation.record import Record
+from algo.recipes import runner
+from algo.recipes.recipe import Recipe, read_recipe, stage_config
+from algo.recipes.report import comparison_table, read_run, report_of, write_report
+from algo.recipes.runner import begin, command_of, read_opened, resume, take_stages
+from configs.section import ConfigError
+from tests.support.algo.made_games import made_evaluation, made_row
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "configs/recipes").glob("*.yaml"))
+SMALL = {
+    "name": "small",
+    "title": "What it learned",
+    "config": {
+        "run": {"steps": 3},
+        "game": {"preset": "5p_tiny", "train_sides": ["good"], "opponent": "scripted"},
+        "evaluation": {"deals": 3, "opponents": ["scripted"]},
+    },
+    "stages": [
+        {"do": "build", "command": "{python} -c pass {model}"},
+        {"do": "imitate"},
+        {"do": "evaluate", "name": "place", "panel": "cross", "players": ["random", "policy"]},
+        {"do": "train", "config": {"training": {"learning_rate": 0.5}}},
+    ],
+    "success": {"gain": 0.2, "or_more_than_opponent": True},
+}
+
+
+def recipe_file(tmp_path, **changes):
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, **changes}))
+    return path
+
+
+def begun(tmp_path, seeds=None, **changes):
+    return begin(recipe_file(tmp_path, **changes), [], seeds, tmp_path / "out", tmp_path, "command")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_can_be_run(path):
+    recipe, below = read_recipe(path)
+    overrides = ["frozen.target.path=somewhere"] if path.stem == "exploit" else []
+    for stage in recipe.stages:
+        config = stage_config(recipe, below, stage, overrides)
+        if stage.do == "train":
+            assert config.evaluation.wanted and config.evaluation.at_start and config.evaluation.at_end
+    assert recipe.stages[0].do == "build" and recipe.stages[-1].do == "train"
+
+
+def test_a_recipe_extends_another_key_by_key(tmp_path):
+    recipe_file(tmp_path)
+    (tmp_path / "more.yaml").write_text(
+        yaml.safe_dump({"extends": "small.yaml", "name": "more", "config": {"game": {"train_sides": ["wolf"]}}})
+    )
+    recipe, below = read_recipe(tmp_path / "more.yaml")
+    config = stage_config(recipe, below, recipe.stages[-1], ["run.steps=9"])
+    assert (recipe.name, recipe.title, config.game.train_sides, config.run.steps) == (
+        "more", "What it learned", ("wolf",), 9
+    )  # fmt: skip
+    assert (config.game.preset, config.training.learning_rate) == ("5p_tiny", 0.5)
+    (tmp_path / "more.yaml").write_text("extends: more.yaml")
+    with pytest.raises(ConfigError, match="or itself"):
+        read_recipe(tmp_path / "more.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "two have the same name"),
+        ({"stages": [{"do": "build"}]}, "command is what a stage that builds does"),
+        ({"sedes": [1]}, "sedes"),
+        ({"seeds": [1, 1]}, "different numbers"),
+        ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
+        ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
+        ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "its placeholders are {python}, {model}"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        begun(tmp_path, **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
+    opened = begun(tmp_path, seeds=[1, 2])
+    out = opened.directory
+    steps = {step.title: step for step in opened.steps()}
+    names = [f"{name} of seed {seed}" for seed in (1, 2) for name in ("imitate", "place", "train")]
+    assert list(steps) == ["build", *names]
+    learned = out / "seed-2-imitate-warm-start" / "huggingface"
+    assert steps["imitate of seed 2"].model == out / "model"
+    assert steps["place of seed 2"].model == steps["train of seed 2"].model == learned
+    command = command_of(opened, steps["train of seed 2"], "http://hub")
+    assert command[1:3] == ["-m", "algo.werewolf_verl"] and command[-4:].count("--set") == 2
+    assert {"run.name=seed-2", "run.seed=2", f"model.path={learned}", "store.url=http://hub"} <= set(command)
+    assert "--resume" in command and str(out / "train.yaml") in command
+    place = command_of(opened, steps["place of seed 1"], "http://hub")
+    assert "algo.evaluate" in place and "cross" in place and place.count("random") == 1
+    # As they were when it began, whatever becomes of the recipe's file.
+    (tmp_path / "small.yaml").unlink()
+    assert read_opened(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
+
+
+def test_a_run_that_goes_on_may_have_further_seeds_and_keeps_its_commands(tmp_path):
+    begun(tmp_path)
+    opened = resume(tmp_path / "out", [1, 5], "again")
+    assert opened.recipe.seeds == (1, 5) and opened.commands == ("command", "again")
+    with pytest.raises(ConfigError, match="is no folder of a recipe"):
+        resume(tmp_path, None, "again")
+    with pytest.raises(ConfigError, match="is not empty"):
+        begun(tmp_path)
+
+
+# --- killed in each stage ---------------------------------------------------------------------------------------------
+
+STAND_IN = """
+import json, sys, time
+from pathlib import Path
+given = dict(part.split("=", 1) for part in sys.argv if "=" in part)
+name, directory = given["run.name"], Path(given["run.dir"])
+imitates = "algo.werewolf_sft" in sys.argv
+folder = directory / (name + ("-warm-start" if imitates else "-evaluation" if "algo.evaluate" in sys.argv else ""))
+assert not (imitates and folder.exists()), "an imitation begins from its beginning"
+folder.mkdir(exist_ok=True)
+with (folder / "tries").open("a") as file:
+    file.write("x")
+if name == Path("stop-at").read_text() and (folder / "tries").read_text() == "x":
+    Path("stopped").touch()
+    time.sleep(600)
+if imitates:
+    (folder / "huggingface").mkdir()
+    (folder / "huggingface" / "config.json").write_text("{}")
+    (folder / "summary.json").write_text(json.dumps({"held_out_loss": [2.0, 1.0]}))
+"""
+RUN = """
+import sys
+from pathlib import Path
+from algo.recipes import runner
+runner.start_hub = lambda processes, logs: "http://hub"
+runner.start_logged = lambda *given: None
+def program(module, config, settings, *options):
+    return (sys.executable, "stand_in.py", module, *settings)
+runner.program = program
+sys.exit(runner.run(runner.resume(Path("out"), None, "again")))
+"""
+BUILD_STAND_IN = """
+import sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
+folder.mkdir(exist_ok=True)
+if Path("stop-at").read_text() == "build":
+    Path("stopped").touch()
+    time.sleep(600)
+(folder / "config.json").write_text("{}")
+"""
+
+
+@pytest.mark.parametrize("stage", ["build", "seed-1-imitate", "seed-1-place", "seed-1"])
+def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
+    stages = [{"do": "build", "command": "{python} build.py {model}"}, *SMALL["stages"][1:]]
+    (tmp_path / "build.py").write_text(BUILD_STAND_IN)
+    opened = begun(tmp_path, stages=stages)
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "stop-at").write_text(stage)
+
+    def started():
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen([sys.executable, "-c", RUN], cwd=tmp_path, env=environment, stderr=subprocess.PIPE)
+
+    first = started()
+    while not (tmp_path / "stopped").exists():
+        assert first.poll() is None, first.stderr.read().decode()
+        time.sleep(0.02)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    first.stderr.close()
+    before = opened.done()
+    (tmp_path / "stop-at").write_text("nothing")
+    again = started()
+    told = again.communicate(timeout=100)[1].decode()
+    assert again.returncode == 0, told
+    assert opened.done() == {step.title for step in opened.steps()}
+    for title in before:
+        assert f"{title}: done before" in told
+    tries = {path.parent.name: len(path.read_text()) for path in opened.directory.glob("seed-1*/tries")}
+    assert tries == {
+        "seed-1-imitate-warm-start": 1,  # what was interrupted lies aside
+        "seed-1-place-evaluation": 1 + (stage == "seed-1-place"),
+        "seed-1": 1 + (stage == "seed-1"),
+    }
+    assert len(list((opened.directory / "interrupted").glob("*"))) == (stage == "seed-1-imitate")
+
+
+def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path):
+    stages = [{"do": "build", "command": "{python} -c 'import sys; sys.exit(7)' {model}"}, *SMALL["stages"][1:]]
+    opened = begun(tmp_path, stages=stages)
+    assert runner.run(opened) == 7
+    assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", 7)] and opened.done() == set()
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def rows(good_wins, wolf="scripted", good="policy"):
+    """40 games, one a deal."""
+    results = ["good"] * good_wins + ["wolf"] * (40 - good_wins)
+    return [made_row(wolf, good, result, deal, number=deal) for deal, result in enumerate(results)]
+
+
+def finished(opened, before=8, after=30, in_place=10):
+    """What the stages of a run leave, with so many wins of 40."""
+    for step in opened.steps():
+        step.folder.mkdir(parents=True, exist_ok=True)
+        for result in step.results:
+            result.parent.mkdir(parents=True, exist_ok=True)
+            result.write_text(json.dumps({"held_out_loss": [2.0, 1.0]}))
+        record = Record(step.folder, GameRow)
+        found = []
+        if step.stage.do == "evaluate":
+            table = rows(in_place, good="scripted")
+            found = [made_evaluation(table, "place", "cross", ["scripted"])]
+        elif step.stage.do == "train":
+            found = [made_evaluation(rows(before), "step 0"), made_evaluation(rows(after), "step 3", step=3)]
+            metrics = [{"step": n, "data": {"policy/good/games": 8.0, "policy/good/wins": n, "turns/valid_share": 1.0}}
+                       for n in (1, 2, 3)]  # fmt: skip
+            (step.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
+        for evaluation in found:
+            record.begin(evaluation.header)
+            record.add(evaluation.header, evaluation.rows)
+            record.end(evaluation.header, {}, {}, {})
+        with (opened.directory / "stages.jsonl").open("a") as file:
+            file.write(json.dumps({"step": step.title, "began": "now", "seconds": 60.0, "status": 0}) + "\n")
+    return opened
+
+
+def test_the_report_says_what_was_learned_on_one_page(tmp_path):
+    path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2])).directory))
+    assert page.met and page.verdict == "All that is asked for holds."
+    (wins, losses) = page.sections[0].tables
+    together = next(row for row in wins.rows if row[0] == "good, all seeds")
+    assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
+    assert together[4].startswith("25.0 %") and losses.rows[0][1:] == ("2.000", "1.000")
+    text = path.read_text(encoding="utf-8")
+    assert "Who beats whom" in text and "data:image/png" in text and "learning_rate: 0.5" in text
+
+
+@pytest.mark.parametrize(
+    ("wins", "problem"),
+    [
+        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points of 20"),
+        (dict(before=20, after=24), "the intervals before and after touch"),
+        (dict(before=30, after=8), "changed by -55.0 points"),
+    ],
+)
+def test_what_was_not_learned_is_said(tmp_path, wins, problem):
+    page = report_of(read_run(finished(begun(tmp_path), **wins).directory))
+    assert not page.met and re.search(problem, page.verdict)
+
+
+def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_path):
+    opened = finished(begun(tmp_path), before=26, after=38, in_place=2)
+    assert report_of(read_run(opened.directory)).met
+    strict = opened.recipe.model_copy(update={"success": opened.recipe.success.model_copy(update={"gain": 0.5})})
+    told = json.loads((opened.directory / "recipe.json").read_text())
+    for more, met in ((True, True), (False, False)):
+        success = strict.success.model_copy(update={"or_more_than_opponent": more})
+        told["recipe"] = strict.model_copy(update={"success": success}).model_dump(mode="json")
+        (opened.directory / "recipe.json").write_text(json.dumps(told))
+        assert report_of(read_run(opened.directory)).met == met
+
+
+def test_a_run_that_is_not_finished_is_not_called_learned(tmp_path):
+    page = report_of(read_run(begun(tmp_path).directory))
+    assert not page.met and "Nothing can be said yet" in page.verdict
+
+
+def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):
+    first = finished(begun(tmp_path))
+    other = begin(recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
+    take_stages(other, first.directory)
+    assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
+    finished_steps = [step for step in other.steps() if step.stage.do == "train"]
+    record = Record(finished_steps[0].folder, GameRow)
+    for evaluation in (made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 3", step=3)):
+        record.begin(evaluation.header)
+        record.add(evaluation.header, evaluation.rows)
+    runs = [read_run(folder) for folder in (first.directory, other.directory)]
+    (plain, changed) = comparison_table(runs).rows
+    assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
+    empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
+    with pytest.raises(ConfigError, match="stage 'build' is not done"):
+        take_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+
+
+def test_a_recipe_is_what_its_file_says():
+    assert Recipe.model_validate(SMALL).stages[1].name == "imitate"
