@@ -89,7 +89,7 @@ class AgentEvaluationConfig(EvaluationConfig):
 
 
 class LocalConfig(Section):
-    """What ``python -m algo.learn_agents`` starts on this machine, beside the hub, vLLM and the algorithm.
+    """What a recipe (``python -m algo.recipe``) starts on this machine, beside the hub, vLLM and the algorithm.
 
     Command lines are split as a shell would, and run from the folder that one is in. In them ``{python}`` is this
     Python, ``{port}`` a free port, ``{model}`` the folder model.path.
