@@ -15,14 +15,7 @@ import sys
 from pathlib import Path
 
 from algo.agents.data import read_tasks
-from algo.prompt_search.plan import (
-    ProposerBounds,
-    SearchPlan,
-    check_budget,
-    check_players,
-    sides_of,
-    split,
-)
+from algo.prompt_search.plan import SearchPlan, check_budget, check_players, sides_of, split
 from algo.prompt_search.prompts import Slots, Tree, agent_prompts, game_prompts
 from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
@@ -49,8 +42,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add_configuration_options(parser, example="store.url=http://hub:4747")
     search = parser.add_argument_group("the search")
-    defaults = SearchPlan(budget=400)
-    search.add_argument("--budget", type=int, default=defaults.budget, help="rollouts in all (default: %(default)s)")
+    search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
     search.add_argument(
         "--apart",
         action="store_true",
@@ -79,14 +71,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     game.add_argument("--player", default="policy", help="whose prompts are searched (default: %(default)s)")
     game.add_argument("--opponent", default="scripted", help="who plays the other side (default: %(default)s)")
     proposer = parser.add_argument_group("a model that edits prompts")
-    bounds = ProposerBounds()
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
-    proposer.add_argument("--proposer-calls", type=int, default=bounds.calls, help="at most (default: %(default)s)")
-    proposer.add_argument("--proposer-tokens", type=int, default=bounds.tokens, help="at most (default: %(default)s)")
-    proposer.add_argument("--generations", type=int, default=defaults.generations, help="default: %(default)s")
-    proposer.add_argument("--edits", type=int, default=defaults.edits, help="a generation (default: %(default)s)")
+    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most (default: %(default)s)")
+    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most (default: %(default)s)")
+    proposer.add_argument("--generations", type=int, default=2, help="default: %(default)s")
+    proposer.add_argument("--edits", type=int, default=3, help="a generation (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
         parser.error("--proposer-url and --proposer-model: both or neither")
@@ -114,19 +105,17 @@ def main() -> int:
     found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:
+        rollouts_of_task = 1
         if isinstance(config, WerewolfConfig):
             slots, tree = game_prompts(options.prompts, config, bool(options.proposer_url))
             check_players(options.player, options.opponent, tuple(slots))
+            rollouts_of_task = len(sides_of(None, tuple(slots)))
             if options.player == "policy" and config.serving.mode == "start":
                 check_model_folder(config.model.path)
         else:
             slots, tree = agent_prompts(options.prompts)
             split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
-
-        def rollouts_of(slot: str | None) -> int:
-            return 1 if options.tasks else len(sides_of(slot, tuple(slots)))
-
-        check_budget(plan, slots, tree, bool(options.proposer_url), rollouts_of)
+        check_budget(plan, slots, tree, bool(options.proposer_url), rollouts_of_task)
         found.append((slots, tree))
 
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)

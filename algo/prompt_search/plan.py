@@ -1,8 +1,7 @@
 """What a search may spend, and the checks that need no hub. Light to import."""
 
-import math
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from algo.prompt_search.prompts import Slots, Tree
@@ -11,8 +10,6 @@ from configs.section import ConfigError
 from configs.sections.game import FRAME
 from configs.sections.opponents import BUILT_IN_PLAYERS
 
-FOR_RACES = 0.5
-"""Share of the budget for races. What they leave confirms the winner."""
 FIRST_LOOK = 8
 """Tasks of a prompt that has no rival yet, for the proposer to read."""
 _RACE_TASKS = 4
@@ -30,17 +27,9 @@ class SearchPlan:
     """
 
     budget: int
-    apart: bool = False
-    generations: int = 2
-    edits: int = 3
-
-
-@dataclass(frozen=True)
-class ProposerBounds:
-    """calls: of a search, at most. tokens: prompts and replies of all calls together, at most."""
-
-    calls: int = 24
-    tokens: int = 200_000
+    apart: bool
+    generations: int
+    edits: int
 
 
 def split(inputs: Sequence[object], held_out: float, seed: int) -> tuple[list[object], list[object]]:
@@ -80,27 +69,22 @@ def races_of(slots: Slots, tree: Tree, generations: int) -> int:
     return with_rivals + generations * len(slots) + (len(slots) > 1)
 
 
-def check_budget(
-    plan: SearchPlan, slots: Slots, tree: Tree, with_proposer: bool, rollouts_of: Callable[[str | None], int]
-) -> None:
+def check_budget(plan: SearchPlan, slots: Slots, tree: Tree, with_proposer: bool, rollouts_of_task: int) -> None:
     """Raise ConfigError where there is nothing to compare, or the budget is too small for races and confirmation.
 
-    rollouts_of: rollouts that a prompt needs for one task, by the slot that is searched; None: for several.
+    rollouts_of_task: rollouts that a prompt needs for one task, at most.
     """
     generations = plan.generations if with_proposer else 0
     races = races_of(slots, tree, generations)
     if not races:
         raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
-    of_edits, looks = (1 + plan.edits, FIRST_LOOK) if generations else (0, 0)
-    entrants: dict[str | None, int] = {name: max(len(tree.entrants(name)), of_edits) for name in slots}
-    if len(slots) > 1:
-        entrants[None] = 2 + len(slots)
-    for_race = {slot: rollouts_of(slot) * (count * _RACE_TASKS + looks) for slot, count in entrants.items()}
-    largest = max(for_race, key=lambda slot: for_race[slot])
-    confirming = 2 * CONFIRMING_TASKS * max(map(rollouts_of, entrants))
-    least = math.ceil(max(races * for_race[largest] / FOR_RACES, confirming / (1 - FOR_RACES)))
+    entrants = [len(tree.entrants(name)) for name in slots]
+    entrants += [1 + plan.edits] if generations else []
+    entrants += [2 + len(slots)] if len(slots) > 1 else []
+    tasks = max(races * (_RACE_TASKS * max(entrants) + (FIRST_LOOK if generations else 0)), 2 * CONFIRMING_TASKS)
+    least = 2 * tasks * rollouts_of_task  # one half is for the races
     if plan.budget < least:
         raise ConfigError(
-            f"--budget {plan.budget} is too small: {races} races, one of {entrants[largest]} prompts "
-            f"({largest or 'together'}), and a confirmation on {CONFIRMING_TASKS} tasks need at least {least} rollouts"
+            f"--budget {plan.budget} is too small: {races} races of up to {max(entrants)} prompts and a confirmation "
+            f"on {CONFIRMING_TASKS} tasks need {least} rollouts"
         )

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import openai
 
 from algo.prompt_search.arena import Journal, Played
-from algo.prompt_search.plan import ProposerBounds
 from algo.prompt_search.prompts import Candidate, Slot, Tree, in_braces
 
 logger = logging.getLogger("algo.find_best_prompt")
@@ -59,10 +58,14 @@ class ProposerUnavailable(RuntimeError):
 
 
 class Proposer:
-    """Edits prompts. api_key: anything where the endpoint needs none. language: of its instructions, en or zh."""
+    """Edits prompts.
+
+    api_key: anything where the endpoint needs none. bounds: (calls, tokens of prompts and replies together), at most.
+    language: of its instructions, en or zh.
+    """
 
     def __init__(
-        self, endpoint: str, model: str, api_key: str, bounds: ProposerBounds, journal: Journal, language: str
+        self, endpoint: str, model: str, api_key: str, bounds: tuple[int, int], journal: Journal, language: str
     ):
         self.calls = 0
         self._tokens = 0
@@ -71,7 +74,7 @@ class Proposer:
         self._client = openai.AsyncOpenAI(
             base_url=endpoint, api_key=api_key, timeout=_TIMEOUT_SECONDS, max_retries=_RETRIES
         )
-        self._bounds = bounds
+        self._most_calls, self._most_tokens = bounds
         self._journal = journal
         self._texts = _TEXTS[language]
 
@@ -98,7 +101,7 @@ class Proposer:
         made: list[Candidate] = []
         problem = ""
         for _ in range(_CALLS_AN_EDIT * count):
-            spent = self.calls >= self._bounds.calls or self._tokens + _REPLY_TOKENS > self._bounds.tokens
+            spent = self.calls >= self._most_calls or self._tokens + _REPLY_TOKENS > self._most_tokens
             if len(made) == count or spent:
                 break
             reply = await self._reply(self.messages(tree, slot, leader, played, problem))

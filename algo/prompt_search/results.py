@@ -1,13 +1,11 @@
-"""What a search leaves behind: tables, a page, the tree of edits, and the winner as files that a run can be given."""
+"""What a search leaves behind: a page, the tree of edits, and the winner as files that a run can be given."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import BaseModel
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.plan import SearchPlan
@@ -65,17 +63,7 @@ def write_results(folder: Path, title: str, plan: SearchPlan, tree: Tree, findin
 
 
 def show_results(tree: Tree, findings: Findings, console: Console) -> None:
-    """Print the races and the verdict."""
-    for race in findings.races:
-        table = Table(title=f"Race {race.stage}", title_justify="left", box=SIMPLE)
-        for column in ("prompt", "from", "tasks", "mean reward (95 %)", ""):
-            table.add_column(column)
-        for one in sorted(race.standings, key=lambda one: (not one.won, -one.tasks)):
-            parent = tree.candidates[one.number].parent
-            source = "–" if parent is None else f"#{parent}"
-            goes_on = "goes on" if one.won else ""
-            table.add_row(f"#{one.number}", source, str(one.tasks), estimate_text(one.reward), goes_on)
-        console.print(table)
+    """Print the verdict, and what changed."""
     winner = tree.candidates[findings.winner]
     lines = [verdict_text(findings, tree), *([tree.difference(winner, tree.incumbent)] if findings.verdict else [])]
     console.print("\n".join(lines), highlight=False, markup=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from algo.agents.data import read_tasks
 from algo.evaluation.players import serve_players
 from algo.prompt_search.arena import Arena, Journal
-from algo.prompt_search.plan import ProposerBounds, SearchPlan, split
+from algo.prompt_search.plan import SearchPlan, split
 from algo.prompt_search.prompts import Slots, Tree
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
 from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
@@ -77,7 +77,7 @@ async def _search(
         journal.check_plan(_described(options, plan, tree))
         proposer = None
         if options.proposer_url:
-            bounds = ProposerBounds(options.proposer_calls, options.proposer_tokens)
+            bounds = options.proposer_calls, options.proposer_tokens
             key = os.environ[options.proposer_key_env] if options.proposer_key_env else "none"
             language = "en" if options.tasks else "zh"
             proposer = Proposer(options.proposer_url, options.proposer_model, key, bounds, journal, language)

@@ -16,7 +16,7 @@ import numpy as np
 
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
 from algo.prompt_search.arena import Arena, Played
-from algo.prompt_search.plan import FIRST_LOOK, FOR_RACES, SearchPlan, races_of
+from algo.prompt_search.plan import FIRST_LOOK, SearchPlan, races_of
 from algo.prompt_search.prompts import Candidate, Slots, Tree
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import Stage
@@ -176,7 +176,7 @@ class Search:
 
     async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> Candidate:
         size = len(self._arena.workload.tasks(stage, 0, entrants[0]))
-        share = (int(self._plan.budget * FOR_RACES) - self._arena.spent) // max(1, self._races_left)
+        share = (self._plan.budget // 2 - self._arena.spent) // max(1, self._races_left)
         self._races_left -= 1
         before = self._arena.spent
 

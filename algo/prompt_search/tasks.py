@@ -3,7 +3,6 @@
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from algo.prompt_search.plan import sides_of
 from algo.prompt_search.prompts import Candidate
@@ -28,30 +27,11 @@ class Stage:
     held_out: bool = False
 
 
-class Workload(Protocol):
-    """What is played. base: resources of which prompts and version are replaced; low, high: bounds of a reward."""
-
-    base: PolicyResources
-    low: float
-    high: float
-
-    def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """The rollouts of a stage's task. Everything in them but their names is the same for all candidates."""
-
-    def reward(self, task: Task, finished: FinishedRollout) -> float:
-        """From ``low`` to ``high``."""
-
-
-def resources_of(workload: Workload, candidate: Candidate) -> PolicyResources:
-    """What runners read: the candidate's prompts in the place of the configured ones, its number as the version."""
-    prompts = workload.base.prompt_templates | dict(candidate.templates)
-    return workload.base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})
-
-
 class AgentTasks:
     """Each task of a stage is drawn from its file's half, with replacement and with a sampling seed of its own.
 
-    So what is found holds for the mean over that half, however few tasks it has. limits: of one call.
+    So what is found holds for the mean over that half, however few tasks it has. bounds: of a reward. limits: of one
+    call. base: resources of which prompts and version are replaced.
     """
 
     def __init__(
@@ -93,7 +73,7 @@ class GameTasks:
     """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
 
     A role's guidance is tried on that role's side; the frame, and several prompts together, on both sides of each deal.
-    player, opponent: names as in ``store.werewolf.SeatingRule``. searched: slots.
+    player, opponent: names as in ``store.werewolf.SeatingRule``. searched: slots. base: as of ``AgentTasks``.
     """
 
     low, high = 0.0, 1.0
@@ -136,3 +116,12 @@ class GameTasks:
         """1 for a game that the player's side won; a draw is no win."""
         assert isinstance(task, GameTask)
         return float(finished.outcome.result == task.seating[0].side)
+
+
+Workload = AgentTasks | GameTasks
+
+
+def resources_of(workload: Workload, candidate: Candidate) -> PolicyResources:
+    """What runners read: the candidate's prompts in the place of the configured ones, its number as the version."""
+    prompts = workload.base.prompt_templates | dict(candidate.templates)
+    return workload.base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})

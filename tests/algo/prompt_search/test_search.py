@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prompt_stand_ins import StandIns, planted, searched
 
 from algo.prompt_search.search import halve, judge
+from tests.support.algo.prompt_stand_ins import StandIns, planted, searched
 
 BUDGET = 1600
 RACES = json.loads((Path(__file__).parent / "frozen.json").read_text())["races"]

@@ -8,7 +8,7 @@ import pytest
 
 from algo import find_best_prompt
 from algo.prompt_search.arena import Played
-from algo.prompt_search.plan import ProposerBounds, check_players, split
+from algo.prompt_search.plan import check_players, split
 from algo.prompt_search.prompts import GAME_SLOTS, Candidate, Slot, Tree, format_names, game_prompts, game_slot
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Stage, resources_of
@@ -68,7 +68,7 @@ def test_a_proposer_reads_what_it_read_before():
     played += [Played(2, math.nan, "failed"), Played(3, 0.5, "half", "")]
     for language, required, allowed in (("en", {"q"}, {"q"}), ("zh", set(), {"seat"})):
         slot = Slot("template", frozenset(required), frozenset(allowed), format_names)
-        proposer = Proposer("http://127.0.0.1:9/v1", "m", "none", ProposerBounds(), None, language)
+        proposer = Proposer("http://127.0.0.1:9/v1", "m", "none", (24, 200_000), None, language)
         assert proposer.messages(tree, slot, first, played, "the answer is empty") == FROZEN["asked"][language]
 
 
@@ -158,13 +158,13 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_pat
     for budget, least in ((79, 80), (9, 80)):
         monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", str(budget), *overrides])
         assert find_best_prompt.main() == 2
-        assert f"--budget {budget} is too small" in (told := capsys.readouterr().err) and f"at least {least}" in told
+        assert f"--budget {budget} is too small" in (told := capsys.readouterr().err) and f"need {least}" in told
     assert not (tmp_path / "runs").exists()
     (tmp_path / "system").mkdir()  # the frame is tried on both sides, and then together with the wolves'
     (tmp_path / "system/a.txt").write_text("{reply_format}{seat}{role}{guidance}")
     monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", "79", *overrides])
     assert find_best_prompt.main() == 2
-    assert "3 races, one of 4 prompts (together)" in (told := capsys.readouterr().err) and "at least 192" in told
+    assert "3 races of up to 4 prompts" in (told := capsys.readouterr().err) and "need 192" in told
 
 
 def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):
