@@ -105,6 +105,7 @@ def events(reply: ModelReply, reply_id: str, with_usage: bool) -> Iterator[dict[
     head = _head(reply, reply_id, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        delta["audio"] = {}  # AgentScope 1.0.21 looks into it, and fails where openai's package has made it None
         return {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]}
 
     message = reply.message
