@@ -1,7 +1,7 @@
 """``python -m algo.untie_model DIR OUT``: a copy of a model folder whose output head is a tensor of its own.
 
-Small models (Qwen3-0.6B to 4B) use their embeddings as output head. vLLM on CPU keeps a packed copy of such a head, which
-new weights do not reach, so that training on CPU refuses them. The copy begins as the same model; its head then
+Small models (Qwen3-0.6B to 4B) use their embeddings as output head. vLLM on CPU keeps a packed copy of such a head,
+which new weights do not reach, so that training on CPU refuses them. The copy begins as the same model; its head then
 learns for itself.
 """
 
@@ -25,7 +25,7 @@ _WRITTEN = ("*.safetensors", "*.safetensors.index.json", "config.json", "generat
 def untie_model(source: Path, directory: Path, *, force: bool = False) -> Path:
     """Write the copy, or keep the one that is there; returns its path.
 
-    Raises ConfigError where ``source`` is no model folder or its model is not tied, FileExistsError as ``build_folder``.
+    Raises ConfigError where ``source`` is no model folder or not tied, FileExistsError as ``build_folder``.
     """
     check_model_folder(source, "the model")
     if not read_architecture(source).get("tie_word_embeddings"):

@@ -410,7 +410,11 @@ async def test_agentscopes_model_streams_as_it_comes(world):
 
 async def test_openais_own_reader_of_streams_takes_them(world):
     world.vllm.answer = lambda prompt: f"well\n{CALL}"
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        async with client.chat.completions.stream(model="policy", messages=QUESTION, tools=[TOOL]) as stream:
-            message = (await stream.get_final_completion()).choices[0].message
+    asked = {"model": "policy", "messages": QUESTION, "tools": [TOOL]}
+    async with (
+        world.gateway.serving(world.attempt()) as address,
+        client_of(address) as client,
+        client.chat.completions.stream(**asked) as stream,
+    ):
+        message = (await stream.get_final_completion()).choices[0].message
     assert message.content.strip() == "well" and message.tool_calls[0].function.name == "calculate"
