@@ -17,8 +17,8 @@ INFO_ROUTE, TOKENIZE_ROUTE = "/tokenizer_info", "/tokenize"
 
 _REMEDY = (
     f"start vLLM 0.28 with --enable-tokenizer-info-endpoint, let a proxy before it forward {RENDER_ROUTE}, "
-    f"{INFO_ROUTE}, {TOKENIZE_ROUTE} and {DETOKENIZE_ROUTE}, or copy the model's tokenizer files here and name their folder with "
-    f"--tokenizer"
+    f"{INFO_ROUTE}, {TOKENIZE_ROUTE} and {DETOKENIZE_ROUTE}, or copy the model's tokenizer files here and "
+    f"name their folder with --tokenizer"
 )
 _RULES, _QUESTION, _REPLY = "你是3号玩家，身份是预言家。", "第1夜，请选择。", "决定：5号"
 
