@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from fakes_agents import attempt_of, resources_of, task_of
 from openai import AsyncOpenAI
 from real_vllm import WITH_TOOLS, of_length, real_vllm
@@ -164,7 +164,7 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
     command = [sys.executable, "-m", "runners.agents", "--agent", "calculating:agent", "--n", "6", "--store", hub.url]
     tests = Path(__file__).parent
     process = subprocess.Popen(
-        [*command, "--max-tasks", "12", "--full-token-spans"],
+        [*command, "--max-tasks", "12"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])},
     )
@@ -180,7 +180,4 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
         read = read_attempt(AGENTS, rollout.rollout_id, attempt_id, spans)
         assert read.left_out == {} and 1 <= len(read.triplets) <= 3
         failures += bool(read.outcome.failure)
-        stock = TracerTraceToTriplet().adapt(spans)
-        assert [one.prompt["token_ids"] for one in stock] == [one.prompt["token_ids"] for one in read.triplets]
-        assert [one.response["token_ids"] for one in stock] == [one.response["token_ids"] for one in read.triplets]
     assert failures < 12
