@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
-from small_models import make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algo.serving.preconditions import ServingError, require_servable_model
 from algo.untie_model import main, untie_model
 from configs.section import ConfigError
+from tests.support.small_models import make_model
 
 
 def test_an_untied_copy_is_the_same_model_and_can_be_trained_on_cpu(tmp_path, capsys):

@@ -13,8 +13,6 @@ import time
 import psutil
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest
-from fakes import make_result, make_turn
-from hub_process import HubProcess, fork
 
 from store.__main__ import main
 from store.client import connect
@@ -27,8 +25,10 @@ from store.sql.postgres_url import PostgresUrl
 from store.sql.sqlite import SqliteDatabase
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
+from tests.support.fakes import make_result, make_turn
+from tests.support.hub.hub_process import HubProcess, fork
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 DAY = 86_400.0
 AT_ONCE = {"youngest_seconds": 0}

@@ -16,7 +16,7 @@ from store.schema import IDEMPOTENCY_KEY
 from store.sql.lightning_store import SqlLightningStore
 from store.sql.opening import opened_store
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 RETRY_ALWAYS = ["failed", "timeout", "unresponsive"]
 LONG_AGO = 1.0

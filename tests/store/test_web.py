@@ -15,7 +15,7 @@ from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.lightning_store import SqlLightningStore
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 LARGEST = 20_000
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

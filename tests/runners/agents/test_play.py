@@ -18,7 +18,6 @@ from agentlightning import (
     rollout,
 )
 from aiohttp import web
-from fakes_agents import FakeChatVllm, resources_of, task_of
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -33,6 +32,7 @@ from runners.agents.service import ServicePlayer
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.agents import AGENTS
+from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
 
 RETRY = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
