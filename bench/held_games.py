@@ -14,10 +14,10 @@ from pathlib import Path
 
 import psutil
 from agentlightning import AttemptedRollout, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer, Span
-from runners.attempt_spans import AttemptSpans
 
 from bench.recorded import play_scripted
 from runners.play import TurnSink
+from runners.uploads import AttemptSpans
 from runners.werewolf.agent import read_task
 from runners.worker import Worker
 from store.client import connect
@@ -60,7 +60,7 @@ class HeldAgent(LitAgent[dict]):
     async def rollout_async(self, task: dict, resources: object, rollout: AttemptedRollout) -> list[Span]:
         """Does not return."""
         spans: list[Span] = []
-        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), time.time())
+        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         attempt.add_result(await self._games.play(rollout, attempt.add_turn), time.time())
         return spans
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import aiohttp
 
-from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
+from runners.uploads import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, Preset, get_preset, new_game
@@ -253,7 +253,7 @@ class Tables:
             worker_id="web",
         )
         spans: list[Any] = []
-        writer = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), time.time())
+        writer = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         for turn in turns:
             writer.add_turn(*turn)
         writer.add_result(result, time.time())

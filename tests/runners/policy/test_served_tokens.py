@@ -22,13 +22,16 @@ def user(text):
 @pytest.fixture
 async def vllm(tiny_tokenizer):
     fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的", model_folder="/not/on/this/machine")
-    fake.endpoint = await fake.start()
+    fake.endpoint, fake.asking = await fake.start(), []
     yield fake
+    for server in fake.asking:
+        await server.close()
     await fake.stop()
 
 
 def server_of(vllm):
-    return PolicyServer(vllm.endpoint, "policy", 1.0)
+    vllm.asking.append(PolicyServer(vllm.endpoint, "policy", 1.0))
+    return vllm.asking[-1]
 
 
 @pytest.mark.parametrize("thinking", [False, True])

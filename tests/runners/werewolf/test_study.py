@@ -5,10 +5,10 @@ import re
 from functools import partial
 
 import pytest
-from runners.attempt_spans import AttemptSpans
 
 from runners.errors import PolicyUnavailable
 from runners.policy.word_log_probs import word_log_probs
+from runners.uploads import AttemptSpans
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import EventKind, Role, get_preset
 from runners.werewolf.local import play_locally
@@ -37,7 +37,7 @@ def brain_seat(seat, role, name, brain="expert"):
 
 async def spans_of(task, seat_player):
     spans = []
-    attempt = AttemptSpans(spans.append, ("rollout", "attempt"), 1.0)
+    attempt = AttemptSpans(spans.append, ("rollout", "attempt"))
     result = await play_game(task, 4, seat_player, lambda turn, *times: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
     return spans
