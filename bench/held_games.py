@@ -16,8 +16,8 @@ import psutil
 from agentlightning import AttemptedRollout, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer, Span
 
 from bench.recorded import play_scripted
+from runners.attempt_spans import AttemptSpans
 from runners.play import TurnSink
-from runners.uploads import AttemptSpans
 from runners.werewolf.agent import read_task
 from runners.worker import Worker
 from store.client import connect

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import aiohttp
 from agentlightning import AttemptedRollout
 
+from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
-from runners.uploads import AttemptSpans, GameForgotten, SpanUploader
+from runners.uploads import GameForgotten, SpanUploader
 from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
 from store.token_spans import OutcomeSpan
 

@@ -7,7 +7,7 @@ import torch
 
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
-from runners.uploads import AttemptSpans
+from runners.attempt_spans import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
 from store.werewolf import GAME, GameTask

@@ -28,9 +28,9 @@ from typing import Any
 
 from agentlightning import AttemptedRollout, LitAgent, NamedResources, ResourcesUpdate, Rollout, Span
 
+from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
 from runners.keys import ApiKeys
-from runners.uploads import AttemptSpans
 from runners.werewolf.agent import WerewolfGames, read_task
 from store.schema import VERSION_SEPARATOR, PolicyResources
 

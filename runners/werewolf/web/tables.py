@@ -18,8 +18,8 @@ from typing import Any
 
 import aiohttp
 
+from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
-from runners.uploads import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, Preset, get_preset, new_game

@@ -17,7 +17,7 @@ from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
 from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
-from runners.uploads import AttemptSpans
+from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
 from store.werewolf import GAME, seat_name
 from store.werewolf_study import Study

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from runners.attempt_spans import AttemptSpans
 from runners.errors import PolicyUnavailable
 from runners.policy.word_log_probs import word_log_probs
-from runners.uploads import AttemptSpans
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import EventKind, Role, get_preset
 from runners.werewolf.local import play_locally
