@@ -28,7 +28,7 @@ from tests.support.agents.tool_model import TOOL, build_tool_model
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5

@@ -27,7 +27,7 @@ from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 LIMITS = {"context_tokens": 4096, "reply_tokens": 80}
 STEPS = 160  # enough to call tools as they want to be called; what is right is learned from more lessons of one kind

@@ -21,7 +21,7 @@ from tests.support.agents.tool_model import build_tool_model
 from tests.support.hub.hub_process import HubProcess
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent
 STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6

@@ -15,7 +15,7 @@ from store.werewolf_study import Study
 from tests.support.real_vllm import of_length, real_vllm
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 CONTEXT, REPLY = 3072, 24
 FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end

@@ -35,7 +35,7 @@ from configs.loading import DEFAULT_CONFIG
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.ray, pytest.mark.timeout(900)]
 
 MARK = "WEREWOLF_TEST_MARK"
 STEPS, DEALS, GAMES_PER_DEAL = 2, 2, 2

@@ -16,7 +16,7 @@ from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.test_end_to_end import FLOAT32_TOLERANCE
 from tests.test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of, weights_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 LEAGUE = ["league.every_steps=1", "game.opponent=past"]
 MEMBERS = {"wolf": "wolves", "good": "villagers"}

@@ -25,7 +25,7 @@ from store.werewolf import TurnSpan, is_turn
 from tests.support.hub.hub_process import HubProcess
 from tests.test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1500)]
 
 STEPS = 3
 GAMES = 4

@@ -17,7 +17,7 @@ from configs.loading import load_config
 from tests.test_end_to_end import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 from tests.test_resume import GAMES, LORA, Machine, finish, kill_when, started, steps_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 STEPS = 2  # each of them trains both, on two ranks
 MEMBERS = {"wolf": "wolves", "good": "villagers"}
