@@ -50,7 +50,7 @@ left_out: Counter[str] = Counter()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark each test by what it starts; tests that share processes, or a file, go to one worker, the longest first."""
+    """Mark each test by what it starts; tests that share processes, or a file, go to one worker, those first that may take longest."""
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = {*item.fixturenames, *vars(item.module), *(each for each in parameters if isinstance(each, str))}
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
             item.add_marker("full")
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else item.location[0]))
-    items.sort(key=lambda item: not _needs(item))
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
 
 
 def _needs(item: pytest.Item) -> list[str]:
