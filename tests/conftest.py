@@ -50,7 +50,7 @@ left_out: Counter[str] = Counter()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark each test by what it starts; tests that share processes, or a file, go to one worker, those first that may take longest."""
+    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first."""
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = {*item.fixturenames, *vars(item.module), *(each for each in parameters if isinstance(each, str))}
