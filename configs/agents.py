@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from configs.schema import RUN_NAME, Config, EvaluationConfig, RunConfig
 from configs.section import Section
+from configs.sections.watch import BoundConfig
 
 
 class AgentRunConfig(RunConfig):
@@ -108,16 +109,22 @@ class AgentConfig(Config):
 
     project: ClassVar[str] = "agents"
     fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"agents": "the tasks in flight were enqueued with it"}
+    input_files: ClassVar[tuple[str, ...]] = ("agents.train", "agents.val")
 
     run: AgentRunConfig = AgentRunConfig()
     agents: AgentsConfig = AgentsConfig()
     reward: AgentRewardConfig = AgentRewardConfig()
     evaluation: AgentEvaluationConfig = AgentEvaluationConfig()
     local: LocalConfig = LocalConfig()
+    watch: dict[str, BoundConfig] = Field(
+        {"turns/valid_share": BoundConfig(below=0.5), "agents/failed_share": BoundConfig(above=0.5)},
+        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
+        "replaces these",
+    )
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files that must stay as they are within a run, by name."""
+        """Files whose content may not change within a run, by dotted setting."""
         files = {"agents.train": self.agents.train, "agents.val": self.agents.val}
         return {name: path for name, path in files.items() if path is not None}
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from agentlightning import AttemptedRollout, Rollout
 
+from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
@@ -25,6 +26,7 @@ from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
+from store.printable import printable
 from store.schema import TRAINED_POLICY, ChatEndpoint, PolicyResources
 from store.werewolf import GameTask, ResultSpan
 
@@ -144,6 +146,7 @@ class WerewolfPlay:
 
     tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
     resources_patience_seconds: how long missing resources are waited for.
+    addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
     def __init__(
@@ -153,8 +156,9 @@ class WerewolfPlay:
         resources_patience_seconds: float = 60.0,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         keys: ApiKeys | None = None,
+        addresses: Addresses | None = None,
     ):
-        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
         self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
@@ -180,5 +184,6 @@ def read_task(rollout: Rollout) -> GameTask:
         task = GameTask.decode(rollout.input)
         get_preset(task.preset, task.rules)
     except ValueError as error:
-        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+        reason = printable("; ".join(str(error).splitlines()))  # it quotes the input
+        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {reason}") from error
     return task

@@ -200,6 +200,17 @@ def test_of_very_many_parts_of_a_request_none_is_made(open_hub, body):
     assert memory(open_hub) - before < 150e6
 
 
+def test_a_refused_bomb_leaves_nothing_in_memory(open_hub):
+    bomb = gzip.compress(GROUP * 50_000_000, 1)
+    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(bomb)}\n"
+    head += "Content-Type: application/x-protobuf\n"
+    assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+    before = memory(open_hub)
+    for _ in range(15):
+        assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+        assert memory(open_hub) - before < 100e6
+
+
 def test_a_header_without_end_is_cut_off(guarded):
     before = memory(guarded)
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=ANSWER_SECONDS) as connection:

@@ -526,6 +526,16 @@ def test_what_is_not_there_is_one_line(tmp_path, arguments, capsys, monkeypatch)
     assert ("nothing.jsonl" if command == "restore" else "gone.sqlite3") in said
 
 
+async def test_an_export_follows_no_link_that_waits_for_it(store, path, tmp_path):
+    await store.enqueue_rollout(input=1)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "out.jsonl.part").symlink_to(victim)
+    (tmp_path / "out.jsonl").symlink_to(victim)
+    await asyncio.to_thread(export, path, tmp_path / "out.jsonl")
+    assert victim.read_text() == "precious" and not (tmp_path / "out.jsonl").is_symlink()
+
+
 async def test_export_to_standard_output(store, path, capfdbinary):
     await play(store, 1, 2)
     assert await asyncio.to_thread(main, ["export", "--db", str(path), "-"]) == 0
