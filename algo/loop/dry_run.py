@@ -18,7 +18,7 @@ from algo.advantages.registry import needs_groups
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.learn import compare
-from algo.loop.running import start
+from algo.loop.running import log_probs_of, start
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.run.folder import OpenedRun, cancel_on_signals
@@ -26,7 +26,6 @@ from algo.run.metrics import trajectory_metrics
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory, build_trajectories
-from algo.training.engine import as_member
 from configs.loading import as_yaml
 
 
@@ -61,7 +60,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
             metrics |= share.named(share.advantages.metrics)
             if share.trajectories:
                 batch = build_batch(share.trajectories, temperature=config.rollout.temperature)
-                logprobs = await run.trainer.run(as_member, run.engine, share.learner, run.engine.log_probs, batch)
+                logprobs = await run.trainer.run(log_probs_of, run.engine, share.learner, batch)
                 compared = logprob_agreement(share.trajectories, logprobs, policy_version=0)
                 named = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
                 metrics |= share.named(named)

@@ -12,7 +12,6 @@ from algo.loop.update import Assessment, Update, assess, update
 from algo.rollouts.played import PlayedRollouts
 from algo.sequences.selection import Selection, select_sequences
 from algo.sequences.trajectories import Trajectory
-from algo.training.engine import as_member
 from configs.schema import Config
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
     """
     config, shares = run.config, []
     for learner, own in trajectories_by_learner(config, trajectories):
-        assessed = await run.trainer.run(as_member, run.engine, learner, assess, config, run.engine, own)
+        assessed = await run.trainer.run(assess, config, run.engine, own)
         advantages = token_advantages(
             own,
             config.advantage,
@@ -94,9 +93,6 @@ async def learn(
         logger.info("%s: updating%s on %d sequences", title, f" {learner}" if learner else "", len(selected.rows))
         targets = [row for rollout in played.finished for row in workload.targets_of(rollout) if row.learner == learner]
         made = await run.trainer.run(
-            as_member,
-            run.engine,
-            learner,
             update,
             config,
             run.engine,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from tensordict import TensorDict
 from verl.utils.tracking import Tracking
 
 from algo.league.league import League
@@ -28,7 +30,7 @@ from algo.serving.frozen import share_out, with_own_server
 from algo.serving.launch import member_servers, pool_servers
 from algo.serving.policy import Serving
 from algo.serving.team import Team
-from algo.training.engine import Engine, as_member
+from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 from store.client import connect
@@ -138,7 +140,7 @@ class Running:
         found: list[float] = []
         metrics: dict[str, float] = {}
         for learner in self.config.team or [None]:  # all by one sequence, since any tells weights from others
-            (expected,) = await self.trainer.run(as_member, self.engine, learner, self.engine.log_probs, batch)
+            (expected,) = await self.trainer.run(log_probs_of, self.engine, learner, batch)
             served, difference = await score_probe(self.config, self.serving, self.state.probe, expected, learner)
             before = self._served_before[len(found) :][: len(served)]
             change = max(abs(new - old) for new, old in zip(served, before, strict=True))
@@ -172,6 +174,12 @@ class Running:
             self.frozen = own
         self.state.score = found.score
         return found.metrics
+
+
+def log_probs_of(engine: Engine, learner: str | None, batch: TensorDict) -> list[torch.Tensor]:
+    """``Engine.log_probs`` of one of the policies that learn."""
+    engine.select(learner)
+    return engine.log_probs(batch)
 
 
 async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> Running:

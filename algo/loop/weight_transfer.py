@@ -11,7 +11,7 @@ from algo.serving.policy import Serving
 from algo.serving.preconditions import ServingError
 from algo.serving.server import VllmServer
 from algo.serving.team import Team
-from algo.training.engine import Engine, as_member
+from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 
@@ -59,9 +59,8 @@ async def push_policy(
 
     def export_team(into: Path) -> None:
         for member in config.team:
-            as_member(
-                engine, member, engine.export_adapters if config.model.lora_rank else engine.export, into / member
-            )
+            engine.select(member)
+            (engine.export_adapters if config.model.lora_rank else engine.export)(into / member)
 
     if config.team:
         await trainer.run(write, export_team)
