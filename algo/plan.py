@@ -42,21 +42,22 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.planning.seconds import Lengths, measured_seconds
     from algo.reports.terminal import wide_console
     from algo.run.metrics import read_steps
-    from algo.serving.frozen import share_out, with_own_server
-    from algo.serving.launch import member_servers, pool_servers
+    from algo.serving.launch import learner_servers, pool_servers
+    from algo.serving.policies import frozen_with_own_server
     from algo.werewolf.workload import Werewolf
 
     workload = Werewolf(config, evaluate_in_training)
-    alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
+    frozen = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()}).values()
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     machine = this_machine(config.training.device, config.model.dtype, gpu_gib=gpu_gib, host_gib=options.host_gib)
-    frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
+    started = [policy for policy in frozen if policy.path is not None]
+    others = [*started, *pool_servers(config), *learner_servers(config)]
     lengths, measured = None, None
     try:
         if options.run is not None:
             steps = [metrics for _, metrics in read_steps(options.run)]
             lengths, measured = Lengths.measured(steps), measured_seconds(steps)
-        plan = make_plan(config, machine, workload.policy_actors(), frozen, lengths=lengths)
+        plan = make_plan(config, machine, workload.policy_actors(), others, lengths=lengths)
     except ValueError as error:  # of the run's metrics, or transformers' of a model that it does not know
         return _refused(error)
     show_plan(plan, config, wide_console(), len(DECKS[config.game.preset]), measured)

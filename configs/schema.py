@@ -228,8 +228,13 @@ class Config(Section):
         return self.team or {SOLE_LEARNER: LearnerConfig()}
 
     def folder_of(self, learner: str, folder: Path) -> Path:
-        """Where in a folder the files of one policy that learns are: directly in it, unless there are several."""
-        return folder / learner if len(self.learners) > 1 else folder
+        """Where in a folder a policy that learns has its files: directly in it, if it has no name in ``policies``."""
+        return folder if learner == SOLE_LEARNER else folder / learner
+
+    def metrics_of(self, learner: str, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Numbers of a policy that learns for the log: under its name, if it has one in ``policies``."""
+        prefix = "" if learner == SOLE_LEARNER else f"{learner}/"
+        return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:

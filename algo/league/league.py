@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
 from algo.league.payoff import Match, cells, count
-from algo.league.places import Places
 from algo.league.pool import forget_left, join, publish
 from algo.league.state import LeagueState, is_past, past_name
 from algo.league.strengths import Strengths, fit, stronger_past
 from algo.machine.whole_files import write_whole
+from algo.serving.policies import PolicyServers
 from configs.schema import Config
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
@@ -36,7 +36,7 @@ class League:
         self,
         config: Config,
         state: LeagueState,
-        places: Places,
+        serving: PolicyServers,
         write: Callable[[int, Path], Awaitable[None]],
         in_checkpoint: Callable[[], Collection[int]],
     ):
@@ -49,7 +49,8 @@ class League:
         self._config = config
         self._settings = config.pool
         self.state = state
-        self._places = places
+        self._serving = serving
+        self._servers = 0 if config.model.lora_rank else config.pool.servers
         self._write = write
         self._in_checkpoint = in_checkpoint
         folders_of(config, state)
@@ -72,9 +73,11 @@ class League:
             join(self.state, version, await log_probs(), self._settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
         forget_left(self.state, version, self._config.rollout.max_policy_lag)
-        publish(self.state, version, self._settings, self._places.servers, self._config.run.seed)
+        publish(self.state, version, self._settings, self._servers, self._config.run.seed)
         assert self.state.published is not None
-        await self._places.serve(self.state.published, folders_of(self._config, self.state))
+        folders = folders_of(self._config, self.state)
+        held = [(one, folders[one]) for one in self.state.published.servers]
+        await self._serving.serve_past({past_name(one): folder for one, folder in folders.items()}, held)
         if needed != self.state.needed:
             # A checkpoint may be under way that has the pool as it was.
             self._drop_folders(needed | self.state.needed)
@@ -87,11 +90,8 @@ class League:
 
     def policies(self) -> dict[str, FrozenPolicy]:
         """Whom runners may meet, as ``PolicyResources.frozen`` names them; nobody before the first step."""
-        return {} if self.state.published is None else self._places.policies(self.state.published)
-
-    async def check_alive(self) -> None:
-        """To be called every few seconds while games are played. Raises ServingDied."""
-        await self._places.check_alive()
+        published = self.state.published
+        return {} if published is None else self._serving.past(published.shares, map(past_name, published.servers))
 
     def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
         """Take up a step's games, and write ``payoff.json``; returns numbers for the log, named ``league/…``.

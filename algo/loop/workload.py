@@ -56,7 +56,7 @@ class Workload(Protocol):
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run's rollouts need (``algo.serving.frozen``)."""
+        """Policies with frozen weights that the run's rollouts need (``algo.serving.policies``)."""
 
     def evaluated_names(self) -> Sequence[str]:
         """Policies with frozen weights that its evaluations need."""

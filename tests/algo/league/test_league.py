@@ -15,19 +15,17 @@ from store.schema import FrozenPolicy
 
 
 class Served:
-    """A fake of what serves members: notes what it is told."""
-
-    servers = 0
+    """A fake of the run's servers: notes what it is given."""
 
     def __init__(self):
         self.folders = {}
 
-    async def serve(self, published, folders):
+    async def serve_past(self, folders, held):
         assert all(folder.is_dir() for folder in folders.values())
-        self.folders = dict(folders)
+        self.folders = {int(name.rpartition("-")[2]): folder for name, folder in folders.items()}
 
-    def policies(self, published):
-        return {name: FrozenPolicy(endpoint="e", model=name, share=share) for name, share in published.shares.items()}
+    def past(self, shares, held):
+        return {name: FrozenPolicy(endpoint="e", model=name, share=share) for name, share in shares.items()}
 
 
 class Run:

@@ -89,7 +89,7 @@ class Machine:
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
             keep_serving=metrics,
-            rest_serving=nothing,
+            after_rollouts=nothing,
             push=push,
             evaluation_is_due=lambda: False,
         )

@@ -15,7 +15,7 @@ from algo.planning.memory import passes, states
 from algo.planning.model_shape import shape_of
 from algo.planning.plan import make_plan
 from algo.planning.seconds import Lengths
-from algo.serving.launch import member_servers, policy_launches, pool_servers
+from algo.serving.launch import learner_servers, policy_launches, pool_servers
 from algo.werewolf.tasks import policy_seats
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -264,9 +264,9 @@ def test_several_policies_that_learn_are_counted(qwen3_8b, adapters):
     kept = gib_of(plan, "the machine")["policies not at work"]
     assert kept == pytest.approx(2 * 12 * (plan.shape.adapters if adapters else plan.shape.parameters) / GIB)
     assert "policies not at work" not in gib_of(before, "the machine")
-    assert len(member_servers(config)) == (0 if adapters else 1)
+    assert len(learner_servers(config)) == (0 if adapters else 1)
     own_gpu, _ = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=null", team)
-    assert [server.devices for server in member_servers(own_gpu)] == ([] if adapters else [(1,)])
+    assert [server.devices for server in learner_servers(own_gpu)] == ([] if adapters else [(1,)])
     launches = [policy_launches(own_gpu, member)[0] for member in own_gpu.team]
     assert [(launch.port, launch.log_name) for launch in launches] == [
         (8000, "vllm-wolves.log"), (8001, "vllm-villagers.log"),
