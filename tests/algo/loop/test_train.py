@@ -107,12 +107,12 @@ class Machine:
         async def write(version, folder):
             folder.mkdir(parents=True)
 
-        async def serve(published, folders):
-            self.play.met = dict.fromkeys(published.shares)
+        async def serve_past(folders, held):
+            self.play.met = dict.fromkeys(opened.state.league.published.shares)
 
-        places = SimpleNamespace(servers=1, serve=serve)
+        serving = SimpleNamespace(serve_past=serve_past)
         kept = RunState.model_validate_json(self.state).league
-        return League(opened.config, opened.state.league, places, write, lambda: kept.needed if kept else set())
+        return League(opened.config, opened.state.league, serving, write, lambda: kept.needed if kept else set())
 
     def save(self, config, engine, state, exported):
         self.at(state, "save")
