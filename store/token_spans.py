@@ -203,6 +203,11 @@ class OutcomeSpan(SpanRecord):
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
 
+    @property
+    def own_failure(self) -> str:
+        """What the actor failed with by its own doing; empty for none, and where that cannot be."""
+        return ""
+
     def rewards(self) -> dict[str, float]:
         """Named reward dimensions, read by ``find_final_reward``; the first is the primary one."""
         raise NotImplementedError

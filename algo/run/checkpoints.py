@@ -25,6 +25,7 @@ from algo.league.state import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
+from algo.run.names import RUN_FILE
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.policies import SOLE_LEARNER
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from algo.training.engine import Engine  # brings verl along
 
 STATE_FILE = "state.json"
-RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _UNFINISHED = "unfinished-"
 _WHEN_FULL = (

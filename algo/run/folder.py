@@ -15,7 +15,6 @@ from typing import IO
 from algo.machine.whole_files import make_private
 from algo.rollouts.hub_rollouts import Resumption
 from algo.run.checkpoints import (
-    RUN_FILE,
     RunState,
     check_same_run,
     fixed_settings,
@@ -24,8 +23,10 @@ from algo.run.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
+from algo.run.names import RUN_FILE, run_name
 from configs.loading import as_yaml
 from configs.schema import Config
+from store.printable import LogFormatter
 
 
 @dataclass
@@ -60,11 +61,7 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     suffix: added to the configured name, for what is not a training run.
     Raises ConfigError when another process has the run, or when it cannot be resumed with this configuration.
     """
-    first = config.run.name + suffix
-    name, number = first, 1
-    while not resume and (config.run.dir / name / RUN_FILE).exists():
-        number += 1
-        name = f"{first}-{number}"
+    name = run_name(config, resume, suffix)
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
     make_private(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
     (config.run_dir / "logs").mkdir(exist_ok=True)
@@ -107,10 +104,11 @@ class _LogFile(logging.FileHandler):
 
 def set_up_logging(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
     handlers = [logging.StreamHandler(), _LogFile(file, encoding="utf-8")]
-    logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
-    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl"):
+    for handler in handlers:
+        handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=level, handlers=handlers, force=True)
+    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
