@@ -14,7 +14,7 @@ from algo.machine.whole_files import write_whole
 from algo.serving.policies import PolicyServers
 from configs.schema import Config
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
+from store.endpoints import ServedPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +88,10 @@ class League:
             if member.version == version and not member.log_probs:
                 member.log_probs = list(log_probs)
 
-    def policies(self) -> dict[str, FrozenPolicy]:
-        """Whom runners may meet, as ``PolicyResources.frozen`` names them; nobody before the first step."""
+    def policies(self) -> list[ServedPolicy]:
+        """Whom runners may meet; nobody before the first step."""
         published = self.state.published
-        return {} if published is None else self._serving.past(published.shares, map(past_name, published.servers))
+        return [] if published is None else self._serving.past(published.shares, map(past_name, published.servers))
 
     def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
         """Take up a step's games, and write ``payoff.json``; returns numbers for the log, named ``league/…``.

@@ -31,7 +31,8 @@ from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 from store.client import connect
-from store.schema import FrozenPolicy, PolicyResources
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 class Running:
     """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
 
-    serving: policies that learn, and their past selves. frozen: where frozen policies with servers of their own are.
+    serving: policies that learn, and their past selves. frozen: policies with servers of their own.
     began_before: an earlier process of the run may have left rollouts in the hub.
     league: the pool of past selves; None without one.
     """
@@ -50,7 +51,7 @@ class Running:
     state: RunState
     began_before: bool
     serving: PolicyServers
-    frozen: dict[str, FrozenPolicy]
+    frozen: Sequence[ServedPolicy]
     engine: Engine
     trainer: TrainerThread
     queue: RolloutQueue
@@ -60,23 +61,18 @@ class Running:
     _served_before: list[float] = field(default_factory=list)
 
     def resources(self) -> PolicyResources:
-        """What runners are told about the policy as it stands."""
+        """What runners are told about the policies as they stand."""
+        past = self.league.policies() if self.league else []
+        policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
         return policy_resources(
-            self.config,
-            self.serving,
-            self.serving.frozen() | self.frozen | (self.league.policies() if self.league else {}),
-            self.state.run_id,
-            self.state.policy_version,
-            self.published,
-            self.serving.team(),
+            self.config, self.serving, policies, self.state.run_id, self.state.policy_version, self.published
         )
 
     async def keep_serving(self) -> None:
-        """Restart or give up servers that have died; runners are told where the policy is served now."""
+        """Restart or give up servers that have died; runners are told where the policies are served now."""
         if await self.serving.check_alive():
-            await self.queue.serve_at(
-                self.serving.endpoints, {member.name: member.endpoints for member in self.serving.team()}
-            )
+            learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
+            await self.queue.serve_at(self.serving.endpoints, learners)
 
     async def seat_past_selves(self) -> None:
         """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""

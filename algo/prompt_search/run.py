@@ -130,7 +130,7 @@ async def agent_arena(
         queue = RolloutQueue(client, AGENTS, config.rollout, opened.resumption)
         endpoints = (options.endpoint,) if options.endpoint else ()
         served = UnservedPolicy(options.model or "none", endpoints)
-        base = policy_resources(config, served, {}, opened.state.run_id, 0, {})
+        base = policy_resources(config, served, (), opened.state.run_id, 0, {})
         limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
         low, high = options.reward_range
         try:

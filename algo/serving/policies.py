@@ -25,8 +25,7 @@ from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import FrozenPolicyConfig
-from store.schema import FrozenPolicy
-from store.team import TeamMember
+from store.endpoints import TRAINED_POLICY, ServedPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -87,24 +86,18 @@ class PolicyServers:
         """The first policy's name in requests."""
         return self._model_of(next(iter(self._learning)))
 
-    def team(self) -> list[TeamMember]:
-        """The policies that learn, for runners: who plays which seats, and where it is served; none of a sole one."""
+    def learners(self) -> list[ServedPolicy]:
+        """The policies that learn, for runners; none of a sole one, which has no name of its own."""
         return [
-            TeamMember(
-                name=name,
-                side=learner.side,
-                roles=learner.roles,
-                endpoints=self._learning[name].endpoints,
-                model=self._model_of(name),
-            )
-            for name, learner in self._config.learners.items()
+            self._row(name, TRAINED_POLICY, self._learning[name].endpoints, self._model_of(name))
+            for name in self._learning
             if name != SOLE_LEARNER
         ]
 
-    def frozen(self) -> dict[str, FrozenPolicy]:
+    def frozen(self) -> list[ServedPolicy]:
         """The frozen policies that the policy's servers have, where it is adapters: its base, and other adapters."""
         names = frozen_names_of_policy_servers(self._config)
-        return {name: FrozenPolicy(endpoint=self.endpoints[0], model=model) for name, model in names.items()}
+        return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
     async def push(self, folders: Mapping[str, Path], version: int) -> float:
         """Serve new weights of all policies that learn, under one version; returns the seconds it took.
@@ -150,7 +143,7 @@ class PolicyServers:
         """
         if self._config.model.lora_rank:
             adapters = {
-                self.past_model(name, learner): self._config.folder_of(learner, folder)
+                self._past_model(name, learner): self._config.folder_of(learner, folder)
                 for name, folder in folders.items()
                 for learner in self._learning
             }
@@ -160,29 +153,40 @@ class PolicyServers:
                 await self._pool[number].push_weights(folder, version)
                 self._held[number] = version
 
-    def past_model(self, name: str, learner: str) -> str:
-        """Name in requests of one policy of a past self."""
-        return name if learner == SOLE_LEARNER else f"{name}-{learner}"
-
-    def past(self, shares: Mapping[str, float], held: Iterable[str]) -> dict[str, FrozenPolicy]:
+    def past(self, shares: Mapping[str, float], held: Iterable[str]) -> list[ServedPolicy]:
         """Past selves for runners. shares: how often each is met, by name. held: names, by server of the pool."""
         if self._pool:
-            at = {name: servers for name, servers in zip(held, self._pool, strict=True)}
-            return {
-                name: FrozenPolicy(endpoint=at[name].endpoints[0], model=at[name].model, share=share)
+            at = dict(zip(held, self._pool, strict=True))
+            return [
+                ServedPolicy(name=name, endpoints=at[name].endpoints[:1], model=at[name].model, share=share)
                 for name, share in shares.items()
-            }
+            ]
         # Each at one of the policy's servers, whose prefix cache knows its games.
         endpoints = self.endpoints
-        return {
-            name: FrozenPolicy(
-                endpoint=endpoints[number % len(endpoints)],
-                model=self.past_model(name, next(iter(self._learning))),
-                share=share,
-                models={one.name: self.past_model(name, one.name) for one in self.team()},
-            )
+        return [
+            self._row(learner, name, (endpoints[number % len(endpoints)],), self._past_model(name, learner), share)
             for number, (name, share) in enumerate(shares.items())
-        }
+            for learner in self._learning
+        ]
+
+    def _past_model(self, name: str, learner: str) -> str:
+        """Name of one policy of a past self."""
+        return name if learner == SOLE_LEARNER else f"{name}-{learner}"
+
+    def _row(
+        self, learner: str, player: str, endpoints: tuple[str, ...], model: str, share: float = 0.0
+    ) -> ServedPolicy:
+        """A policy that learns, or that a past self was, with the seats that it plays."""
+        settings = self._config.learners[learner]
+        return ServedPolicy(
+            name=learner if player == TRAINED_POLICY else model,
+            player=player,
+            side=settings.side,
+            roles=settings.roles,
+            endpoints=endpoints,
+            model=model,
+            share=share,
+        )
 
     async def check_alive(self) -> bool:
         """``Servers.check_alive`` of all; returns whether addresses of policies that learn have changed."""
@@ -234,8 +238,8 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
 
 
 @contextlib.asynccontextmanager
-async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dict[str, FrozenPolicy]]:
-    """Serve frozen policies until the context is left; yields where each is served, by name.
+async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[list[ServedPolicy]]:
+    """Serve frozen policies until the context is left; yields where each is served.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
     of its own, which is started again when it dies (at most ``serving.max_restarts`` times), one with a URL is used
@@ -245,9 +249,10 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[dic
     servings = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
     watchers = [asyncio.create_task(_keep_alive(name, servers)) for name, servers in servings.items()]
     try:
-        yield {
-            name: FrozenPolicy(endpoint=servers.endpoints[0], model=servers.model) for name, servers in servings.items()
-        }
+        yield [
+            ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
+            for name, servers in servings.items()
+        ]
     finally:
         for watcher in watchers:
             watcher.cancel()

@@ -18,7 +18,7 @@ from algo.serving.launch import learner_servers, policy_launches, pool_servers, 
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
+from store.endpoints import ServedPolicy
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
 
@@ -99,10 +99,12 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
     assert fake.bodies[load]["lora_path"] == str(tmp_path / "past-000001" / "villagers")
     await serving.serve_past({}, [])
     assert fake.calls == [unload, load] * 2 + [unload] * 2
-    (shown,) = serving.past({"past-000001": 1.0}, []).values()
-    assert shown.models == {name: f"past-000001-{name}" for name in TEAM} and shown.model == "past-000001-wolves"
+    shown = serving.past({"past-000001": 1.0}, [])
+    assert [(one.name, one.model, one.player, one.side) for one in shown] == [
+        (f"past-000001-{name}", f"past-000001-{name}", "past-000001", rule["side"]) for name, rule in TEAM.items()
+    ]
     assert serving.model == "wolves"  # for runners that know a single policy
-    assert [(one.endpoints, one.model) for one in serving.team()] == [(serving.endpoints, name) for name in TEAM]
+    assert [(one.endpoints, one.model) for one in serving.learners()] == [(serving.endpoints, name) for name in TEAM]
     assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
     assert fake.bodies["/v1/completions"]["model"] == "wolves"
     assert await serving.score([7, 8, 9]) == [-8.0, -9.0] * 2
@@ -173,7 +175,7 @@ async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure,
         assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path)}
         # The base is the initial policy, on the same server.
         policies = PolicyServers(config, {"policy": serving})
-        assert policies.frozen() == {"initial": FrozenPolicy(endpoint=serving.endpoints[0], model="policy-base")}
+        assert policies.frozen() == [ServedPolicy(name="initial", endpoints=serving.endpoints, model="policy-base")]
     fake.models = [{"id": "policy"}]
     with pytest.raises(ServingError, match="not 'policy-base'"):
         await Servers.attach(config)
@@ -203,9 +205,9 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
             for found in await asyncio.gather(*(serving.score(ids) for _ in range(4))):
                 assert found == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
         for name, adapters in (("initial", None), ("earlier", past)):
-            served = PolicyServers(config, {"policy": serving}).frozen()[name]
+            (served,) = (one for one in PolicyServers(config, {"policy": serving}).frozen() if one.name == name)
             body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
-            async with http.post(f"{served.endpoint}/completions", json=body) as response:
+            async with http.post(f"{served.endpoints[0]}/completions", json=body) as response:
                 assert response.status == 200, await response.text()
                 entries = json.loads(await response.text())["choices"][0]["prompt_logprobs"]
             found = [entry[str(token)]["logprob"] for entry, token in zip(entries[1:], ids[1:], strict=True)]

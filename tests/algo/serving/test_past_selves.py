@@ -20,7 +20,7 @@ def config(tmp_path, tiny_model):
 
 def reloads(fakes, policy):
     """Versions that the server of a published policy was given, in order."""
-    port = int(policy.endpoint.rpartition(":")[2].removesuffix("/v1"))
+    port = int(policy.endpoints[0].rpartition(":")[2].removesuffix("/v1"))
     notes = [note.split() for note in fakes.notes(port)]
     return [int(note[1]) for note in notes if note[0] == "/update_weight_version"], port
 
@@ -33,7 +33,7 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(config, fa
     try:
         await serving.start_pool()
         await serving.serve_past({}, [(0, folders[0]), (1, folders[1])])
-        policies = serving.past({"past-0": 0.5, "past-1": 0.5}, ["past-0", "past-1"])
+        policies = {one.name: one for one in serving.past({"past-0": 0.5, "past-1": 0.5}, ["past-0", "past-1"])}
         assert {name: (policy.model, policy.share) for name, policy in policies.items()} == {
             "past-0": ("policy", 0.5),
             "past-1": ("policy", 0.5),
@@ -42,7 +42,7 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(config, fa
         assert reloads(fakes, first)[0] == [] and reloads(fakes, second)[0] == [1]
         for _ in range(2):
             await serving.serve_past({}, [(2, folders[2]), (1, folders[1])])
-        assert serving.past({"past-2": 1.0}, ["past-2", "past-1"])["past-2"].endpoint == first.endpoint
+        assert serving.past({"past-2": 1.0}, ["past-2", "past-1"])[0].endpoints == first.endpoints
         assert reloads(fakes, first)[0] == [2] and reloads(fakes, second)[0] == [1]
 
         # One that dies has the same weights again before it answers.

@@ -392,15 +392,16 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
         "unused": {"path": tmp_path / "nowhere"},
     }
     config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
-    async with open_frozen(config, ["older", "base", "initial"]) as policies:
+    async with open_frozen(config, ["older", "base", "initial"]) as served:
+        policies = {policy.name: policy for policy in served}
         assert {name: policy.model for name, policy in policies.items()} == {
             "older": "policy",
             "base": "base",
             "initial": "policy",
         }
-        assert policies["older"].endpoint == f"http://127.0.0.1:{port}/v1"
-        assert policies["base"].endpoint == f"{frozen['base']['url']}/v1"
-        initial = int(policies["initial"].endpoint.rsplit(":", 1)[1].removesuffix("/v1"))
+        assert policies["older"].endpoints == (f"http://127.0.0.1:{port}/v1",)
+        assert policies["base"].endpoints == (f"{frozen['base']['url']}/v1",)
+        initial = int(policies["initial"].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1"))
         assert fakes.notes(initial) == [f"start {tiny_model.name} 0"]
         assert fakes.notes(port) == ["start older 0"]
         os.kill(fakes.pid(port), signal.SIGKILL)

@@ -37,12 +37,12 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fake
     told = []
     serving = await PolicyServers.open(config, told.append)
     try:
-        at = {one.name: [port_of(endpoint) for endpoint in one.endpoints] for one in serving.team()}
+        at = {one.name: [port_of(endpoint) for endpoint in one.endpoints] for one in serving.learners()}
         first = config.serving.port
         assert at == {"wolves": [first, first + 1], "villagers": [first + 2, first + 3]}
-        assert serving.endpoints == serving.team()[0].endpoints
-        assert [one.model for one in serving.team()] == ["policy"] * 2 and serving.frozen() == {}
-        assert [(one.side, one.roles) for one in serving.team()] == [("wolf", None), ("good", None)]
+        assert serving.endpoints == serving.learners()[0].endpoints
+        assert [one.model for one in serving.learners()] == ["policy"] * 2 and serving.frozen() == []
+        assert [(one.side, one.roles) for one in serving.learners()] == [("wolf", None), ("good", None)]
         await serving.push(folders, 4)
         for port in chain(*at.values()):
             assert fakes.notes(port)[-1] == "/resume" and "/update_weight_version 4" in fakes.notes(port)
@@ -50,7 +50,7 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fake
         os.kill(fakes.pid(at["villagers"][0]), signal.SIGKILL)
         while not await serving.check_alive():
             pass
-        assert [len(one.endpoints) for one in serving.team()] == [2, 1]
+        assert [len(one.endpoints) for one in serving.learners()] == [2, 1]
         with pytest.raises(ValueError, match="safetensors"):
             await serving.push({name: tmp_path / "nothing" for name in config.learners}, 5)
     finally:

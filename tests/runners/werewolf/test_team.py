@@ -14,8 +14,8 @@ from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from runners.errors import UnknownPlayer
 from runners.werewolf.agent import WerewolfGames
-from store.schema import FrozenPolicy, PolicyResources
-from store.team import TeamMember
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME
 
@@ -31,15 +31,15 @@ async def vllms(tiny_tokenizer, tiny_model):
         await fake.stop()
 
 
-def team_at(vllms, **changes):
+def team_at(vllms, *others):
     wolves, good = (vllm.endpoint for vllm in vllms)
     team = (
-        TeamMember(name="wolves", side="wolf", endpoints=(wolves,), model="policy"),
-        TeamMember(name="seers", roles=("seer",), endpoints=(good,), model="seers"),
-        TeamMember(name="others", endpoints=(good,), model="others"),
+        ServedPolicy(player="policy", name="wolves", side="wolf", endpoints=(wolves,), model="policy"),
+        ServedPolicy(player="policy", name="seers", roles=("seer",), endpoints=(good,), model="seers"),
+        ServedPolicy(player="policy", name="others", endpoints=(good,), model="others"),
     )
-    fields = {"run_name": "run", "version": 3, "endpoints": (wolves,), "model": "policy", "team": team}
-    return PolicyResources(**fields | changes)
+    fields = {"run_name": "run", "version": 3, "endpoints": (wolves,), "model": "policy", "policies": (*team, *others)}
+    return PolicyResources(**fields)
 
 
 async def play(resources, tiny_model, **task):
@@ -84,8 +84,7 @@ async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajector
 
 
 async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
-    frozen = {"old": FrozenPolicy(endpoint=vllms[0].endpoint, model="policy")}
-    resources = team_at(vllms, frozen=frozen)
+    resources = team_at(vllms, ServedPolicy(name="old", endpoints=(vllms[0].endpoint,), model="policy"))
     result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
     assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
@@ -95,8 +94,14 @@ async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_f
     wolves, good = vllms
     models = {"wolves": "past-wolves", "seers": "past-seers", "others": "past-others"}
     good.adapters |= dict.fromkeys(models.values(), "adapters")
-    frozen = {"past-000001": FrozenPolicy(endpoint=good.endpoint, model="past-wolves", share=1.0, models=models)}
-    resources = team_at(vllms, frozen=frozen)
+    past = [
+        ServedPolicy(
+            name=models[one.name], player="past-000001", side=one.side, roles=one.roles,
+            endpoints=(good.endpoint,), model=models[one.name], share=1.0,
+        )
+        for one in team_at(vllms).learners
+    ]  # fmt: skip
+    resources = team_at(vllms, *past)
     seating = {"wolf": "policy", "good": "past"}
     result, turns = await play(resources, tiny_model, trainable=["wolf"], seating=seating)
     assert {(turn.policy, turn.learner) for turn in turns} == {("policy", "wolves"), ("past-000001", None)}
