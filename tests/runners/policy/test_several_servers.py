@@ -238,7 +238,7 @@ async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, 
         try:
             result, _ = await play(games, make_task(seed=seed, seating=[rule, {"players": {"policy": 1}}]), there)
         except PolicyUnavailable as error:
-            assert gone.endpoint in str(error)
+            assert gone.endpoints[0] in str(error)
             ends["failed"] += 1
         else:
             assert {seat.policy for seat in result.seats if seat.side == "good"} == {"scripted"}
