@@ -142,7 +142,7 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
     return Launch(
         model=policy.path,
         served_name=policy.model,
-        port=policy.port or free_port(config.serving.host),
+        port=free_port(config.serving.host),
         log_name=f"vllm-{name}.log",
         devices=policy.devices or (0,),
         kv_cache_gb=policy.kv_cache_gb,

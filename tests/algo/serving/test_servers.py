@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from fake_vllm import PUSH, FakeVllm, serving_config
 
-from algo.machine.ports import free_port
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
 from algo.serving.servers import Servers, ServingDied, ServingError
@@ -382,12 +381,12 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
     monkeypatch.setattr("algo.serving.policies._CHECK_SECONDS", 0.02)
     (tmp_path / "older").mkdir()
     (tmp_path / "older" / "config.json").write_text('{"tie_word_embeddings": true}')  # never given other weights
-    port, there = free_port(), FakeVllm()
+    there = FakeVllm()
     there.dev_mode = False  # nor is this one
     there.models = [{"id": "base"}]
     config = configure()
     frozen = {
-        "older": {"path": tmp_path / "older", "port": port},
+        "older": {"path": tmp_path / "older"},
         "base": {"url": await there.start(), "model": "base"},
         "unused": {"path": tmp_path / "nowhere"},
     }
@@ -399,9 +398,10 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
             "base": "base",
             "initial": "policy",
         }
-        assert policies["older"].endpoints == (f"http://127.0.0.1:{port}/v1",)
         assert policies["base"].endpoints == (f"{frozen['base']['url']}/v1",)
-        initial = int(policies["initial"].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1"))
+        initial, port = (
+            int(policies[name].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1")) for name in ("initial", "older")
+        )
         assert fakes.notes(initial) == [f"start {tiny_model.name} 0"]
         assert fakes.notes(port) == ["start older 0"]
         os.kill(fakes.pid(port), signal.SIGKILL)
