@@ -6,10 +6,8 @@ import shutil
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
-from algo.league.payoff import Match, cells, count
-from algo.league.pool import forget_left, join, publish
-from algo.league.state import LeagueState, is_past, past_name
-from algo.league.strengths import Strengths, fit, stronger_past
+from algo.league.pool import LeagueState
+from algo.league.results import Match, Strengths, is_past, past_name
 from algo.machine.whole_files import write_whole
 from algo.serving.policies import PolicyServers
 from configs.schema import Config
@@ -70,13 +68,12 @@ class League:
             folder = _folder(self._config, version)
             if not folder.is_dir():
                 await self._write(version, folder)
-            join(self.state, version, await log_probs(), self._settings.size)
+            self.state.join(version, await log_probs(), self._settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
-        forget_left(self.state, version, self._config.rollout.max_policy_lag)
-        publish(self.state, version, self._settings, self._servers, self._config.run.seed)
-        assert self.state.published is not None
+        self.state.forget_left(version, self._config.rollout.max_policy_lag)
+        published = self.state.publish(version, self._settings, self._servers, self._config.run.seed)
         folders = folders_of(self._config, self.state)
-        held = [(one, folders[one]) for one in self.state.published.servers]
+        held = [(one, folders[one]) for one in published.servers]
         await self._serving.serve_past({past_name(one): folder for one, folder in folders.items()}, held)
         if needed != self.state.needed:
             # A checkpoint may be under way that has the pool as it was.
@@ -98,8 +95,8 @@ class League:
 
         matches: those of the learning policy against one other player. version: of the policy. games: that finished.
         """
-        count(self.state, matches, version)
-        strengths = fit(self.state)
+        self.state.count(matches, version)
+        strengths = self.state.strengths()
         self._write_payoff(strengths)
         past = [match for match in matches if is_past(match.opponent)]
         metrics = {
@@ -111,7 +108,7 @@ class League:
         for side in sorted({match.side for match in past}):
             scores = [match.score for match in past if match.side == side]
             metrics[f"league/win_rate/{side}"] = sum(scores) / len(scores)
-        if (fallen := stronger_past(self.state, strengths)) is not None:
+        if (fallen := self.state.stronger_past(strengths)) is not None:
             name, ahead = fallen
             metrics["league/fell_below_past"] = 1.0
             logger.warning(
@@ -121,7 +118,7 @@ class League:
         return metrics
 
     def _write_payoff(self, strengths: Strengths | None) -> None:
-        found = cells(self.state)
+        found = self.state.cells()
         players = list(dict.fromkeys(name for cell in found for name in (cell["wolf"], cell["good"])))
         table: dict[str, object] = {"players": players, "cells": found}
         if strengths is not None:

@@ -16,7 +16,8 @@ from algo.advantages.estimators import check_estimator
 from algo.advantages.registry import needs_groups, needs_values
 from algo.advantages.weighing import check_weighing
 from algo.league.league import League, folders_of
-from algo.league.state import LeagueState, past_name
+from algo.league.pool import LeagueState
+from algo.league.results import past_name
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
 from algo.machine.whole_files import copy_whole
 from algo.run.checkpoints import load_state, models_in, newest_checkpoint

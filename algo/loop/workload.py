@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout

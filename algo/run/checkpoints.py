@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from algo.league.state import LeagueState
+from algo.league.pool import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group

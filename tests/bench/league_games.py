@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from algo.league.state import past_name
+from algo.league.results import past_name
 from algo.serving.launch import Launch, frozen_launch, pool_servers
 from algo.serving.servers import Servers
 from configs.loading import load_config

@@ -8,8 +8,8 @@ import pytest
 from settings import werewolf_config
 
 from algo.league.league import League
-from algo.league.payoff import Match
-from algo.league.state import LeagueState
+from algo.league.pool import LeagueState
+from algo.league.results import Match
 from configs.section import ConfigError
 from store.endpoints import ServedPolicy
 

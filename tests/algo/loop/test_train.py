@@ -11,7 +11,8 @@ from gated_play import GatedPlay, playing
 from settings import werewolf_config
 
 from algo.league.league import League
-from algo.league.state import LeagueState, past_name
+from algo.league.pool import LeagueState
+from algo.league.results import past_name
 from algo.loop import learn
 from algo.loop import train as loop
 from algo.loop.running import Running
