@@ -27,6 +27,16 @@ EVALUATION, DEMONSTRATION = "evaluation", "demonstration"
 SideName = Literal["wolf", "good"]
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must hold printable characters alone")
+    return text
+
+
+TaskName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
+"""Names that reach logs and terminals: no line ends, no escape codes."""
+
+
 class SeatingRule(BaseModel):
     """Who plays the seats that this rule matches.
 
@@ -81,8 +91,8 @@ class GameTask(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["werewolf"] = WEREWOLF
-    game_id: str = Field(min_length=1)
-    group_id: str = Field(min_length=1)
+    game_id: TaskName
+    group_id: TaskName
     seed: int = Field(ge=0)
     sampling_seed: int = Field(ge=0)
     preset: str = Field(min_length=1)

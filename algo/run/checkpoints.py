@@ -25,7 +25,9 @@ from algo.league.pool import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
+from algo.run.export import write_card
 from algo.run.names import RUN_FILE
+from algo.run.summary import evaluation_rows
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.policies import SOLE_LEARNER
@@ -41,7 +43,6 @@ _WHEN_FULL = (
     "on from the last one"
 )
 
-_FILES = "prompts"
 _POLICIES = "policies"
 _MAY_CHANGE = (
     "timeout_seconds",
@@ -63,7 +64,7 @@ class RunState(BaseModel):
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.run.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
-    settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
+    settings: the settings of ``Config.fixed`` as they were, with digests in place of ``fixed_files``.
     resumes: how often the run has been gone on with. resumed_at: the policy version each time.
     """
 
@@ -94,7 +95,12 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
-    found[_FILES] = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.fixed_files.items()}
+    for name, path in config.fixed_files.items():  # where a file lies does not matter, what is in it does
+        *sections, key = name.split(".")
+        section = found
+        for part in sections:
+            section = section[part]
+        section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     # A list, since the first that matches a seat plays it. Their learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
@@ -159,7 +165,7 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
         engine.save(unfinished / "trainer", state.step)
         for learner, folder_of_model in models_in(config, unfinished).items():
             engine.select(learner)
-            _save_model(config, engine, config.folder_of(learner, exported), folder_of_model)
+            _save_model(config, engine, config.folder_of(learner, exported), folder_of_model, state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
         write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
         _flush_to_disk(unfinished)
@@ -178,11 +184,23 @@ def models_in(config: Config, checkpoint: Path) -> dict[str, Path]:
     return {name: checkpoint if name == SOLE_LEARNER else named / name for name in config.learners}
 
 
-def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path) -> None:
+def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, state: RunState) -> None:
     if exported.is_dir():
         shutil.copytree(exported, folder / ("adapters" if config.model.lora_rank else "huggingface"))
     if config.model.lora_rank or not exported.is_dir():
         engine.export(folder / "huggingface")
+    before, steps = state.summary.get("before", {}), state.summary.get("steps", [])
+    played = sum(metrics.get("games/finished", 0.0) for metrics in steps)
+    write_card(
+        folder / "huggingface",
+        config,
+        title=f"{config.run.name}, step {state.step}",
+        data=f"Reinforcement learning on {played:.0f} rollouts that the policy played in {state.step} steps of this "
+        f"run (seed {config.run.seed}), and what its base model was trained on before.",
+        results=evaluation_rows(before, steps),
+        compared="first -> last evaluation, with 95 % intervals",
+        played=state.probe,
+    )
 
 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:

@@ -26,6 +26,7 @@ from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import sft_loss, value_loss
 
+from algo.run.export import make_portable
 from algo.training import cpu_platform
 from algo.training.chunked_head import ChunkedHead
 from algo.training.policy_states import PolicyStates, set_learning_rate
@@ -182,6 +183,7 @@ class TrainingRank(Worker):
         if (Path(source) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(source).save_pretrained(directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
+        make_portable(Path(directory))
 
     @_on_all
     def export_adapters(self, directory: str) -> None:

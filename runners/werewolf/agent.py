@@ -26,6 +26,7 @@ from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
+from store.printable import printable
 from store.schema import TRAINED_POLICY, ChatEndpoint, PolicyResources
 from store.werewolf import GameTask, ResultSpan
 
@@ -192,5 +193,6 @@ def read_task(rollout: Rollout) -> GameTask:
         task = GameTask.decode(rollout.input)
         get_preset(task.preset, task.rules)
     except ValueError as error:
-        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+        reason = printable("; ".join(str(error).splitlines()))  # it quotes the input
+        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {reason}") from error
     return task

@@ -35,6 +35,12 @@ def test_a_task_of_another_kind_is_refused_by_name_and_one_from_before_kinds_is_
         GameTask.decode({"kind": "agent", "task_id": "t"})
 
 
+@pytest.mark.parametrize("name", ["", "g\nrollout 7: wolf after 3 days", "g\x1b[2J", "g" * 257])
+def test_a_games_name_cannot_forge_a_line_of_a_log(name):
+    with pytest.raises(ValidationError, match="game_id"):
+        make_task(game_id=name)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

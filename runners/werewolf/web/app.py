@@ -14,7 +14,7 @@ from runners.werewolf.web.guard import add_headers, guard
 from runners.werewolf.web.library import Library
 from runners.werewolf.web.tables import NotYourTurn, SeatView, Tables, UnusableTable
 from runners.werewolf.web.transcripts import UnreadableGame
-from runners.werewolf.web.views import GOD, UnknownViewer, shown, viewer_of
+from runners.werewolf.web.views import GOD, UnknownViewer, number_in, shown, viewer_of
 
 STATIC = Path(__file__).parent / "static"
 LIBRARY = web.AppKey("library", Library)
@@ -132,8 +132,15 @@ async def _game_live(request: web.Request) -> web.StreamResponse:
 
 
 def _count(request: web.Request, name: str) -> int:
-    text = request.query.get(name, "0")
-    return int(text) if text.isdecimal() and len(text) < 9 else 0
+    return number_in(request.query.get(name, "")) or 0
+
+
+async def _json_body(request: web.Request) -> Any:
+    """What the page sent. Raises UnusableTable for what is no JSON, nested without end, or in an unknown charset."""
+    try:
+        return await request.json()
+    except (ValueError, LookupError, RecursionError) as error:
+        raise UnusableTable(f"no JSON: {error}") from error
 
 
 async def _tokens(request: web.Request) -> web.Response:
@@ -158,11 +165,7 @@ async def _run(request: web.Request) -> web.Response:
 
 
 async def _open_table(request: web.Request) -> web.Response:
-    try:
-        wanted = await request.json()
-    except ValueError as error:
-        raise UnusableTable(f"no JSON: {error}") from error
-    return _json(await request.app[TABLES].open(wanted))
+    return _json(await request.app[TABLES].open(await _json_body(request)))
 
 
 async def _table(request: web.Request) -> web.Response:
@@ -191,11 +194,7 @@ async def _seat_game(request: web.Request) -> web.Response:
 
 
 async def _act(request: web.Request) -> web.Response:
-    try:
-        answer = await request.json()
-    except ValueError as error:
-        raise UnusableTable(f"no JSON: {error}") from error
-    _seat_of(request).answer(answer)
+    _seat_of(request).answer(await _json_body(request))
     return _json({"taken": True})
 
 

@@ -104,9 +104,9 @@ async def _serve(options: argparse.Namespace) -> None:
     opponents = Opponents(
         client, RunFolders(options.runs), options.policy, options.model_url, options.model, options.chat_model
     )
-    await opponents.newest()  # what cannot be played is said now
+    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model))
     tables = Tables(
-        WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model)),
+        games,
         keep=options.keep or options.runs / "web_games",
         resources=opponents.newest,
         tokenizer=options.tokenizer,
@@ -114,22 +114,25 @@ async def _serve(options: argparse.Namespace) -> None:
         limits=TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens),
     )
     library.played_here = tables.game
-    token = None
-    if not is_loopback(options.host):
-        token = _access_token(options.access_token_file)
+    try:
+        await opponents.newest()  # an opponent that cannot be played is reported now
+        token = None if is_loopback(options.host) else _access_token(options.access_token_file)
+    except BaseException:
+        await tables.close()
+        await library.close()
+        raise
     app = make_app(library, tables, token, (*options.public_host, options.host))
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, options.host, options.port)
-    await site.start()
-    port = runner.addresses[0][1]
-    shown_host = options.public_host[0] if options.public_host else options.host
-    address = f"http://{f'[{shown_host}]' if ':' in shown_host else shown_host}:{port}/"
-    print(f"狼人杀 in a browser: {address}{'' if token is None else f'?token={token}'}", flush=True)
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     try:
+        await web.TCPSite(runner, options.host, options.port).start()
+        port = runner.addresses[0][1]
+        shown_host = options.public_host[0] if options.public_host else options.host
+        address = f"http://{f'[{shown_host}]' if ':' in shown_host else shown_host}:{port}/"
+        print(f"狼人杀 in a browser: {address}{'' if token is None else f'?token={token}'}", flush=True)
+        stopped = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
     finally:
         with contextlib.suppress(asyncio.CancelledError):

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
-from runners.werewolf.web.views import ShownGame, ShownTurn, seats_of
+from runners.werewolf.web.views import ShownGame, ShownTurn, number_in, seats_of
 
 _NAME = re.compile(r"[\w.@+-]+")
 _LARGEST_FILE = 256 * 1024 * 1024
@@ -35,10 +35,10 @@ class GameFiles:
 
     def game(self, game_id: str) -> ShownGame:
         """One of them. Raises NotThere and UnreadableGame."""
-        number = game_id.removeprefix("file:")
-        if not number.isdecimal() or not 1 <= int(number) <= len(self._paths):
+        number = number_in(game_id.removeprefix("file:")) or 0
+        if not 1 <= number <= len(self._paths):
             raise NotThere(f"no game {game_id}")
-        path = self._paths[int(number) - 1]
+        path = self._paths[number - 1]
         return read_game(game_id, path.name, read_file(path))
 
 
@@ -59,7 +59,7 @@ def read_game(game_id: str, title: str, text: str) -> ShownGame:
             data = json.loads(text)
         except ValueError as error:
             raise UnreadableGame(f"{title} is no JSON: {error}") from error
-        players = {int(seat): str(name) for seat, name in (data.get("players") or {}).items() if str(seat).isdecimal()}
+        players = {int(seat): str(name) for seat, name in (data.get("players") or {}).items() if number_in(str(seat))}
         return as_game(game_id, title, read_data(data), players=players)
     return as_game(game_id, title, read_text(text))
 
@@ -104,11 +104,20 @@ class RunFolders:
 
     def run_of(self, run_id: str) -> Path | None:
         """The folder of the run that names its games and resources so; None where it is not here."""
-        for name in [run_id, run_id.rpartition("-")[0]]:
+        own = run_id.removesuffix("-evaluation")  # evaluations publish their resources under a name of their own
+        for name in [run_id, own, own.rpartition("-")[0]]:
             try:
                 return self.run(name)
             except NotThere:
                 continue
+        return None
+
+    def evaluation_of(self, run: Path, game: str) -> "Evaluated | None":
+        """What the evaluation evaluated that this game of the run belongs to; None for a game of training."""
+        for path in sorted((run / "evaluated").glob("*/evaluated.json")):
+            written = json.loads(read_file(path))
+            if game.startswith(written["games"]):
+                return Evaluated(written["label"], path.parent)
         return None
 
     def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
@@ -164,6 +173,14 @@ class RunFolders:
 
 
 @dataclass(frozen=True)
+class Evaluated:
+    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
+
+    label: str
+    folder: Path
+
+
+@dataclass(frozen=True)
 class _Evaluation:
     """kept: the evaluation without its games. samples: rows for the games that it kept whole."""
 
@@ -211,6 +228,7 @@ def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: 
         turns=turns,
         about={
             "run": run,
+            "game": sample["game_id"],
             "evaluation": str(evaluation.get("label", "")),
             "version": evaluation.get("policy_version"),
             "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},

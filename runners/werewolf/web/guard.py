@@ -7,7 +7,7 @@ its own (``runners.werewolf.web.tables``), which opens that seat and nothing els
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
@@ -43,7 +43,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
         _check_origin(request)
         if token is not None and not request.path.startswith(_OPEN):
             given = request.query.get("token")
-            if given is not None and request.method == "GET" and hmac.compare_digest(given.encode(), token.encode()):
+            if given is not None and request.method == "GET" and _same(given, token):
                 # Once, and out of the address bar: the address would travel in screenshots and histories.
                 response = web.HTTPFound(request.rel_url.with_query(_without_token(request)))
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
@@ -72,12 +72,25 @@ def _without_token(request: web.Request) -> dict[str, str]:
 def _brings(request: web.Request, token: str) -> bool:
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
     given = (request.cookies.get(COOKIE, ""), bearer)
-    return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+    return any(_same(one, token) for one in given)
+
+
+def _same(given: str, token: str) -> bool:
+    # Bytes that are no UTF-8 arrive as lone surrogates.
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def _address(text: str) -> SplitResult:
+    """The parts of an address from a header; of one that cannot be read (``http://[::1``) none."""
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _check_host(request: web.Request, known: set[str]) -> None:
     """A name that somebody else's DNS made point here (rebinding) is none of ours."""
-    name = (urlsplit(f"//{request.host}").hostname or "").lower()
+    name = (_address(f"//{request.host}").hostname or "").lower()
     if not is_loopback(name) and name not in known:
         raise _refusal(web.HTTPForbidden, f"this server is not {name!r}; name it with --public-host {name}")
 
@@ -85,7 +98,7 @@ def _check_host(request: web.Request, known: set[str]) -> None:
 def _check_origin(request: web.Request) -> None:
     """What changes something must come from a page of ours: others can neither set the header nor read the answer."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+    if origin is not None and _address(origin).netloc.lower() != request.host.lower():
         raise _refusal(web.HTTPForbidden, "the request comes from another page")
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and (
         request.method not in ("GET", "HEAD") or request.path.startswith("/api/")

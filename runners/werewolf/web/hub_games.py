@@ -15,7 +15,7 @@ from agentlightning.semconv import AGL_ANNOTATION
 from runners.werewolf.web.folders import NotThere, as_game
 from runners.werewolf.web.live_game import LiveGame, turn_of
 from runners.werewolf.web.transcripts import UnreadableGame, read_text
-from runners.werewolf.web.views import ShownGame
+from runners.werewolf.web.views import ShownGame, number_in
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
@@ -51,13 +51,12 @@ class HubGames:
         """A page of games, newest first.
 
         query: filters (``_FILTERS``), and ``before``: the cursor that the page before gave; without it from the newest.
-        Answers {rows, playing, total, next}; ``next`` is None at the end. With filters at most 400 games are looked at
+        Answers {rows, playing, next}; ``next`` is None at the end. With filters at most 400 games are looked at
         for one page; ``next`` goes on from there.
         """
         wanted = {name: query[name] for name in _FILTERS if query.get(name)}
         total = (await self._client.query_rollouts(limit=1)).total  # the hub wants one at least
-        before = int(query["before"]) if query.get("before", "").isdecimal() else total
-        position = min(before, total)
+        position = min(number_in(query["before"]) or 0, total) if query.get("before") else total
         rows: list[dict[str, Any]] = []
         looked = 0
         while position > 0 and len(rows) < PAGE and looked < _SCANNED_AT_MOST:
@@ -74,7 +73,7 @@ class HubGames:
                 position = start
         playing = await self._client.query_rollouts(status_in=list(_PLAYED), limit=PAGE)
         live = [] if query.get("before") else [row for _, row in await self._rows(playing.items, {})]
-        return {"rows": rows, "playing": live, "total": total, "next": position if position > 0 else None}
+        return {"rows": rows, "playing": live, "next": position if position > 0 else None}
 
     async def _rows(self, rollouts: Sequence[Rollout], wanted: Mapping[str, str]) -> list[tuple[int, dict[str, Any]]]:
         rows = [(number, _row(rollout)) for number, rollout in enumerate(rollouts)]

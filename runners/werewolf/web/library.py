@@ -55,8 +55,14 @@ class Library:
         if kind == "table":
             return self.played_here(game_id)
         if kind == "hub" and self._hub is not None:
-            return await self._hub.game(game_id)
+            return self._named(await self._hub.game(game_id))
         raise NotThere(f"no game {game_id!r}")
+
+    def _named(self, game: ShownGame) -> ShownGame:
+        """A game of an evaluation with the name of what was evaluated: its policy's version may be 0 for any step."""
+        run = self._runs.run_of(str(game.about.get("run", "")))
+        evaluated = None if run is None else self._runs.evaluation_of(run, str(game.about.get("game", "")))
+        return game if evaluated is None else replace(game, about={**game.about, "evaluation": evaluated.label})
 
     def _kept_by_a_run(self, game_id: str) -> ShownGame:
         game = self._runs.game(game_id)
@@ -66,7 +72,7 @@ class Library:
         """A game as it goes on: at once, and whenever there is more; ends with the game."""
         if game_id.startswith("hub:") and self._hub is not None:
             async for game in self._hub.follow(game_id):
-                yield game
+                yield self._named(game)
         else:
             yield await self.game(game_id)
 

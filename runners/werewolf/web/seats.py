@@ -111,6 +111,8 @@ class SeatView:
         self._clock = clock_seconds
         self._joined = joined
         self.joined = False
+        self.watchers = 0
+        self.last_seen = time.monotonic()
         self.phase = "waiting"
         self.problem = ""
         self.result: str | None = None
@@ -170,13 +172,18 @@ class SeatView:
             self.joined = True
             self._joined()
         seen = -1
-        while True:
-            changed = self._changed
-            if self._versions != seen:
-                seen = self._versions
-                data = self.data()
-                yield data
-                if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
-                    return
-                continue
-            await changed.wait()
+        self.watchers += 1
+        try:
+            while True:
+                changed = self._changed
+                if self._versions != seen:
+                    seen = self._versions
+                    data = self.data()
+                    yield data
+                    if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
+                        return
+                    continue
+                await changed.wait()
+        finally:
+            self.watchers -= 1
+            self.last_seen = time.monotonic()

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 RECORDS = ("no", EVALUATION, DEMONSTRATION)
 _MOST_TABLES = 64
+_ABANDONED_SECONDS = 30 * 60
+"""A table is closed when no page of it has been open for so long."""
 _LONGEST_CLOCK = 3600
 _KEPT_NAME = re.compile(r"[\w-]+")
 
@@ -67,7 +69,7 @@ class Wanted:
         if not isinstance(data, dict):
             raise UnusableTable("a table is asked for by an object")
         name = data.get("preset", "9p")
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise UnusableTable(f"preset must be one of {', '.join(PRESETS)}")
         preset = get_preset(name)
         people, side, clock = data.get("people", 1), data.get("side", "any"), data.get("clock", 120)
@@ -145,6 +147,7 @@ class Tables:
     async def open(self, data: object) -> dict[str, Any]:
         """A new table; its address is for the host, its links are one for each person. Raises UnusableTable."""
         wanted = Wanted.read(data)
+        self._close_abandoned()
         playing = [table for table in self._tables.values() if table.phase in ("waiting", "playing")]
         if len(playing) >= _MOST_TABLES:
             raise UnusableTable(f"{_MOST_TABLES} tables are open already")
@@ -168,16 +171,25 @@ class Tables:
         self._seats |= table.links
         return {"table": table.id}
 
+    def _close_abandoned(self) -> None:
+        for table in [table for table in self._tables.values() if table.seconds_unseen > _ABANDONED_SECONDS]:
+            table.stop()
+            del self._tables[table.id]
+            for secret in table.links:
+                del self._seats[secret]
+
     def table(self, table_id: str) -> "Table":
         """A table by its host's address. Raises NotThere."""
         if table_id not in self._tables:
-            raise NotThere("no such table; tables end with the server that opened them")
-        return self._tables[table_id]
+            raise NotThere("no such table; it is closed when nobody has looked at it for half an hour")
+        table = self._tables[table_id]
+        table.last_seen = time.monotonic()
+        return table
 
     def seat(self, secret: str) -> SeatView:
         """A seat by its link. Raises NotThere."""
         if secret not in self._seats:
-            raise NotThere("no such seat; its link ends with the server that gave it out")
+            raise NotThere("no such seat; a table is closed when nobody has looked at it for half an hour")
         return self._seats[secret]
 
     def game(self, game_id: str) -> ShownGame:
@@ -275,6 +287,7 @@ class Table:
         self._views = {
             seat: SeatView(wanted.preset, seat, wanted.clock, self._somebody_came) for seat in wanted.seats()
         }
+        self.last_seen = time.monotonic()
         self.links = {secrets.token_urlsafe(18): view for view in self._views.values()}
         demonstrated = wanted.record == DEMONSTRATION
         self.task_of_game = GameTask(
@@ -291,6 +304,13 @@ class Table:
             demonstrators=frozenset((PERSON,)) if demonstrated else frozenset(),
             limits=limits,
         )
+
+    @property
+    def seconds_unseen(self) -> float:
+        """How long no page of the table has been open."""
+        if any(view.watchers for view in self._views.values()):
+            return 0.0
+        return time.monotonic() - max(self.last_seen, *(view.last_seen for view in self._views.values()))
 
     def status(self) -> dict[str, Any]:
         """What the host sees: links, who has come, and what the whole table heard; never more."""

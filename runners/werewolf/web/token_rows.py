@@ -90,8 +90,13 @@ class TokenRows:
             return None
         return self._batches.row(folder / "batches", (str(name), seat, segment))
 
+    def _evaluated_folder(self, game: ShownGame) -> Path | None:
+        run = self._runs.run_of(str(game.about.get("run", "")))
+        evaluated = None if run is None else self._runs.evaluation_of(run, str(game.about.get("game", "")))
+        return None if evaluated is None else evaluated.folder
+
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
-        folder = self._tokenizer
+        folder = self._tokenizer or self._evaluated_folder(game)
         run = game.about.get("run")
         if folder is None and run:
             found = self._runs.run_of(str(run))

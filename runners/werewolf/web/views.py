@@ -83,15 +83,20 @@ class ShownGame:
     notice: str = ""
 
 
+def number_in(text: str) -> int | None:
+    """A number from an address; None for anything else, such as one of more digits than any id here has."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
 def seats_of(events: Iterable[ShownEvent], roles: Mapping[int, str]) -> int:
     """How many seats a game has: as its start says, else the highest that occurs in it."""
     events = tuple(events)
     for event in events:
-        if event.kind == EventKind.GAME_START and event.data.get("seats", "").isdecimal():
+        if event.kind == EventKind.GAME_START and number_in(event.data.get("seats", "")):
             return min(int(event.data["seats"]), 24)
     named = [seat for event in events for seat in (event.seat, event.target) if seat is not None]
     listed = [
-        int(seat) for event in events for seat in event.data.get("seats", "").split(",") if seat.isdecimal()
+        int(seat) for event in events for seat in event.data.get("seats", "").split(",") if number_in(seat)
     ]  # orders and deaths
     return min(max([*roles, *named, *listed], default=0), 24)
 
@@ -104,8 +109,9 @@ def viewer_of(text: str, game: ShownGame) -> Viewer:
         return game.only_view
     if text in (GOD, PUBLIC):
         return text
-    if text.isdecimal() and 1 <= int(text) <= game.seats:
-        return int(text)
+    seat = number_in(text)
+    if seat is not None and 1 <= seat <= game.seats:
+        return seat
     raise UnknownViewer(f"no view {text!r}: say {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
 
 

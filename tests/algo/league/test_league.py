@@ -5,13 +5,13 @@ import json
 import logging
 
 import pytest
-from settings import werewolf_config
 
 from algo.league.league import League
 from algo.league.pool import LeagueState
 from algo.league.results import Match
 from configs.section import ConfigError
 from store.endpoints import ServedPolicy
+from tests.support.settings import werewolf_config
 
 
 class Served:

@@ -9,9 +9,7 @@ from itertools import pairwise
 import aiohttp
 import pytest
 import torch
-from fake_vllm import SERVE, FakeVllm, serving_config
 from peft import PeftModel
-from small_models import random_adapters
 from transformers import AutoModelForCausalLM
 
 from algo.serving.launch import learner_servers, policy_launches, pool_servers, vllm_command
@@ -19,6 +17,8 @@ from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
 from configs.section import ConfigError
 from store.endpoints import ServedPolicy
+from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
+from tests.support.small_models import random_adapters
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
 

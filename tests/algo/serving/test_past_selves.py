@@ -6,9 +6,9 @@ import shutil
 import signal
 
 import pytest
-from fake_vllm import serving_config
 
 from algo.serving.policies import PolicyServers
+from tests.support.algo.fake_vllm import serving_config
 
 
 @pytest.fixture

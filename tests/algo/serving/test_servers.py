@@ -8,11 +8,11 @@ import signal
 from functools import partial
 
 import pytest
-from fake_vllm import PUSH, FakeVllm, serving_config
 
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
 from algo.serving.servers import Servers, ServingDied, ServingError
+from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
 

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 from agentlightning import LLM
-from fakes import FakeVllm
-from test_full_token_spans import answer
 
 from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
@@ -17,6 +15,8 @@ from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
+from tests.runners.werewolf.test_full_token_spans import answer
+from tests.support.fakes import FakeVllm
 
 
 @pytest.fixture

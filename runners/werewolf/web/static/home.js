@@ -68,7 +68,7 @@ function hubSection(query) {
       for (const row of page.rows) add(row);
       if (before === null || next === null || page.next === null || page.next < next) next = page.next;
       more.hidden = next === null;
-      count.textContent = say(`共 ${page.total} 局`, `${page.total} games`);
+      countShown();
       if (before === null) drawPlaying(page.playing);
       sayIfNone();
     } catch (error) {
@@ -85,7 +85,6 @@ function hubSection(query) {
     try {
       const page = await ask("/api/games", filters);
       problem.hidden = true;
-      count.textContent = say(`共 ${page.total} 局`, `${page.total} games`);
       drawPlaying(page.playing);
       if (!shown.size && page.rows.length) rows.replaceChildren();
       for (const row of [...page.rows].reverse()) {
@@ -93,10 +92,16 @@ function hubSection(query) {
         if (!old) { const made = draw(row, box); shown.set(row.id, made); rows.prepend(made); }
         else if (old.dataset.state !== stateOf(row)) { const made = draw(row, box); shown.set(row.id, made); old.replaceWith(made); }
       }
+      countShown();
     } catch (error) { problem.textContent = error.message; problem.hidden = false; }
     busy = false;
   }
 
+  // Those that were looked at: a hub also holds rollouts of other kinds and counts all of them together.
+  function countShown() {
+    const games = `${shown.size}${next === null ? "" : "+"}`;
+    count.textContent = say(`${games} 局`, `${games} games`);
+  }
   function sayIfNone() {
     if (!shown.size) rows.replaceChildren(h("tr", {}, h("td", { colspan: 9 }, next === null ? text.nothingYet : say("最新的这些局里没有符合条件的，可以再往前找", "None of the newest fits; look at earlier ones"))));
   }

@@ -13,7 +13,7 @@ export async function openTokens(game, turn) {
   dialog.showModal();
   try {
     const data = await ask("/api/tokens", { id: game.id, view: game.view, seat: turn.seat, segment: turn.segment ?? 0 });
-    show(body, data, turn);
+    show(body, data, turn, game.about?.evaluation);
   } catch (problem) {
     replace(body, h("p", { class: "notice" }, problem.message));
   }
@@ -25,7 +25,7 @@ const COLOURS = {
   ratio: { name: () => say("训练/采样 比值", "ratio trainer/sampler"), of: (data, i) => (data.trainer?.[i] === null || data.trainer?.[i] === undefined || data.logprobs[i] === null ? null : Math.exp(data.trainer[i] - data.logprobs[i])) },
 };
 
-function show(body, data, turn) {
+function show(body, data, turn, evaluated) {
   let colour = "logprob";
   const stream = h("div", { class: "stream", lang: "zh" });
   const detail = h("output", { class: "token-detail" }, say("指向或选中一个 token 看它的数值", "Point at a token, or focus it, to see its numbers"));
@@ -44,6 +44,7 @@ function show(body, data, turn) {
       paint();
     } }, entry.name());
   }));
+  const key = h("div", { class: "legend", "aria-hidden": "true" });
   const spans = data.ids.map((id, index) => {
     const sampled = data.sampled[index] === 1;
     const text = data.texts ? data.texts[index] : String(id);
@@ -57,6 +58,7 @@ function show(body, data, turn) {
   function paint() {
     const values = data.ids.map((_, index) => (data.sampled[index] ? COLOURS[colour].of(data, index) : null));
     const scale = colour === "advantage" ? Math.max(0.1, ...values.filter((value) => typeof value === "number").map(Math.abs)) : 1;
+    replace(key, legend(colour, scale));
     spans.forEach((span, index) => {
       const value = values[index];
       span.dataset.level = value === null || value === undefined ? "none" : level(colour, value, scale);
@@ -65,7 +67,7 @@ function show(body, data, turn) {
   for (const entry of data.turns) {
     const current = entry === mine;
     const head = h("div", { class: "turn-head" }, h("b", {}, `${say("第", "Turn ")}${entry.turn}${say("回合", "")} · ${words().decisions[entry.decision] ?? entry.decision}`),
-      h("span", { class: "faint" }, ` ${tidy(entry.policy)} v${entry.version} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
+      h("span", { class: "faint" }, ` ${tidy(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
     const given = h("details", { class: "given-part", open: current }, h("summary", {}, say("给定的输入", "what was given")), spans.slice(entry.given, entry.start));
     stream.append(h("section", { class: `token-turn${current ? " current" : ""}` }, head, given, h("div", { class: "sampled-part" }, spans.slice(entry.start, entry.end))));
   }
@@ -76,7 +78,7 @@ function show(body, data, turn) {
     data.batch?.differs ? h("p", { class: "notice" }, say("批次里的 token 与此处不同，没有合并", "the batch's tokens differ from these and were not joined")) : null,
     data.complete ? null : h("p", { class: "notice" }, say("这一段缺少更早的回合", "earlier turns of this segment are missing")),
     h("ul", { class: "known" }, known.map(([name, is]) => h("li", { class: is ? "yes" : "no" }, is ? "✓ " : "– ", name, is ? "" : say("：没有保存", ": not kept")))),
-    picker, legend(), stream, detail);
+    picker, key, stream, detail);
   stream.querySelector(".current .sampled-part")?.scrollIntoView({ block: "center" });
 }
 
@@ -87,8 +89,14 @@ function level(colour, value, scale) {
   return Math.abs(x) < 0.05 ? "0" : String(Math.sign(x) * (Math.abs(x) < 0.34 ? 1 : Math.abs(x) < 0.67 ? 2 : 3));
 }
 
-function legend() {
-  return h("div", { class: "legend", "aria-hidden": "true" }, ["-3", "-2", "-1", "0", "1", "2", "3"].map((name) => h("span", { class: "token sampled", "data-level": name }, name.startsWith("-") ? `−${name.slice(1)}` : name === "0" ? "0" : `+${name}`)), h("span", { class: "token given" }, say("给定", "given")));
+// What each level stands for, in the units of the colouring: nats, advantage, or a factor.
+function legend(colour, scale) {
+  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+  const names = colour === "logprob"
+    ? { "-3": "< −5", "-2": "−5…−3", "-1": "−3…−1.6", "1": "−1.6…−0.7", "2": "−0.7…−0.1", "3": "> −0.1" }
+    : Object.fromEntries([-3, -2, -1, 0, 1, 2, 3].map((step) => [step, colour === "ratio" ? `×${Math.exp(step * 0.17).toFixed(2)}` : step ? signed(step * scale / 3) : "0"]));
+  const levels = ["-3", "-2", "-1", "0", "1", "2", "3"].filter((name) => name in names);
+  return [h("span", { class: "faint" }, COLOURS[colour].name()), levels.map((name) => h("span", { class: "token sampled", "data-level": name }, names[name])), h("span", { class: "token given" }, say("给定", "given"))];
 }
 
 function describe(data, index) {

@@ -9,10 +9,6 @@ from itertools import product
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from browser import LAPTOP, PHONE, at_the_browser
-from fakes import FakeVllm
-from seat_players import reply_to
-from web_server import WebServer
 
 from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.people import PeopleAgainst, PeopleScores
@@ -21,6 +17,10 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
+from tests.support.werewolf.seat_players import reply_to
+from tests.support.werewolf.web_server import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +38,8 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
         limits={"context_tokens": 20_000, "reply_tokens": 200},
     )  # fmt: skip
     request = EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id)
-    await client.enqueue_many_rollouts([request])
+    of_agents = EnqueueRolloutRequest(input={"kind": "agent", "question": "1+1"}, mode="train")
+    await client.enqueue_many_rollouts([of_agents, request])
     server_of_policy.gate.clear()
     play = WerewolfPlay(client)
     worker = Worker(client, play, "worker", 1)
@@ -48,6 +49,7 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
 
     def opens_the_list(p):
         p.opens(f"{web.url}/?lang=zh")
+        assert p.sees("h2 .faint").text == "1 局"  # the hub's total also counts the agent's rollout
         p.clicks("a", task.game_id)
         p.sees(".live", "直播")
         assert p.sees(".middle .asking")  # whom it waits for
@@ -69,6 +71,7 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
         assert "对数概率" in p.text("dialog .known .yes") and "奖励、优势" in p.text("dialog .known .no")
         p.run("document.querySelector('dialog .current .token.sampled').focus()")
         assert "log p -0.1000" in p.sees(".token-detail").text and "未知" in p.sees(".token-detail").text
+        assert not any("+" in key.text for key in p.all(".legend .sampled"))  # a log-prob is never above 0
         p.shot("tokens")
         p.resize(*PHONE)
         assert p.overflow() <= 0
@@ -106,9 +109,8 @@ def log(run, step, win_rate):
 async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
-    from test_web_transcripts import played
-
     from runners.werewolf.transcript import Transcript
+    from tests.runners.werewolf.web.test_web_transcripts import played
 
     run = make_run(tmp_path)
     state = played("5p_tiny", 2)
@@ -174,6 +176,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.sees("dialog .token.sampled")
         assert "奖励、优势" in p.text("dialog .known .yes")
         p.clicks("dialog .tabs button", "优势")
+        assert [key.text for key in p.all(".legend .sampled")][-1] == "+1.25"
         p.run("document.querySelector('dialog .current .token.sampled').focus()")
         told = p.sees(".token-detail").text
         assert "1.2500" in told and "log p -0.5000" in told and "1.105" in told  # exp(0.1): the ratio

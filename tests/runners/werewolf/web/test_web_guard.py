@@ -1,12 +1,13 @@
 """Who may come in, from which page: names, origins, tokens, and what a page may load."""
 
+import asyncio
 import json
 
 import aiohttp
 import pytest
-from web_server import WebServer
 
 from runners.werewolf.web.command import _access_token
+from tests.support.werewolf.web_server import WebServer
 
 TOKEN = "a-token-of-some-length"
 PAGE = {"X-Werewolf": "1"}
@@ -149,6 +150,44 @@ async def test_a_request_too_large_is_refused(server):
 )
 async def test_a_table_that_cannot_be_is_refused_with_a_reason(server, wanted):
     assert await status(server, "/api/tables", "POST", headers=PAGE, json=wanted) == 400
+
+
+def _get(path, *headers):
+    return b"\r\n".join([f"GET {path} HTTP/1.1".encode(), *headers, b"Connection: close", b"", b""])
+
+
+def _post(body, content_type=b"application/json"):
+    head = (b"POST /api/tables HTTP/1.1", b"Host: localhost", b"X-Werewolf: 1", b"Content-Type: " + content_type)
+    return b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"Connection: close", b"", body])
+
+
+_BEARER = b"Authorization: Bearer " + TOKEN.encode()
+_HOST = b"Host: localhost"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "with_token", "expected"),
+    [
+        (_get("/api/config", _HOST, b"Authorization: Bearer \xff"), True, 401),
+        (_get("/api/config", _HOST, b"Cookie: werewolf_token=\xff"), True, 401),
+        (_get("/?token=%FF", _HOST), True, 401),
+        (_get("/api/config", b"Host: [::1"), False, 403),
+        (_get("/api/config", _HOST, b"Origin: http://[::1"), False, 403),
+        (_post(b'{"preset": [1]}'), False, 400),
+        (_post(b"[" * 60_000), False, 400),
+        (_post(b"{}", b"application/json; charset=nonsense"), False, 400),
+        (_get("/api/game?id=file:" + "1" * 5_000, _HOST), False, 404),
+    ],
+)
+async def test_malformed_input_is_refused_without_a_traceback(tmp_path, request_bytes, with_token, expected, caplog):
+    async with WebServer(tmp_path, token=TOKEN if with_token else None) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request_bytes)
+        answer = await reader.read()
+        writer.close()
+    assert int(answer.split()[1]) == expected
+    assert "Traceback" not in caplog.text
 
 
 def test_a_short_token_is_refused(tmp_path):

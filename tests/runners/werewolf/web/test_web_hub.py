@@ -1,13 +1,11 @@
 """Games of a real hub: listed by cursor, put together while they are played, and asked for cheaply."""
 
 import asyncio
+import json
 
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from fakes_api import FakeChatApi
-from seat_players import reply_to
-from web_server import WebServer
 
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.werewolf.web.hub_games import HubGames
@@ -18,6 +16,9 @@ from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
 from store.werewolf import AnswerSpan, GameTask
+from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.seat_players import reply_to
+from tests.support.werewolf.web_server import WebServer
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
@@ -124,7 +125,7 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
 
         whole = await page()
         assert [row["game"] for row in whole["rows"]] == [task.game_id for task in (make_task(50), *tasks[::-1])]
-        assert (whole["total"], whole["next"]) == (10, None)
+        assert whole["next"] is None and "total" not in whole
         assert whole["rows"][0]["status"] == "queuing" and "result" not in whole["rows"][0]
         assert {row["run"] for row in whole["rows"]} == {"run-0123abcd"} and {r["version"] for r in whole["rows"]} == {
             3
@@ -146,6 +147,32 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
             assert (await response.json())["notice"] == "waiting"
         async with session.get("/api/game", params={"id": "hub:ro-unknown"}) as response:
             assert response.status == 404
+
+
+async def test_an_evaluated_games_tokens_have_the_texts_and_the_name_of_the_evaluated_folder(
+    hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path
+):
+    resources = unserved.model_copy(update={"run_name": "mine-evaluation-0123abcd-evaluation", "version": 0})
+    (rollout_id,) = await enqueue(client, resources, [make_task(1)])
+    await play_all(client)
+    run = tmp_path / "runs" / "mine-evaluation"
+    evaluated = run / "evaluated" / "step-000002"
+    evaluated.mkdir(parents=True)
+    (run / "config.yaml").write_text("{}")
+    (evaluated / "tokenizer.json").symlink_to(tiny_model / "tokenizer.json")
+    written = {"label": "step-000002", "model": str(tiny_model), "games": make_task(1).game_id.rpartition("-")[0]}
+    (evaluated / "evaluated.json").write_text(json.dumps(written))
+    async with (
+        WebServer(tmp_path, hub=hub.url, runs=tmp_path / "runs") as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        async with session.get("/api/game", params={"id": f"hub:{rollout_id}"}) as response:
+            game = await response.json()
+        query = {"id": f"hub:{rollout_id}", "seat": game["turns"][0]["seat"], "segment": 0}
+        async with session.get("/api/tokens", params=query) as response:
+            tokens = await response.json()
+    assert game["about"]["evaluation"] == "step-000002"
+    assert "".join(tokens["texts"]) == tiny_tokenizer.decode(tokens["ids"], skip_special_tokens=False)
 
 
 async def test_tokens_are_those_of_the_spans_with_their_texts(

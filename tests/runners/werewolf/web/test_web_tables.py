@@ -1,10 +1,33 @@
-"""A seat's answers: taken once, in time, and within the rules."""
+"""Tables: how long they stay open, and a seat's answers: taken once, in time, and within the rules."""
 
 import asyncio
 import json
 
 import aiohttp
-from web_server import WebServer
+import pytest
+
+from runners.werewolf.web import seats
+from runners.werewolf.web.tables import UnusableTable
+from tests.support.werewolf.web_server import WebServer
+
+
+async def test_abandoned_tables_make_room_and_tables_in_use_stay(tmp_path, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(seats.time, "monotonic", lambda: clock[0])
+    async with WebServer(tmp_path) as server:
+        tables = server.tables
+        wanted = {"preset": "5p_tiny", "people": 1, "clock": 0}
+        watched, hosted, *_ = [(await tables.open(wanted))["table"] for _ in range(64)]
+        with pytest.raises(UnusableTable, match="64 tables"):
+            await tables.open(wanted)
+        page = tables.seat(next(iter(tables.table(watched).links))).follow()
+        await anext(page)
+        clock[0] += 31 * 60
+        tables.table(hosted)
+        await tables.open(wanted)
+        assert tables.table(watched) and tables.table(hosted)
+        assert len(tables._tables) == 3 and len(tables._seats) == 3
+        await page.aclose()
 
 
 async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_nothing(tmp_path):
