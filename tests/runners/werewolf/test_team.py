@@ -129,7 +129,7 @@ async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_mo
 
 
 async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tiny_model):
-    alone = team_at(vllms, team=())
+    alone = team_at(vllms).model_copy(update={"policies": ()})
     result, turns = await play(alone, tiny_model)
     assert {turn.learner for turn in turns} == {None}
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), alone).turns
@@ -139,6 +139,7 @@ async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tin
 
 
 async def test_a_seat_that_no_policy_of_the_team_plays_ends_the_game(vllms, tiny_model):
-    wolves = team_at(vllms).team[:1]
-    with pytest.raises(UnknownPlayer, match=r"none of the policies that learn \(wolves\) plays the role"):
-        await play(team_at(vllms, team=wolves), tiny_model)
+    resources = team_at(vllms)
+    resources = resources.model_copy(update={"policies": resources.policies[:1]})
+    with pytest.raises(UnknownPlayer, match=r"none of the policies of 'policy' \(wolves\) plays the role"):
+        await play(resources, tiny_model)
