@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from configs.command_line import add_configuration_options, read_configuration
-from configs.model_folder import check_model_folders
+from configs.model_folder import read_architecture
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
@@ -27,10 +27,24 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def check_architecture(config: WerewolfConfig) -> None:
+    """Raise ConfigError unless the model's folder has a config.json, which is all that a plan needs of it."""
+    path = config.model.path
+    try:
+        read_architecture(path)
+    except OSError as error:
+        raise ConfigError(
+            f"model.path {path} has no config.json that can be read: set model.path to a Hugging Face model folder, of "
+            f"which a plan needs config.json alone"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"model.path: {error}") from error
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status is 0 for a run that fits, and 2 for one that does not."""
     options = parse_arguments(arguments)
-    config = read_configuration(options, WerewolfConfig, check_model_folders)
+    config = read_configuration(options, WerewolfConfig, check_architecture)
     if isinstance(config, int):
         return config
     # These take many seconds to import.

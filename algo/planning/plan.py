@@ -30,6 +30,11 @@ class Phase:
         """Bytes."""
         return sum(part.bytes_ for part in self.parts)
 
+    def size(self) -> str:
+        """What is needed, of what there is where that is known."""
+        of = f" of {self.capacity / GIB:.1f}" if math.isfinite(self.capacity) else ""
+        return f"{self.needed / GIB:.2f}{of} GiB"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -65,9 +70,7 @@ class Plan:
 
     def in_a_line(self) -> str:
         """Memory of each kind, and the seconds of a step, for the log of a run that begins."""
-        memory = "; ".join(
-            f"{phase.name} {phase.needed / GIB:.1f} of {phase.capacity / GIB:.1f} GiB" for phase in self.phases
-        )
+        memory = "; ".join(f"{phase.name} {phase.size()}" for phase in self.phases)
         seconds = ", ".join(f"{stage} {value:.1f}" for stage, value in self.seconds.items())
         return f"{memory}; seconds of a step{'' if self.machine.measured else ' on H100s'}: {seconds}"
 
@@ -157,7 +160,7 @@ def show_plan(
         + f"; at most {tokens_at_once(config.training):,} tokens in a forward pass"
     )
     for phase in plan.phases:
-        table = Table(title=f"{phase.name}: {phase.needed / GIB:.2f} of {phase.capacity / GIB:.1f} GiB", min_width=60)
+        table = Table(title=f"{phase.name}: {phase.size()}", min_width=60)
         for column in ("part", "GiB", "set by"):
             table.add_column(column, justify="right" if column == "GiB" else "left")
         for part in sorted(phase.parts, key=lambda part: -part.bytes_):

@@ -183,6 +183,14 @@ def test_the_command_says_what_does_not_fit(tiny_model, capsys):
     assert status == 2 and "the machine would hold" in printed.err
 
 
+def test_a_plan_needs_the_models_config_json_alone(qwen3_8b, tmp_path, capsys):
+    assert main(["--config", "lora", "--set", f"model.path={qwen3_8b}"]) == 0
+    printed = capsys.readouterr().out
+    assert "8.19B weights" in printed and "inf" not in printed
+    assert main(["--config", "one_gpu", "--set", f"model.path={tmp_path}"]) == 2
+    assert "tiny" not in capsys.readouterr().err
+
+
 def test_a_run_tells_how_long_its_sequences_are_and_how_long_its_steps_took(tiny_model, tmp_path, capsys):
     counts = {"games/finished": 4.0, "tokens/sequences": 10.0, "tokens/total": 2000.0, "tokens/sampled": 100.0}
     (tmp_path / "run").mkdir()
