@@ -14,7 +14,6 @@ from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.serving import FrozenPolicyConfig
 from configs.werewolf import WerewolfConfig
-from tests.support.algo.learning_folders import write_steps
 
 
 @pytest.fixture(scope="module")
