@@ -248,12 +248,6 @@ class TurnSpan(CallSpan):
         """The decision."""
         return self.decision
 
-    @property
-    def agent_name(self) -> str:
-        """For instance ``wolf/wolf_king/seat-3/policy/trainable``."""
-        name = f"{self.side}/{self.role}/seat-{self.seat}/{self.policy}"
-        return f"{name}/trainable" if self.trainable else name
-
 
 class AnswerSpan(SpanRecord):
     """What a seat answered that leaves no turns: one played by a model behind an API, or by a person.
