@@ -15,13 +15,12 @@ from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
 from algo.loop.startup import open_tracking, start_league, start_policy
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
-from algo.planning.machine import this_machine
-from algo.planning.plan import make_plan
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
+from algo.run.plan import make_plan
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -161,12 +160,9 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     frozen = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()})
-    # Measured on CPU alone: elsewhere that would take memory that vLLM is about to be given.
-    machine = this_machine(config.training.device, config.model.dtype, rates=config.training.device == "cpu")
     started = [policy for policy in frozen.values() if policy.path is not None]
-    others = [*started, *pool_servers(config), *learner_servers(config)]
-    plan = make_plan(config, machine, workload.policy_actors(), others)
-    logger.info("planned: %s", plan.in_a_line())
+    plan = make_plan(config, [*started, *pool_servers(config), *learner_servers(config)])
+    logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen_at = await stack.enter_async_context(open_frozen(config, frozen))
