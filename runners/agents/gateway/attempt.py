@@ -11,7 +11,7 @@ from typing import Any
 from agentlightning import AttemptedRollout
 
 from runners.agents.gateway.chat_server import ChatServer
-from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
+from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, warn_once
 from runners.agents.gateway.servers import ChatServers
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
@@ -81,12 +81,18 @@ class Attempt:
         """Names of models that are answered; the trained policy's may be followed by ``/`` and an actor's name."""
         return (TRAINED_POLICY, *self.resources.frozen)
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What calls are sampled with, whatever they ask for."""
+        return {"temperature": self.resources.sampling.temperature}
+
     async def call(self, request: ModelRequest) -> ModelReply:
         """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile."""
         if self._ended:
             raise AttemptEnded
         self._dropped.update(request.dropped)
-        tell_once(request.dropped)
+        for name in request.dropped:
+            warn_once(name, "an agent's requests have %r, which is left out: replies are sampled as the run says", name)
         answering = asyncio.ensure_future(self._answer(request))
         self._under_way.add(answering)
         answering.add_done_callback(self._under_way.discard)
