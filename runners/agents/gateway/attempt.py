@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Actor:
 class Attempt:
     """The calls of one attempt. ``trouble`` is what ended it from outside the agent: a server that is away, say.
 
-    on_turn: takes the span of every answered call. on_trouble: is told when ``trouble`` is set.
+    on_turn: takes the span of every answered call. troubled: is set together with ``trouble``.
     """
 
     def __init__(
@@ -57,15 +57,14 @@ class Attempt:
         resources: PolicyResources,
         servers: ChatServers,
         on_turn: TurnSink,
-        on_trouble: Callable[[], None] = lambda: None,
     ):
         self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
         self.task = task
         self.resources = resources
         self.trouble: Exception | None = None
+        self.troubled = asyncio.Event()
         self._servers = servers
         self._on_turn = on_turn
-        self._on_trouble = on_trouble
         self._actors: dict[str, _Actor] = {}
         self._asked = 0
         self.refused = 0
@@ -111,7 +110,7 @@ class Attempt:
                 if not isinstance(error, CannotPlay):
                     logger.exception("rollout %s: a call could not be answered", self.key[0])
             self.end()
-            self._on_trouble()
+            self.troubled.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
 
     def end(self) -> None:
