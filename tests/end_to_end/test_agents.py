@@ -27,28 +27,20 @@ from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import PolicyServer
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
-from tests.support.agents.tool_model import TOOL, build_tool_model
-from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
+from tests.support.agents.tool_model import TOOL
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5
-FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return build_tool_model(tmp_path_factory.mktemp("models") / "tools")
-
-
-@pytest.fixture(scope="module")
-def vllm(model, tmp_path_factory):
+@pytest.fixture
+def vllm(tool_vllm):
     """Base URL of a real vLLM, ending in /v1."""
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with real_vllm(log, f"model.path={model}", *of_length(**LIMITS), *WITH_TOOLS) as url:
-        yield f"{url}/v1"
+    return f"{tool_vllm}/v1"
 
 
 async def chat(client, history, streamed):
@@ -111,8 +103,8 @@ def recomputed(model, ids):
     return [0.0, *following.tolist()]
 
 
-async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, model):
-    plain = load_model(model)
+async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, tool_model):
+    plain = load_model(tool_model)
     gateway, servers = Gateway(), ChatServers()
     await gateway.start()
     pairs = several = tool_calls = 0
@@ -175,7 +167,7 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
         "--store",
         hub.url,
     ]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [*command, "--max-tasks", "12"],
         cwd=tmp_path,
