@@ -34,7 +34,6 @@ GENERIC_ROOMS = (
     "serving",
     "league",
     "run",
-    "planning",
     "loop",
 )
 

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.werewolf.tasks import held_out_deal
 from store.schema import TRAINED_POLICY
 from store.werewolf import ResultSpan, SideName

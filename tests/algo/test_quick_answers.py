@@ -13,10 +13,11 @@ HEAVY = {
 }  # fmt: skip
 WRONG_KEY = ["--set", "run.stps=3"]
 AGENT = ["--config", "configs/agent_math.yaml"]
+SEARCH = ["--prompts", "algo/prompt_search/example/prompts.txt", "--tasks", "algo/prompt_search/example/tasks.jsonl"]
 NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
-      ("werewolf_verl", "werewolf_sft", "evaluate", "recipe", "tiny_model", "agent_verl")),
+      ("werewolf_verl", "werewolf_sft", "evaluate", "recipe", "tiny_model", "agent_verl", "find_best_prompt")),
     *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate")),
     *((program, WRONG_KEY, 2) for program in ("werewolf_verl", "werewolf_sft", "evaluate")),
     *(("recipe", [f"configs/recipes/{name}.yaml", *WRONG_KEY], 2) for name in ("demo", "learn_good", "agents")),
@@ -29,6 +30,7 @@ ASKED = [
     ("recipe", ["configs/recipes/demo.yaml", "--directory", "tests"], 2),
     ("recipe", ["--resume", "--directory", "tests"], 2),
     ("recipe", ["configs/recipes/demo.yaml", "--resume", "--runs-dir", "tests"], 2),
+    ("find_best_prompt", [*SEARCH, "--budget", "20"], 2),
 ]  # fmt: skip
 ASK = """
 import importlib, json, sys

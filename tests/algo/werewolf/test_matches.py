@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.werewolf.matches import held_out_deals, league_match
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
 from tests.support.fakes import make_result
