@@ -1,4 +1,4 @@
-"""One command with every real part, broken and interrupted: a vLLM that dies starts again, Ctrl-C ends every process."""
+"""All real parts by one command, interrupted: a vLLM that dies starts again, Ctrl-C ends every process."""
 
 import json
 import os

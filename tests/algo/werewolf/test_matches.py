@@ -35,6 +35,20 @@ def test_deals_are_different_and_follow_from_the_seed(monkeypatch):
     assert held_out_deals(3, 1) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("wolves", "good", "result", "expected"),
+    [
+        (["policy"], ["past-000002", "past-000002"], "wolf", ("past-000002", "wolf", 1.0)),
+        (["policy"], ["past-000002", "past-000002"], "good", ("past-000002", "wolf", 0.0)),
+        (["policy"], ["scripted"], "draw", ("scripted", "wolf", 0.5)),
+        (["expert", "expert"], ["policy", "policy"], "good", ("expert", "good", 1.0)),
+        (["policy"], ["policy"], "good", None),
+        (["past-000002"], ["past-000002"], "good", None),
+        (["policy"], ["past-000002", "scripted"], "good", None),
+        (["policy"], ["policy", "past-000002"], "good", None),
+        (["policy", "scripted"], ["past-000002"], "good", None),
+    ],
+)
 def test_a_league_counts_games_of_the_policy_alone_against_one_other(wolves, good, result, expected):
     (seat,) = make_result().seats
     seats = [
