@@ -27,6 +27,7 @@ from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.hub_process import HubProcess, fork
+from tests.support.waiting import until
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -565,10 +566,7 @@ async def test_a_hub_archives_by_itself(tmp_path, path, store):
     await store.close()
     hub = HubProcess(tmp_path, "--keep-games", "1")
     await hub.start()
-    deadline = time.monotonic() + 60
-    while "2 games archived to" not in hub.log.read_text():
-        assert time.monotonic() < deadline, hub.log.read_text()
-        await asyncio.sleep(0.05)
+    await until(lambda: "2 games archived to" in hub.log.read_text())
     client = connect(hub.url, 20)
     assert [rollout.input for rollout in await client.query_rollouts()] == [3]
     await client.close()

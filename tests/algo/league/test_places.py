@@ -59,7 +59,7 @@ async def test_only_servers_whose_member_changes_are_given_weights(opened, fakes
         async with asyncio.timeout(30):
             while fakes.notes(port)[-1] != "/resume" or reloads(fakes, first)[0] != [2, 2]:
                 await league.check_alive()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # a process starts: it tells nobody
         assert f"start {tiny_model.name} none" in fakes.notes(port)
     assert {log.name for log in opened.config.run_dir.glob("*.log")} == {"vllm-past-1.log", "vllm-past-2.log"}
     for policy in (first, second):
