@@ -23,8 +23,8 @@ from rich.table import Table
 
 from store.client import connect
 from store.finished import FinishedGames
-from store.sql.opening import opened_collections
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.opening import opened_collections
+from store.hub.database.postgres_url import PostgresUrl
 
 GAMES_OPEN, RUNNERS, TURNS, KILLS = 10_000, 1000, 3, 6
 KEPT = (1_000, 10_000, 100_000)

@@ -6,7 +6,7 @@ import yaml
 from fleet_recipes import FLEET, HUB_PORT, ROOT
 
 from store.__main__ import _serve_parser
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.postgres_url import PostgresUrl
 
 FOLDER = FLEET / "postgres"
 

@@ -20,7 +20,7 @@ from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub.server import Hub, HubSettings
-from store.sql.lightning_store import SqlLightningStore
+from store.hub.database.lightning_store import SqlLightningStore
 from store.token_spans import to_span
 
 pytest_plugins = ("hub_backends",)

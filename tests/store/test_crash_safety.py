@@ -14,11 +14,11 @@ from hub_backends import address_for
 from hub_process import fork
 
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_store
-from store.sql.postgres import PostgresDatabase
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres import PostgresDatabase
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 
 pytest_plugins = ("hub_backends",)
 

@@ -8,8 +8,8 @@ from hub_process import HubProcess, StockHub
 
 from store.client import connect
 from store.finished import FinishedGames
-from store.sql.opening import opened_store
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres_url import PostgresUrl
 
 pytest_plugins = ("hub_backends",)
 

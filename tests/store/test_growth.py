@@ -7,11 +7,11 @@ import asyncpg
 import pytest
 from agentlightning import EnqueueRolloutRequest, Rollout
 
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_store
-from store.sql.postgres import SCHEMA, PostgresDatabase
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres import SCHEMA, PostgresDatabase
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 
 pytest_plugins = ("hub_backends",)
 

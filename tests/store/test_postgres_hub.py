@@ -15,10 +15,10 @@ from test_hub_process import eventually, kill_the_hub, play_with_kills
 from store.client import connect
 from store.errors import Conflict
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.database import DatabaseAway
-from store.sql.opening import opened_store
-from store.sql.postgres import PostgresDatabase
-from store.sql.postgres_url import NoPostgresUrl, PostgresUrl
+from store.hub.database.database import DatabaseAway
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres import PostgresDatabase
+from store.hub.database.postgres_url import NoPostgresUrl, PostgresUrl
 
 pytest_plugins = ("hub_backends",)
 

@@ -20,11 +20,11 @@ from store.__main__ import main
 from store.client import connect
 from store.hub.restoring import UnreadableArchive, restore
 from store.hub.retention import AlreadyArchiving, RetentionRule, archive, export, shrink
-from store.sql.database import DatabaseUnusable
-from store.sql.lightning_store import IDEMPOTENCY_KEY, SqlLightningStore
-from store.sql.opening import opened_store
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.database import DatabaseUnusable
+from store.hub.database.lightning_store import IDEMPOTENCY_KEY, SqlLightningStore
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
 

@@ -7,7 +7,7 @@ import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from test_growth import steps
 
-from store.sql.opening import opened_store
+from store.hub.database.opening import opened_store
 
 PATIENCE = 1000.0
 RETRY = ["timeout", "unresponsive"]

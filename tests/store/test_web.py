@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from store.client import encode_otlp
 from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.lightning_store import SqlLightningStore
+from store.hub.database.lightning_store import SqlLightningStore
 
 pytest_plugins = ("hub_backends",)
 
