@@ -11,12 +11,12 @@ import aiohttp
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from hub_process import HubProcess
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
 from store.hub.server import listen
+from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"
 ANSWER_SECONDS = 20

@@ -11,19 +11,19 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
-from fakes import make_turn
 from fastapi.routing import APIRoute
-from hub_process import HubProcess, run_command
 from starlette.routing import Mount
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
-from store.hub.server import Hub, HubSettings
 from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.server import Hub, HubSettings
 from store.token_spans import to_span
+from tests.support.fakes import make_turn
+from tests.support.hub.hub_process import HubProcess, run_command
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 TOKEN = "jIwG7-long-and-secret"
 HEALTH = "/v1/agl/health"

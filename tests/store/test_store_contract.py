@@ -12,11 +12,11 @@ import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.errors import Conflict, UnknownId
-from store.schema import IDEMPOTENCY_KEY
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
+from store.schema import IDEMPOTENCY_KEY
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 RETRY_ALWAYS = ["failed", "timeout", "unresponsive"]
 LONG_AGO = 1.0

@@ -11,11 +11,11 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from store.client import encode_otlp
+from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
-from store.hub.database.lightning_store import SqlLightningStore
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 LARGEST = 20_000
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -82,7 +82,9 @@ class SqliteDatabase(Database):
             added = self._run_many(_insertion(table, tuple(columns), True), rows)
             if added == len(rows):
                 return [True] * added
-            new = set(self._connection.execute(_keys_after(table, tuple(keys)), [-1 if last is None else last]).fetchall())
+            new = set(
+                self._connection.execute(_keys_after(table, tuple(keys)), [-1 if last is None else last]).fetchall()
+            )
         return taken_from(new, places(columns, keys), rows)
 
     async def update(self, table: sa.Table, keys: Sequence[str], columns: Sequence[str], rows: Rows) -> None:

@@ -6,11 +6,10 @@ import json
 
 import pytest
 from agentlightning import rollout
-from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
+from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
-from algo.advantages.role_baseline import RoleBaselines
 from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
 from algo.agents.workload import Agents
@@ -24,6 +23,7 @@ from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
+from tests.support.agents.fakes_agents import FakeChatVllm
 
 
 @rollout

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from small_models import make_model
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.advantages.kl import kl_in_reward
+from algo.advantages.credit import kl_in_reward
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError
 from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
+from tests.support.small_models import make_model
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,6 @@ import json
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from fakes_api import FakeChatApi
-from seat_players import reply_to
-from web_server import WebServer
 
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.werewolf.web.hub_games import HubGames
@@ -19,6 +16,9 @@ from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
 from store.werewolf import AnswerSpan, GameTask
+from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.seat_players import reply_to
+from tests.support.werewolf.web_server import WebServer
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
