@@ -1,6 +1,6 @@
-"""20,000 games of real runners through a hub that deletes old games: memory and file stay bounded (`pytest -m soak -s`).
+"""20,000 games of real runners through a hub that deletes old ones: memory and file stay bounded (`pytest -m soak -s`).
 
-A game stores one span here, its result; ``store/test_soak.py`` has fewer games of many spans."""
+A game stores one span here, its result."""
 
 import asyncio
 import time

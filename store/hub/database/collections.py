@@ -31,14 +31,14 @@ from store.errors import UnknownId
 from store.hub.database import schema
 from store.hub.database.database import Database
 from store.hub.database.documents import encode_document
-from store.hub.database.statements import Statement, among, contains, greater
+from store.hub.database.statements import Statement, among, contains, greater, selected
 from store.hub.database.transitions import CLOSED_ROLLOUT
 
 Item = TypeVar("Item", bound=BaseModel)
 Value = TypeVar("Value")
 Filter = tuple[str, tuple[Any, ...]]
-"""What is compared, without the values: ("and" or "or", conditions). A condition is a Filter, or (field, operator, whether
-null matches, number of its parameter). Statements are cached by it."""
+"""What is compared, without the values: ("and" or "or", conditions). A condition is a Filter, or (field, operator,
+whether null matches, number of its parameter). Statements are cached by it."""
 
 _LARGEST_INTEGER = 2**63 - 1
 _CACHED_STATEMENTS = 1024
@@ -327,7 +327,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         if what == "at":
             query = query.where(among(columns.position, sa.bindparam("positions")))
         elif what == "states":
-            query = query.where(columns.position.in_(self._page_of_states(condition, order, limit, offset)))
+            query = query.where(selected(columns.position, self._page_of_states(condition, order, limit, offset)))
             return Statement(query.order_by(*self._ordering(order)))
         elif condition is not None:
             query = query.where(self._where(condition))
@@ -352,7 +352,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         merged = sa.union_all(*(sa.select(one.c.value, one.c.position) for one in each)).subquery()
         direction = merged.c.value.desc() if order[1] == "desc" else merged.c.value
         page = sa.select(merged.c.position).order_by(direction, merged.c.position).limit(_LIMITS(str(limit)))
-        return page.offset(_LIMITS(str(offset)))
+        return page.offset(_LIMITS(str(offset))).scalar_subquery()
 
     def _where(self, condition: Filter) -> Any:
         aggregate, parts = condition
@@ -426,15 +426,12 @@ class SqlQueue(Queue[str]):
         self._table = table
         position, item = table.c.position, table.c.item
         first = sa.select(position).order_by(position).limit(sa.bindparam("number", type_=sa.BigInteger()))
-        # A common table expression is evaluated once; a subquery may be evaluated again for each row, and lock others.
-        front = first.with_for_update(skip_locked=True).cte("front")
+        front = first.with_for_update(skip_locked=True).scalar_subquery()
         waiting = sa.select(position).where(among(item, sa.bindparam("items")))
-        chosen = waiting.with_for_update(skip_locked=True).cte("chosen")
+        chosen = waiting.with_for_update(skip_locked=True).scalar_subquery()
         self._has = Statement(sa.select(position).where(item == sa.bindparam("item")).limit(_LIMITS("1")))
-        self._take = Statement(
-            sa.delete(table).where(position.in_(sa.select(front.c.position))).returning(position, item)
-        )
-        self._remove = Statement(sa.delete(table).where(position.in_(sa.select(chosen.c.position))))
+        self._take = Statement(sa.delete(table).where(selected(position, front)).returning(position, item))
+        self._remove = Statement(sa.delete(table).where(selected(position, chosen)))
         self._peek = Statement(sa.select(item).order_by(position).limit(sa.bindparam("number", type_=sa.BigInteger())))
         self._size = Statement(sa.select(sa.func.count()).select_from(table))
 
@@ -658,15 +655,18 @@ def _belongs(column: sa.Column[str]) -> Any:
     return among(column, sa.bindparam("rollout_ids"))
 
 
+_number = sa.func.count()
+_no_status = sa.literal_column("''")
 _SIZES_OF = {
-    table.name: Statement(
-        sa.select(state, sa.func.count()).select_from(table).where(_belongs(table.c.rollout_id)).group_by(state)
-    )
-    for table, state in (
-        (schema.rollouts, schema.rollouts.c.status),
-        (schema.attempts, sa.literal_column("''")),
-        (schema.spans, sa.literal_column("''")),
-    )
+    "rollouts": Statement(
+        sa.select(schema.rollouts.c.status, _number)
+        .where(_belongs(schema.rollouts.c.rollout_id))
+        .group_by(schema.rollouts.c.status)
+    ),
+    **{
+        table.name: Statement(sa.select(_no_status, _number).where(_belongs(table.c.rollout_id)))
+        for table in (schema.attempts, schema.spans)
+    },
 }
 _DELETIONS = [
     Statement(sa.delete(column.table).where(_belongs(column)))

@@ -152,6 +152,7 @@ last_completion = sa.Table("last_completion", metadata, sa.Column("number", INTE
 sa.Index(
     "rollouts_status_end_time", rollouts.c.status, sa.func.coalesce(rollouts.c.end_time, sa.literal_column("1e300"))
 )
+sa.Index("rollouts_status", rollouts.c.status, rollouts.c.position)
 sa.Index("rollouts_status_start_time", rollouts.c.status, rollouts.c.start_time)
 sa.Index("rollouts_start_time", rollouts.c.start_time)
 sa.Index("attempts_sequence_id", attempts.c.rollout_id, attempts.c.sequence_id)

@@ -78,13 +78,11 @@ class SqliteDatabase(Database):
     async def insert_new(self, table: sa.Table, columns: Sequence[str], keys: Sequence[str], rows: Rows) -> list[bool]:
         """See the base class."""
         async with self.transaction(write=True):
-            last = self._connection.execute(_last_position(table)).fetchone()[0]
+            (last,) = self._connection.execute(_last_position(table)).fetchone()
             added = self._run_many(_insertion(table, tuple(columns), True), rows)
             if added == len(rows):
                 return [True] * added
-            new = set(
-                self._connection.execute(_keys_after(table, tuple(keys)), [-1 if last is None else last]).fetchall()
-            )
+            new = set(self._connection.execute(_keys_after(table, tuple(keys)), [last]).fetchall())
         return taken_from(new, places(columns, keys), rows)
 
     async def update(self, table: sa.Table, keys: Sequence[str], columns: Sequence[str], rows: Rows) -> None:
@@ -174,7 +172,8 @@ def _update(table: sa.Table, keys: tuple[str, ...], columns: tuple[str, ...]) ->
 
 @functools.cache
 def _last_position(table: sa.Table) -> str:
-    return str(sa.select(sa.func.max(table.c.position)).compile(dialect=DIALECTS["sqlite"]))
+    last = sa.func.coalesce(sa.func.max(table.c.position), sa.literal_column("-1"))
+    return str(sa.select(last).compile(dialect=DIALECTS["sqlite"]))
 
 
 @functools.cache

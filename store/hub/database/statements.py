@@ -61,6 +61,28 @@ def _among_postgres(element: among, compiler: Any, **options: Any) -> str:
     return f"{column} = ANY({values})"
 
 
+class selected(FunctionElement):
+    """``selected(column, query)``: the column is one of what a query finds, which runs once.
+
+    With IN, PostgreSQL may run it again for each row, and lock others each time, or read the whole table for a join.
+    """
+
+    type = sa.types.NullType()
+    inherit_cache = True
+
+
+@compiles(selected, "sqlite")
+def _selected_sqlite(element: selected, compiler: Any, **options: Any) -> str:
+    column, query = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} IN {query}"
+
+
+@compiles(selected, "postgresql")
+def _selected_postgres(element: selected, compiler: Any, **options: Any) -> str:
+    column, query = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"{column} = ANY(ARRAY{query})"
+
+
 class contains(FunctionElement):
     """``contains(column, bindparam(...))``: the column has a text in it, letter by letter."""
 
