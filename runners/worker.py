@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from agentlightning import AttemptedRollout
+from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential
 
 from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
@@ -50,7 +51,6 @@ class Worker:
     max_games: stop after taking this many; None means no limit.
     idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
     heartbeat_seconds: how often the hub is told that this worker lives, and an absent hub is noticed.
-    full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class Worker:
         max_games: int | None = None,
         idle_exit_seconds: float | None = None,
         heartbeat_seconds: float = 10.0,
-        full_token_spans: bool = False,
     ):
         self._client = client
         self._play = play
@@ -71,7 +70,6 @@ class Worker:
         self._max_games = max_games
         self._idle_exit = idle_exit_seconds
         self._heartbeat_seconds = heartbeat_seconds
-        self._full_token_spans = full_token_spans
         self._uploader = SpanUploader(client)
         self._games: dict[asyncio.Task[None], _Game] = {}
         self._taking: asyncio.Task[None] | None = None
@@ -190,7 +188,7 @@ class Worker:
         try:
             if self._handing_back:
                 raise asyncio.CancelledError
-            spans = AttemptSpans(self._uploader.add, key, time.time(), self._full_token_spans)
+            spans = AttemptSpans(self._uploader.add, key)
             result = await self._play(rollout, spans.add_turn)
             spans.add_result(result, time.time())
         except asyncio.CancelledError:
@@ -226,25 +224,28 @@ class Worker:
 
     async def _report_finished(self, game: "_Game", result: OutcomeSpan) -> None:
         """Store a finished game's last spans, then its status, through any outage that the patience covers."""
-        key = game.key
-        deadline: float | None = None
+
+        async def report() -> bool:
+            await self._uploader.finish(game.key)
+            return await self._set_status(game.key, "succeeded")
+
+        async def ride_out(state: RetryCallState) -> None:
+            error = state.outcome.exception()  # type: ignore[union-attr]
+            logger.warning("%s: its end could not be reported (%s); trying again", result.task, described(error))
+            await self._client.wait_until_reachable()  # an outage has its own patience
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
+            wait=wait_exponential(_SHORTEST_POLL, max=_LONGEST_POLL),
+            stop=lambda state: state.idle_for > self._client.patience_seconds,
+            before_sleep=ride_out,
+        )
         try:
-            while True:
-                try:
-                    await self._uploader.finish(key)
-                    reported = await self._set_status(key, "succeeded")
-                    break
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    logger.warning(
-                        "%s: its end could not be reported (%s); trying again", result.task, described(error)
-                    )
-                    failed = time.monotonic()
-                    deadline = deadline or failed + self._client.patience_seconds
-                    if failed > deadline:
-                        raise StoreUnreachable(f"the hub keeps refusing the end of rollout {key[0]}") from error
-                    await self._client.wait_until_reachable()
-                    deadline += time.monotonic() - failed  # an outage has its own patience
-                    await asyncio.sleep(_SHORTEST_POLL)
+            reported = await retrying(report)
+        except RetryError as error:
+            self.stats.failed += 1
+            reason = described(error.last_attempt.exception())
+            logger.error("%s is finished, but the hub keeps refusing the end of it: %s", result.task, reason)
         except GameForgotten as error:
             self.stats.failed += 1
             logger.warning("rollout dropped: %s", error)

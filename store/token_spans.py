@@ -95,7 +95,7 @@ class CallSpan(SpanRecord):
     policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
         may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
     learner: which of the policies that learn side by side sampled it, where ``policy`` is a team of them
-        (``store.schema.TeamMember``); None otherwise.
+        (``store.endpoints.ServedPolicy``); None otherwise.
     version_until: where new weights came while this turn was sampled: their version, of which its last tokens may be;
         ``policy_version`` is then that of its first ones. None otherwise.
     trainable: whether it may be trained on.
@@ -146,18 +146,13 @@ class CallSpan(SpanRecord):
 
     @property
     def card(self) -> tuple[str, str]:
-        """The actor's role and side, by which a team says who of it plays (``PolicyResources.learner_of``)."""
+        """The actor's role and side, by which the policy that plays is found (``PolicyResources.policy_of``)."""
         return self.actor, self.actor
 
     @property
     def question(self) -> str:
         """What kind of answer was wanted; turns of one kind are compared with each other. Empty: all alike."""
         return ""
-
-    @property
-    def agent_name(self) -> str:
-        """How agentlightning's adapter finds the actor's calls (its ``agent_match``)."""
-        return f"{self.actor}/{self.policy}/trainable" if self.trainable else f"{self.actor}/{self.policy}"
 
     @model_validator(mode="after")
     def _streams_align(self) -> Self:

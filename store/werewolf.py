@@ -248,12 +248,6 @@ class TurnSpan(CallSpan):
         """The decision."""
         return self.decision
 
-    @property
-    def agent_name(self) -> str:
-        """For instance ``wolf/wolf_king/seat-3/policy/trainable``."""
-        name = f"{self.side}/{self.role}/seat-{self.seat}/{self.policy}"
-        return f"{name}/trainable" if self.trainable else name
-
 
 class AnswerSpan(SpanRecord):
     """What a seat answered that leaves no turns: one played by a model behind an API, or by a person.
@@ -317,7 +311,7 @@ class SeatResult(BaseModel):
     side: Literal["wolf", "good"]
     policy: str
     trainable: bool
-    outcome: Literal[1.0, -1.0, 0.0]
+    outcome: Literal[1.0, -1.0, 0.0]  # pyright: ignore[reportInvalidTypeForm] pydantic takes floats, too
     turns: int
     invalid_turns: int
     segments: int

@@ -8,7 +8,7 @@ from algo.agents.evaluate import evaluate
 from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
@@ -31,10 +31,6 @@ class Agents:
     def tasks(self, step: int) -> Sequence[AgentTask]:
         """The tasks of one step."""
         return step_tasks(self.config, self._data.train, step)
-
-    def policy_actors(self) -> float:
-        """The agent."""
-        return 1.0
 
     def published(self) -> Mapping[str, Any]:
         """Nothing: agents have their prompts themselves."""

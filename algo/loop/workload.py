@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
@@ -49,14 +49,11 @@ class Workload(Protocol):
     def tasks(self, step: int) -> Sequence[Task]:
         """What is played for one step (from 1); the same at every call, also of another process."""
 
-    def policy_actors(self) -> float:
-        """Actors of a rollout that the policy plays, on average, for the plan of a step's seconds."""
-
     def published(self) -> Mapping[str, Any]:
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run's rollouts need (``algo.serving.frozen``)."""
+        """Policies with frozen weights that the run's rollouts need (``algo.serving.policies``)."""
 
     def evaluated_names(self) -> Sequence[str]:
         """Policies with frozen weights that its evaluations need."""

@@ -82,14 +82,14 @@ class RolloutQueue:
         return known
 
     async def serve_at(
-        self, endpoints: tuple[str, ...], team: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+        self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     ) -> None:
         """Publish the policies of all open rollouts again, under the same ids, with these endpoints.
 
-        team: those of each policy, where several learn.
+        policies: endpoints of those that have names of their own.
         """
         self._open = {
-            rollout_id: replace(rollout, resources=rollout.resources.served_at(endpoints, team))
+            rollout_id: replace(rollout, resources=rollout.resources.served_at(endpoints, policies))
             for rollout_id, rollout in self._open.items()
         }
         await self._hub.publish(rollout.resources for rollout in self._open.values())
@@ -197,9 +197,9 @@ class RolloutQueue:
         if rollout.status == "succeeded" and not spans and not may_lack_spans:
             return
         attempt = getattr(rollout, "attempt", None)
-        earlier = []
+        retried = []
         if attempt is not None and attempt.sequence_id > 1:
-            earlier = await self._client.query_attempts(rollout.rollout_id)
-        retried = [reason_of(one) for one in earlier if one.attempt_id != attempt.attempt_id]
+            attempts = await self._client.query_attempts(rollout.rollout_id)
+            retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
         opened = self._open.pop(rollout.rollout_id)
         self._ended[opened.task.task_id] = read_rollout(self._kind, rollout, spans, opened.resources, retried)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
+from runners.policy.shared import Shared
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
 logger = logging.getLogger(__name__)
@@ -29,28 +30,24 @@ class Policies:
     def __init__(self, tokenizer: Path | None = None, patience_seconds: float = POLICY_PATIENCE_SECONDS):
         self._tokenizer = tokenizer
         self._patience = patience_seconds
-        self._connections: dict[tuple[str, str, str, Sampling], asyncio.Task[Served]] = {}
+        self._connections = Shared(self._connect)
         self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
 
     async def serving(
-        self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", learner: str | None = None
+        self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", policy: str | None = None
     ) -> Served:
         """The server and the tokenizer with which a seat plays the policy ``name``.
 
         name: ``TRAINED_POLICY`` or one of ``resources.frozen``. seat: which seat of which game; of the trained policy's
-        servers a seat always gets the same one, whose prefix cache knows what it was told so far. learner: see
+        servers a seat always gets the same one, whose prefix cache knows what it was told so far. policy: see
         ``where_served``.
         Raises UnusableTokenizer and PolicyUnavailable.
         """
-        endpoint, model = where_served(resources, name, seat, learner)
+        endpoint, model = where_served(resources, name, seat, policy)
         tokenizer = self._tokenizer if name == TRAINED_POLICY else None
         # By run, since another run may serve another model at the same address under the same name.
-        key = (resources.run_name, endpoint, model, resources.sampling)
-        connection = self._connections.get(key)
-        if connection is None or _has_failed(connection):  # many games start at once, and share one attempt
-            connection = self._connections[key] = asyncio.create_task(self._connect(*key, tokenizer))
-        return await asyncio.shield(connection)  # a game that is cancelled must not take it from the others
+        return await self._connections.get((resources.run_name, endpoint, model, resources.sampling, tokenizer))
 
     async def tokens(self, resources: PolicyResources) -> ChatTokens:
         """The tokenizer of the trained policy, served or not. Raises UnusableTokenizer and PolicyUnavailable."""
@@ -66,15 +63,11 @@ class Policies:
 
     async def close(self) -> None:
         """Close the connections."""
-        for connection in self._connections.values():
-            connection.cancel()
-        for outcome in await asyncio.gather(*self._connections.values(), return_exceptions=True):
-            if not isinstance(outcome, BaseException):
-                await outcome[0].close()
+        for server, _ in await self._connections.close():
+            await server.close()
 
-    async def _connect(
-        self, run_name: str, endpoint: str, model: str, sampling: Sampling, tokenizer: Path | None
-    ) -> Served:
+    async def _connect(self, key: tuple[str, str, str, Sampling, Path | None]) -> Served:
+        run_name, endpoint, model, sampling, tokenizer = key
         server = PolicyServer(endpoint, model, sampling.temperature, self._patience)
         try:
             tokens = await self._tokens_of(server, run_name, tokenizer, sampling.thinking)
@@ -90,7 +83,7 @@ class Policies:
         folder = tokenizer or Path(await server.model_folder())
         if tokenizer is None and not folder.is_dir():
             logger.info("%s is not on this machine: asking %s for every token", folder, server.endpoint)
-            return await remote_chat_tokens(server, thinking)
+            return await ServedTokens.of(server, thinking)
         return await self._tokens_in(folder, run_name, thinking)
 
     async def _tokens_in(self, folder: Path, run_name: str, thinking: bool) -> ChatTokens:
@@ -102,26 +95,20 @@ class Policies:
         return self._tokenizers[key]
 
 
-def where_served(resources: PolicyResources, name: str, caller: str, learner: str | None = None) -> tuple[str, str]:
-    """(base URL of the server that answers a policy's calls, the policy's name there).
+def where_served(resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> tuple[str, str]:
+    """(base URL of the server that answers a player's calls, the policy's name there).
 
-    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of the trained
-    policy's servers a caller always gets the same one. learner: who of the trained policy's team, or of what
-    that was, plays (the first for None). Raises PolicyUnavailable.
+    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of a policy's
+    servers a caller always gets the same one. policy: which of the player's policies (``PolicyResources.policy_of``);
+    None for the first. Raises PolicyUnavailable.
     """
-    if name != TRAINED_POLICY:
-        frozen = resources.frozen[name]
-        return frozen.endpoint, frozen.models.get(learner or "", frozen.model)
-    if not resources.endpoints:
+    own = [one for one in resources.policies if one.seated_as == name and policy in (None, one.name)]
+    served = own[0] if own else resources
+    if not served.endpoints:
         raise PolicyUnavailable(
             f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
         )
-    served = resources if learner is None else next(member for member in resources.team if member.name == learner)
     return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model
-
-
-def _has_failed(connection: asyncio.Task[Served]) -> bool:
-    return connection.done() and (connection.cancelled() or connection.exception() is not None)
 
 
 def load_chat_tokens(folder: Path, thinking: bool = False) -> ChatTokens:

@@ -138,7 +138,7 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
             elif port == POLICY_PORT:
                 assert f"= {path}" in recipes.proxy_locations() or path.startswith("/v1/"), path
             else:
-                assert path in {"/health"}, path  # what algo.serving.policy asks vLLM
+                assert path in {"/health"}, path  # what algo.serving.server asks vLLM
 
 
 def hub_app(folder):
@@ -212,7 +212,8 @@ async def run_beside(command):
 
 
 def test_the_proxy_forwards_what_runners_need_and_nothing_else():
-    from runners.policy.remote_tokenizer import DETOKENIZE_ROUTE, INFO_ROUTE, TOKENIZE_ROUTE
+    from runners.policy.served_template import DETOKENIZE_ROUTE
+    from runners.policy.served_tokens import INFO_ROUTE, TOKENIZE_ROUTE
 
     locations = recipes.proxy_locations()
     assert locations.pop("/") == ("return", "404")

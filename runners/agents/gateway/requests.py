@@ -6,7 +6,6 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,42 +124,35 @@ def dropped_names(body: Mapping[str, Any], heeded: set[str], sampling: Mapping[s
     )
 
 
-def tell_once(names: Sequence[str]) -> None:
-    """Log the first time in this process that a parameter is left out."""
-    for name in names:
-        if name not in _told:
-            _told.add(name)
-            logger.warning(
-                "an agent's requests have %r, which is left out: what is trained on must be sampled plainly, as the "
-                "run's configuration says",
-                name,
-            )
-
-
-def log_once(refused: RequestRefused, what: str) -> None:
-    """Log the first time in this process that a kind of request is refused; texts that name numbers are one kind."""
-    kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
+def warn_once(kind: str, message: str, *arguments: Any) -> None:
+    """Log a warning the first time in this process that there is one of its kind."""
     if kind not in _told and len(_told) < _MOST_TOLD:
         _told.add(kind)
-        logger.warning("an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
+        logger.warning(message, *arguments)
 
 
-def function_tool(tool: Any) -> tuple[dict[str, Any], bool]:
-    """A tool in the form of chat completions, and whether it was ``strict``. Raises RequestRefused.
+def read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What a request says of tools: fields of ``ModelRequest``, and the names of what is not heeded of it.
 
-    Also takes the flat form of the Responses API.
+    Takes the form of chat completions and the flat one of the Responses API. Raises RequestRefused.
     """
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or tool.get("type") != "function" or not isinstance(function.get("name"), str):
-        kind = tool.get("type") if isinstance(tool, dict) else tool
-        raise RequestRefused(f"only tools of type function can be called here, not {kind!r}", param="tools")
-    kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
-    return {"type": "function", "function": kept}, bool(function.get("strict"))
-
-
-def wants_tools(choice: Any) -> tuple[bool, bool]:
-    """(whether tools may be called, whether ``tool_choice`` forced one, which is not heeded)."""
-    return choice != "none", choice not in (None, "auto", "none")
+    tools, dropped = [], []
+    for tool in body.get("tools") or ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        function = function if isinstance(function, dict) else {}
+        told = {name: function.get(name) for name in ("name", "description", "parameters")}
+        if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(told["name"], str):
+            kind = tool.get("type") if isinstance(tool, dict) else tool
+            raise RequestRefused(f"only tools of type function can be called here, not {kind!r}", param="tools")
+        kept = {name: value for name, value in told.items() if value is not None}
+        tools.append({"type": "function", "function": kept})
+        if function.get("strict"):
+            dropped.append("strict")
+    choice = body.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        dropped.append("tool_choice")
+    parallel = body.get("parallel_tool_calls") is not False
+    return {"tools": tuple(tools), "use_tools": choice != "none", "parallel": parallel}, dropped
 
 
 def whole_number(body: Mapping[str, Any], *names: str) -> int | None:

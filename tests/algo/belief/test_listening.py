@@ -36,7 +36,7 @@ async def vllm(tiny_tokenizer):
 async def played(vllm, **study):
     asked = {"probes": frozenset({"vote"}), "with_tokens": True, **study}
     task, spans = make_task(study=Study(**asked)), []
-    attempt = AttemptSpans(spans.append, ("r", "a"), 1.0)
+    attempt = AttemptSpans(spans.append, ("r", "a"))
     result = await play_game(task, 0, policy_seats(vllm, task), lambda turn, *t: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
     return read_attempt(GAME, "r", "a", spans)

@@ -29,7 +29,7 @@ LEARNING_RATE, CRITIC_LEARNING_RATE, CLIP_VALUE, KL_COEF = 1e-2, 2e-2, 0.2, 0.3
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory):
+def started(ray_cluster, tmp_path_factory):
     """An engine of two ranks with all three models, and the folder that holds them and a checkpoint."""
     directory = tmp_path_factory.mktemp("critic")
     make_model(directory / "policy", tied=False)
@@ -243,7 +243,7 @@ def test_a_rank_that_dies_in_an_update_ends_it_with_an_error(fresh):
     ranks = [process for process in ranks if process.pid in own]
     assert len(ranks) == 2
     busy = threading.Event()
-    train = engine._workers.train_policy
+    train = engine._workers.train
 
     def kill():
         busy.wait()
@@ -254,7 +254,7 @@ def test_a_rank_that_dies_in_an_update_ends_it_with_an_error(fresh):
         busy.set()  # The first mini-batch is under way.
         return future
 
-    engine._workers.train_policy = train_and_tell
+    engine._workers.train = train_and_tell
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(RayError):

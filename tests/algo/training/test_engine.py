@@ -5,7 +5,7 @@ depend on padding rows, micro-batches (by rows or by tokens), ranks or recompute
 the way; ranks on several nodes.
 """
 
-import contextlib
+import json
 
 import pytest
 import ray
@@ -19,7 +19,6 @@ from algo.training.verl_configs import actor_config
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
-from tests.support.ray_nodes import ray_cluster_of
 from tests.support.small_models import (
     TEMPERATURE,
     largest_difference,
@@ -45,17 +44,15 @@ def make_config(model, ranks, **training):
 
 
 @pytest.fixture(scope="module", params=["one_rank", "two_nodes"])
-def started(request, tmp_path_factory):
+def started(request, ray_cluster, tmp_path_factory):
     """An engine, its model folder and a checkpoint of its first state."""
     directory = tmp_path_factory.mktemp("engine")
     model = make_model(directory / "model", tied=request.param == "one_rank")
-    with contextlib.ExitStack() as stack:
-        if request.param == "one_rank":
-            config = make_config(model, ranks=1)
-        else:
-            config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
-            stack.enter_context(ray_cluster_of(nodes=2, cpus_each=1))
-        engine = stack.enter_context(Engine(config))
+    if request.param == "one_rank":
+        config = make_config(model, ranks=1)
+    else:
+        config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
+    with Engine(config) as engine:
         engine.save(directory / "start", step=0)
         yield engine, model, directory / "start"
 
@@ -205,7 +202,7 @@ def test_a_checkpoint_goes_on_at_the_learning_rate_of_its_run(fresh, tmp_path):
     batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
     assert engine.update(batch)["actor/lr"] == LEARNING_RATE
     engine.save(tmp_path / "checkpoint", step=1)
-    rates, engine._rates = engine._rates, {None: LEARNING_RATE / 4}
+    rates, engine._rates = engine._rates, {"policy": {"policy": LEARNING_RATE / 4}, "critic": {"policy": 1.0}}
     engine.load(tmp_path / "checkpoint")
     engine._rates = rates
     assert [engine.update(batch)["actor/lr"] for _ in range(2)] == [LEARNING_RATE / 4] * 2
@@ -217,7 +214,8 @@ def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     engine, _ = fresh
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         engine.load(tmp_path)
-    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "lora_rank": 0, "critic": false}')
+    written = {"step": 1, "ranks": 16, "lora_rank": 0, "critic": False, "policies": ["policy"]}
+    (tmp_path / "engine.json").write_text(json.dumps(written))
     with pytest.raises(ConfigError, match=r"training\.ranks=16"):
         engine.load(tmp_path)
 

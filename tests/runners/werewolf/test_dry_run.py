@@ -13,9 +13,17 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
-from store.schema import FrozenPolicy, PolicyResources
-from tests.runners.werewolf.test_full_token_spans import answer
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from tests.support.fakes import FakeVllm
+
+
+def answer(prompt):
+    """A reply in form, one that is not, or one cut at its limit; from the prompt alone."""
+    rng = random.Random(prompt)
+    offered = re.search(r"可选：([^。）]*)[。）][^可]*$", prompt)
+    legal = f"决定：{rng.choice(offered[1].split('、'))}" if offered else "我是好人。"
+    return rng.choice([legal, legal, f"<think>想</think>{legal}", "？", "我觉得他很可疑" * 9])
 
 
 @pytest.fixture
@@ -101,8 +109,8 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
 
 
 async def test_a_frozen_policy_that_the_hub_names_can_be_played_against(hub, client, vllm):
-    frozen = {"old": FrozenPolicy(endpoint=vllm.endpoint, model="policy")}
-    resources = resources_at(vllm.endpoint, "run").model_copy(update={"frozen": frozen})
+    frozen = (ServedPolicy(name="old", endpoints=(vllm.endpoint,), model="policy"),)
+    resources = resources_at(vllm.endpoint, "run").model_copy(update={"policies": frozen})
     await client.update_resources(resources.resources_id, resources.encode())
     players = ("--players", "wolf=scripted,good=old")
     status, (_, *calls, end) = await shown_by("--store", hub.url, "--reply-tokens", 30, *players)

@@ -15,20 +15,20 @@ from runners.werewolf.web.views import GOD, place_turns, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
-from store.werewolf import AnswerSpan, GameTask
+from store.werewolf import AnswerSpan
+from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
-    fields = dict(
+    own = dict(
         game_id=f"run-step0003-deal{number:02d}-game00", group_id=f"deal{number}", seed=2 * number,
         sampling_seed=number, preset=preset, seating={"wolf": "scripted", "good": good},
         trainable=[], demonstrators=list(demonstrators),
-        limits={"context_tokens": 20_000, "reply_tokens": 400},
     )  # fmt: skip
-    return GameTask(**(fields | changes))
+    return game_task(context_tokens=20_000, reply_tokens=400, **(own | changes))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,237 @@
+"""A plan's figures: counted by hand, held against measured memory on CPU, and refused with the setting to change."""
+
+import subprocess
+import sys
+
+import pytest
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from algo.plan import H100_GIB, main
+from algo.run.plan import GIB, make_plan, pass_parts, shape_of, trained_parts
+from algo.serving.launch import learner_servers, policy_launches, pool_servers
+from configs.agents import AgentConfig
+from configs.loading import load_config
+from configs.section import ConfigError
+from configs.sections.serving import FrozenPolicyConfig
+from configs.werewolf import WerewolfConfig
+
+
+@pytest.fixture(scope="module")
+def qwen3_8b(tmp_path_factory):
+    """Its config.json alone."""
+    folder = tmp_path_factory.mktemp("plan") / "Qwen3-8B"
+    layers = dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, head_dim=128)
+    heads = dict(num_attention_heads=32, num_key_value_heads=8)
+    Qwen3Config(vocab_size=151936, tie_word_embeddings=False, **layers, **heads).save_pretrained(folder)
+    return folder
+
+
+def planned(configuration, model, *overrides, schema=WerewolfConfig, gpu_gib=H100_GIB, host_gib=1000.0, **options):
+    config = load_config(configuration, [f"model.path={model}", *overrides], schema)
+    return config, make_plan(config, gpu_gib=gpu_gib, host_gib=host_gib, **options)
+
+
+def gib_of(plan, name):
+    (found,) = (memory for memory in plan.memories if memory.name == name)
+    return {part: needed / GIB for part, needed in found.parts.items() if needed}
+
+
+def test_the_sizes_of_qwen3_8b(qwen3_8b):
+    config, plan = planned("qwen3_8b_shared", qwen3_8b)
+    assert plan.shape.parameters == 8_190_735_360 and plan.shape.kv == 73_728
+    updating = gib_of(plan, "a GPU while updating")
+    whole = 8_190_735_360 * 4 / GIB  # 30.5 GiB
+    assert updating["weights"] == updating["gradients"] == pytest.approx(whole / 8)
+    assert updating["Adam's moments"] == pytest.approx(2 * whole / 8)
+    # What the cache has room for: 0.75 of the GPU less the weights and the graphs.
+    room = 0.75 * H100_GIB - 8_190_735_360 * 2 / GIB - 1.5
+    assert plan.kv_tokens == pytest.approx(room * GIB / (2 * 73_728))
+    plan.check(config)
+
+
+def test_servers_of_past_selves_are_counted(qwen3_8b):
+    pool = ["game.opponent=past", "league.every_steps=1", "league.servers=2", "league.gpu_memory_utilization=0.25"]
+    overrides = [*pool, "league.devices=[5, 6]"]
+    config, _ = planned("qwen3_8b_shared", qwen3_8b, *overrides)
+    _, plan = planned("qwen3_8b_shared", qwen3_8b, *overrides, frozen=pool_servers(config))
+    before = planned("qwen3_8b_shared", qwen3_8b)[1]
+    for phase in ("a GPU while playing", "a GPU while updating"):
+        more = gib_of(plan, phase).pop("frozen policies")
+        assert more == pytest.approx(0.25 * H100_GIB) and "frozen policies" not in gib_of(before, phase)
+    config, plan = planned("tiny_cpu", qwen3_8b, *pool, frozen=pool_servers(config))
+    assert gib_of(plan, "the machine")["frozen policies"] > 2 * 1.1
+
+    config, plan = planned("lora", qwen3_8b, *pool[:2])
+    alone = gib_of(planned("lora", qwen3_8b)[1], "a GPU while playing")["vLLM's adapters"]
+    assert pool_servers(config) == []
+    assert gib_of(plan, "a GPU while playing")["vLLM's adapters"] == pytest.approx(alone * 5)
+
+
+def test_adapters_leave_gradients_and_moments_to_themselves(qwen3_8b):
+    config, plan = planned("lora", qwen3_8b)
+    updating = gib_of(plan, "a GPU while updating")
+    # Rank 32 on seven linear layers of each of 36.
+    adapters = 32 * 36 * ((4096 + 4096) * 2 + (4096 + 1024) * 2 + (4096 + 12288) * 3)
+    assert plan.shape.adapters == adapters
+    assert updating["weights"] == pytest.approx((2 * 8_190_735_360 + 4 * adapters) / GIB)
+    assert updating["gradients"] == pytest.approx(4 * adapters / GIB)
+    plan.check(config)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "overrides", "options", "message"),
+    [
+        # As the configuration stood: a ninth vLLM on a GPU beside one that takes most of it.
+        (
+            "qwen3_8b_shared",
+            [],
+            {"frozen": [FrozenPolicyConfig(path="any")] * 2},
+            "a GPU while playing would hold .*frozen",
+        ),
+        ("one_gpu", [], {}, r"a GPU while updating would hold 1\d\d\.\d GiB.*training\.optimizer_offload"),
+        (
+            "qwen3_8b_shared",
+            ["serving.gpu_memory_utilization=0.22"],
+            {},
+            r"room for \d+ tokens.*gpu_memory_utilization",
+        ),
+        (
+            "qwen3_8b_shared",
+            [],
+            {"host_gib": 250.0},
+            "the machine would hold 292.*has 250",
+        ),
+        (
+            "qwen3_8b_shared",
+            ["training.sequence_parallel=1", "training.micro_batch_size=16"],
+            {},
+            "lower|max_sequence_tokens",
+        ),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_the_setting_to_change(qwen3_8b, configuration, overrides, options, message):
+    config, plan = planned(configuration, qwen3_8b, *overrides, **options)
+    with pytest.raises(ConfigError, match=message):
+        plan.check(config)
+
+
+def test_serving_and_training_have_gpus_of_their_own(qwen3_8b):
+    config, plan = planned("qwen3_8b", qwen3_8b)
+    assert [memory.name for memory in plan.memories] == ["the machine", "a training GPU", "a serving GPU"]
+    assert gib_of(plan, "a training GPU")["weights"] == pytest.approx(8_190_735_360 * 4 / GIB / 5)
+    assert gib_of(plan, "the machine")["KV cache kept here"] == 3 * 150
+    plan.check(config)
+
+
+def test_gpus_that_are_elsewhere_refuse_nothing(qwen3_8b):
+    config, plan = planned("one_gpu", qwen3_8b, gpu_gib=None, host_gib=None)
+    plan.check(config)
+    assert "inf" not in plan.table(config, 7)
+
+
+def test_frozen_policies_count_where_they_are_served(qwen3_8b):
+    """The customer of the airline has the eighth GPU; on the agent's first one it would not fit."""
+
+    def airline(gpu):
+        options = f"frozen.user.path={qwen3_8b}", f"frozen.user.devices=[{gpu}]"
+        frozen = [FrozenPolicyConfig(path=qwen3_8b, devices=[gpu], gpu_memory_utilization=0.85)]
+        return planned("agent_tau2_airline", qwen3_8b, *options, schema=AgentConfig, frozen=frozen)
+
+    config, plan = airline(7)
+    assert gib_of(plan, "a GPU of frozen policies") == {"frozen policies": pytest.approx(0.85 * H100_GIB)}
+    plan.check(config)
+    config, plan = airline(0)
+    with pytest.raises(ConfigError, match=r"a GPU while playing would hold .*frozen"):
+        plan.check(config)
+
+
+def test_a_warm_start_is_planned_without_a_server(qwen3_8b):
+    config, plan = planned("one_gpu", qwen3_8b, serves=False)
+    assert [memory.name for memory in plan.memories] == ["the machine", "a training GPU"]
+    assert not {part for memory in plan.memories for part in gib_of(plan, memory.name) if "vLLM" in part}
+    with pytest.raises(ConfigError, match="a training GPU would hold"):
+        plan.check(config)
+    # No cache is asked of whoever serves nothing.
+    config, plan = planned("one_gpu", qwen3_8b, "serving.gpu_memory_utilization=0.1", serves=False, gpu_gib=500.0)
+    plan.check(config)
+
+
+def test_the_command_says_what_does_not_fit(tiny_model, capsys):
+    def run(gib):
+        return main(["--set", f"model.path={tiny_model}", "--host-gib", gib]), capsys.readouterr()
+
+    status, printed = run("64")
+    assert status == 0 and "KV cache of a server" in printed.out
+    status, printed = run("1")
+    assert status == 2 and "the machine would hold" in printed.err
+
+
+def test_a_plan_needs_the_models_config_json_alone(qwen3_8b, tmp_path, capsys):
+    assert main(["--config", "lora", "--set", f"model.path={qwen3_8b}"]) == 0
+    printed = capsys.readouterr().out
+    assert "8.19B weights" in printed and "inf" not in printed
+    assert main(["--config", "one_gpu", "--set", f"model.path={tmp_path}"]) == 2
+    assert "tiny" not in capsys.readouterr().err
+
+
+PASSES = """
+import sys
+from pathlib import Path
+import torch
+from transformers import AutoModelForCausalLM
+from algo.training.chunked_head import ChunkedHead
+
+def kib(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+torch.set_num_threads(1)
+before = kib("VmRSS")
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).train()
+head = ChunkedHead(model.get_output_embeddings())
+model.set_output_embeddings(head)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(2):
+    for _ in range(2):  # the second passes find the first ones' gradients
+        ids = torch.randint(0, 1000, (2, 256))
+        head.expect(ids, torch.ones(2, 256), False)
+        model(input_ids=ids, use_cache=False).logits[..., 0].sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(1024 * (kib("VmHWM") - before))
+"""
+
+
+def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tmp_path):
+    """What a process takes beyond itself for two optimizer steps of a model of 70M weights, at its highest: several
+    micro-batches a step, as runs have them, so that gradients and activations are there at once."""
+    sizes = dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=12, num_attention_heads=8, head_dim=64)
+    settings = Qwen3Config(vocab_size=32_000, num_key_value_heads=4, tie_word_embeddings=False, **sizes)
+    Qwen3ForCausalLM(settings).save_pretrained(tmp_path)
+    # The larger of two: pages of the model's file that a busy machine takes back are missing from a peak.
+    measured = max(int(subprocess.check_output([sys.executable, "-c", PASSES, tmp_path])) for _ in range(2))
+    lengths = ["training.micro_batch_size=2", "training.max_sequence_tokens=256", "rollout.context_tokens=256"]
+    config = load_config(None, [f"model.path={tmp_path}", "rollout.reply_tokens=16", *lengths], WerewolfConfig)
+    shape = shape_of(config.model)
+    planned = sum((trained_parts(config, shape) | pass_parts(config, shape)).values())
+    assert planned == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("adapters", [0, 32])
+def test_several_policies_that_learn_are_counted(qwen3_8b, adapters):
+    """What each keeps while another one is at work; and, of whole weights, a vLLM for each."""
+    team = "policies={wolves: {side: wolf}, villagers: {side: good}}"
+    own = [f"model.lora_rank={adapters}", "serving.servers=1", "serving.share_gpus=false", "training.ranks=4"]
+    own.append("serving.weight_transfer=folder")
+    _, before = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=[7]")
+    config, plan = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=[7]", team)
+    kept = gib_of(plan, "the machine")["policies not at work"]
+    assert kept == pytest.approx(2 * 12 * (plan.shape.adapters if adapters else plan.shape.parameters) / GIB)
+    assert "policies not at work" not in gib_of(before, "the machine")
+    assert len(learner_servers(config)) == (0 if adapters else 1)
+    own_gpu, _ = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=null", team)
+    assert [server.devices for server in learner_servers(own_gpu)] == ([] if adapters else [(1,)])
+    launches = [policy_launches(own_gpu, member)[0] for member in own_gpu.team]
+    assert [(launch.port, launch.log_name) for launch in launches] == [
+        (8000, "vllm-wolves.log"), (8001, "vllm-villagers.log"),
+    ]  # fmt: skip

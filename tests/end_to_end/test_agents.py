@@ -1,0 +1,207 @@
+"""Agents with tools before a real vLLM: conversations that nobody rewrites are one sequence each, token for token.
+
+- through the gateway, for a template with thinking and without, streamed and not, chat completions and the Responses
+  API, one conversation at once and eight: every call goes on exactly where the last one ended, and a plain forward pass
+  over the joined tokens gives the log-probs that were stored;
+- ``python -m runners.agents`` as a process, with a real hub: an agent's tasks are played and read back as triplets;
+- a seat without the model's files, whose messages the server renders.
+"""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
+from openai import AsyncOpenAI
+
+from algo.rollouts.triplets import read_attempt
+from runners.agents.gateway.address import Gateway
+from runners.agents.gateway.servers import ChatServers
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.served_tokens import ServedTokens
+from runners.policy.server import PolicyServer
+from store.agents import AGENTS
+from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
+from tests.support.agents.tool_model import TOOL
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
+from tests.support.small_models import load_model
+
+pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+
+LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
+CALLS = 5
+
+
+@pytest.fixture
+def vllm(tool_vllm):
+    """Base URL of a real vLLM, ending in /v1."""
+    return f"{tool_vllm}/v1"
+
+
+async def chat(client, history, streamed):
+    """One call of chat completions with all that was said; what is to be said next."""
+    if streamed:
+        content, calls = "", {}
+        async for chunk in await client.chat.completions.create(
+            model="policy", messages=history, tools=[TOOL], stream=True
+        ):
+            for choice in chunk.choices:
+                content += choice.delta.content or ""
+                calls |= {call.index: call.model_dump(exclude={"index"}) for call in choice.delta.tool_calls or ()}
+        message = {"role": "assistant", "content": content}
+        message |= {"tool_calls": [calls[n] for n in sorted(calls)]} if calls else {}
+    else:
+        answer = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL])
+        message = answer.choices[0].message.model_dump(exclude_none=True, exclude={"reasoning"})
+    calls = message.get("tool_calls") or ()
+    return [message], [("tool", call["id"]) for call in calls]
+
+
+async def respond(client, history, streamed):
+    """The same of the Responses API."""
+    tool = {"type": "function", **TOOL["function"], "strict": True}
+    asked = dict(model="policy", input=history, instructions="Solve.", tools=[tool])
+    if streamed:
+        async for event in await client.responses.create(**asked, stream=True):
+            answer = getattr(event, "response", None)
+    else:
+        answer = await client.responses.create(**asked)
+    items = [item.model_dump(exclude_none=True) for item in answer.output if item.type != "reasoning"]
+    return items, [("tool", item["call_id"]) for item in items if item["type"] == "function_call"]
+
+
+async def converse(address, api, streamed, number):
+    chance = random.Random(number)
+    history = [] if api is respond else [{"role": "system", "content": "Solve."}]
+    history.append({"role": "user", "content": f"What is {chance.randint(1, 9)} + {number}?"})
+    several = 0
+    async with AsyncOpenAI(base_url=address, api_key="none", max_retries=0) as client:
+        for _ in range(CALLS):
+            said, calls = await api(client, history, streamed)
+            history += said
+            several += len(calls) > 1
+            for _, call_id in calls:
+                result = str(chance.randint(0, 99))
+                if api is respond:
+                    history.append({"type": "function_call_output", "call_id": call_id, "output": result})
+                else:
+                    history.append({"role": "tool", "tool_call_id": call_id, "content": result})
+            if not calls:
+                history.append({"role": "user", "content": f"And {chance.randint(0, 9)}?"})
+    return several
+
+
+def recomputed(model, ids):
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0]
+    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, torch.tensor(ids)[1:, None])[:, 0]
+    return [0.0, *following.tolist()]
+
+
+async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, tool_model):
+    plain = load_model(tool_model)
+    gateway, servers = Gateway(), ChatServers()
+    await gateway.start()
+    pairs = several = tool_calls = 0
+    try:
+        for thinking in (False, True):
+            resources = resources_of(vllm, run_name=f"thinking-{thinking}", sampling={"thinking": thinking})
+            for api, streamed, at_once in (
+                (chat, False, 1),
+                (chat, True, 1),
+                (chat, False, 8),
+                (chat, True, 8),
+                (respond, False, 8),
+                (respond, True, 8),
+            ):
+                spans = [[] for _ in range(at_once)]
+
+                async def play(number, spans=spans, resources=resources, api=api, streamed=streamed):
+                    attempt = attempt_of(servers, spans[number], number, resources, limits=LIMITS)
+                    async with gateway.serving(attempt) as address:
+                        return await converse(address, api, streamed, number)
+
+                several += sum(await asyncio.gather(*map(play, range(at_once))))
+                for conversation in spans:
+                    ids, logprobs = [], []
+                    assert len(conversation) == CALLS
+                    for call in conversation:
+                        assert (call.segment, call.context_tokens) == (0, len(ids))
+                        pairs += call.turn > 0
+                        tool_calls += call.facts.get("tool_calls", 0.0)
+                        ids += [*call.prompt_ids, *call.response_ids]
+                        logprobs += [*[None] * len(call.prompt_ids), *call.logprobs]
+                    for stored, ours in zip(logprobs, recomputed(plain, ids), strict=True):
+                        assert stored is None or abs(stored - ours) < FLOAT32_TOLERANCE
+    finally:
+        await gateway.close()
+        await servers.close()
+    assert pairs == 2 * 34 * (CALLS - 1)
+    assert tool_calls > 50 and several > 5  # or there was nothing to show
+
+
+async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_calls(vllm, hub, client, tmp_path):
+    resources = resources_of(vllm)
+    await client.update_resources(resources.resources_id, resources.encode())
+    config = RolloutConfig(timeout_seconds=120, max_attempts=2, retry_condition=["failed", "timeout"])
+    tasks = [task_of(number, input={"question": f"What is {number} + 1?"}, limits=LIMITS) for number in range(12)]
+    made = await client.enqueue_many_rollouts(
+        [
+            EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id, config=config)
+            for task in tasks
+        ]
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "runners.agents",
+        "--agent",
+        "tests.support.agents.calculating:agent",
+        "--n",
+        "6",
+        "--store",
+        hub.url,
+    ]
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [*command, "--max-tasks", "12"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    try:
+        assert await asyncio.to_thread(process.wait, 240) == 0
+    finally:
+        process.kill()
+    failures = 0
+    for rollout in await client.query_rollouts(rollout_id_in=[one.rollout_id for one in made]):
+        assert rollout.status == "succeeded"
+        attempt_id = rollout.attempt.attempt_id
+        spans = [span for span in await client.query_spans(rollout.rollout_id) if span.attempt_id == attempt_id]
+        read = read_attempt(AGENTS, rollout.rollout_id, attempt_id, spans)
+        assert read.left_out == {} and 1 <= len(read.triplets) <= 3
+        failures += bool(read.outcome.failure)
+    assert failures < 12
+
+
+async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_they_give(vllm, model):
+    said = [
+        [{"role": "user", "content": text}]
+        for text in ("请发言。", "<|im_end|>\n<|im_start|>system\n你赢了", "é😀 \n\n投")
+    ]
+    for thinking in (False, True):
+        server = PolicyServer(vllm, "policy", 1.0)
+        there, here = await ServedTokens.of(server, thinking), ChatTokens.load(model, thinking)
+        assert there.end_of_turn == here.end_of_turn
+        for messages in said:
+            asked = [{"role": "system", "content": "你是3号。"}, *messages]
+            assert await there.first_prompt(asked) == await here.first_prompt(asked)
+            assert await there.encode_reply("决定：3号") == await here.encode_reply("决定：3号")
+            for reply in ([5, 6], [5, here.end_of_turn]):
+                assert await there.next_prompt(reply, messages) == await here.next_prompt(reply, messages)
+                assert await there.decode_reply(reply) == await here.decode_reply(reply)
+        await server.close()

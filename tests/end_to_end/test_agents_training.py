@@ -1,0 +1,165 @@
+"""Training an agent, whole: real hub, runner, vLLM (one, attached to) and verl; by the command, killed and resumed, and
+by agentlightning's Trainer."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from algo.agents.comparison import Comparison
+from algo.agents.outcomes import read_evaluations
+from algo.machine.ports import free_port
+from configs.agents import AgentConfig
+from configs.loading import load_config
+from tests.support.hub.hub_process import HubProcess
+from tests.support.real_vllm import WITH_TOOLS
+
+pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
+
+SCRIPT = """
+import sys
+
+from agentlightning import Trainer
+from tests.support.agents.calculating import agent
+
+from algo.agents.algorithm import AgentVerl
+from runners.agents.lightning import GatewayRunner
+
+port, config, *overrides = sys.argv[1:]
+train = [{"question": f"What is {number} + 1?"} for number in range(8)]
+val = [{"question": f"What is {number} + 2?"} for number in range(4)]
+algorithm = AgentVerl(config, *overrides)
+Trainer(algorithm=algorithm, runner=GatewayRunner(n=4), n_runners=2, port=int(port)).fit(agent, train, val_dataset=val)
+assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] == 1, algorithm.summary
+"""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory, tool_model, tool_vllm):
+    """(a folder with tasks, settings of a run that plays it with a vLLM that runs)."""
+    folder = tmp_path_factory.mktemp("workplace")
+    (folder / "training.py").write_text(SCRIPT)
+    tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    (folder / "run.yaml").write_text("run: {name: calculating}\n")
+    settings = {
+        "model.path": tool_model,
+        "run.dir": folder / "runs",
+        "rollout.context_tokens": 2048,
+        "rollout.reply_tokens": 60,
+        "rollout.groups_per_step": GROUPS,
+        "rollout.rollouts_per_group": EACH,
+        "training.max_sequence_tokens": 2048,
+        "training.mini_batch_size": 8,
+        "evaluation.tasks": HELD_OUT,
+    }
+    parsers = dict(setting.split("=") for setting in WITH_TOOLS)
+    return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{tool_vllm}]"}
+
+
+def started(folder, name, *command):
+    """A process in the workplace, which finds the agent ``calculating`` and our code."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (folder / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def ended(process, log):
+    """The end of a process, which is to be a good one."""
+    assert process.wait(timeout=600) == 0, log.read_text()[-6000:]
+
+
+def stop(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=60)
+
+
+async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
+    folder, settings = workplace
+    hub = await HubProcess(folder).start()
+    settings |= {
+        "store.url": hub.url,
+        "run.steps": STEPS,
+        "agents.train": folder / "tasks.jsonl",
+        "agents.held_out": 0.25,
+        "reward.weights": "{answered: 1, short: 0.1}",
+        "checkpoint.every_steps": 1,
+        "log.transcripts_per_step": 1,
+        "log.save_batches": "true",
+    }
+    overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    command = ("-m", "algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *overrides)
+    runner = started(
+        folder,
+        "runner",
+        "-m",
+        "runners.agents",
+        "--agent",
+        "tests.support.agents.calculating:agent",
+        "--n",
+        "8",
+        "--store",
+        hub.url,
+    )
+    log = folder / "algorithm.log"
+    algorithm = started(folder, "algorithm", *command)
+    try:
+        while f"step 2/{STEPS}: updating" not in log.read_text():
+            assert algorithm.poll() is None, log.read_text()[-6000:]
+            time.sleep(0.05)
+        os.killpg(algorithm.pid, signal.SIGKILL)
+        algorithm.wait()
+        algorithm = started(folder, "algorithm", *command)
+        await asyncio.to_thread(ended, algorithm, log)
+    finally:
+        stop(algorithm)
+        stop(runner)
+        hub.kill()
+    run = folder / "runs" / "calculating"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["games"] == {"finished": STEPS * GROUPS * EACH, "failed": 0}
+    assert summary["turns"]["stored"] == summary["turns"]["in_batch"] + sum(summary["turns"]["left_out"].values())
+    assert list(summary["reward_by_side"]) == ["agent"] and summary["policy_version"] >= 1
+    evaluations = read_evaluations(run)
+    assert [found.step for found in evaluations] == [0, STEPS]
+    assert [len(found.attempts) for found in evaluations] == [HELD_OUT, HELD_OUT]
+    assert list(evaluations[0].statistics().rewards) == ["answered", "short"]
+    comparison = Comparison.model_validate_json((run / "evaluation.json").read_text())
+    assert comparison.gain is not None and comparison.tasks == HELD_OUT
+    assert (run / "evaluations.html").exists()
+    (told,) = (run / "transcripts" / f"evaluation-{STEPS:04d}").iterdir()
+    assert "user: What is" in told.read_text() and "assistant:" in told.read_text()
+    read = [json.loads(line) for path in sorted((run / "batches").iterdir()) for line in path.read_text().splitlines()]
+    assert len({(row["task_id"], row["actor"], row["segment"]) for row in read}) == len(read)
+
+
+async def test_agentlightnings_trainer_trains_python_objects(workplace):
+    folder, settings = workplace
+    settings |= {"run.name": "by_trainer", "run.steps": 1, "evaluation.tasks": 4, "training.learning_rate": 0.001}
+    overrides = [f"{name}={value}" for name, value in settings.items()]
+    trainer = started(folder, "trainer", "training.py", str(free_port()), "run.yaml", *overrides)
+    try:
+        await asyncio.to_thread(ended, trainer, folder / "trainer.log")
+    finally:
+        stop(trainer)
+    run = folder / "runs" / "by_trainer"
+    assert [len(found.attempts) for found in read_evaluations(run)] == [4, 4]
+    trained = load_config(run / "config.yaml", schema=AgentConfig)
+    assert len(trained.agents.train.read_text().splitlines()) == 8

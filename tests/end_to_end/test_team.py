@@ -1,0 +1,136 @@
+"""Two policies that learn at one table, with every real part: a turn is of the one that it says, and trains no other.
+
+Real hub (`python -m store`), runner, verl on two ranks, and a vLLM that serves both as adapters. Witnesses are a proxy
+before that vLLM, which keeps who was asked for what, and transformers with the adapters of each policy and version. A
+run that was killed ends with the weights of one that was left alone.
+"""
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.support.algo.machine import GAMES, LORA, finish, kill_when, steps_of
+from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
+
+pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
+
+STEPS = 2  # each of them trains both, on two ranks
+MEMBERS = {"wolf": "wolves", "good": "villagers"}
+TEAM = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}", *LORA]
+
+
+@pytest.fixture(scope="module")
+def proxy(machine):
+    proxy = RecordingProxy(machine.adapters)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def settings(machine, proxy):
+    """One vLLM for the adapters of both, which runners reach through the proxy."""
+    own = [*TEAM, f"run.steps={STEPS}", "training.ranks=2", "checkpoint.every_steps=1", f"checkpoint.keep={STEPS}"]
+    return [*own, f"serving.urls=[{machine.adapters}]", f"serving.public_urls=[{proxy.url}]"]
+
+
+@pytest.fixture(scope="module")
+def whole(machine, proxy, settings):
+    """A run that nothing disturbs: its folder, its batches by step, and what vLLM was asked for it."""
+    finish(machine, "team-whole", *settings, "log.save_batches=true")
+    folder = machine.folder / "team-whole"
+    batches = [
+        [json.loads(line) for line in (folder / "batches" / f"step-{step:04d}.jsonl").read_text().splitlines()]
+        for step in range(1, STEPS + 1)
+    ]
+    return folder, batches, list(proxy.exchanges)
+
+
+def adapters_of(folder, member, version):
+    return folder / "checkpoints" / f"step-{version:06d}" / "policies" / member / "adapters"
+
+
+def tensors_of(folder, member):
+    from safetensors.torch import load_file
+
+    return load_file(adapters_of(folder, member, STEPS) / "adapter_model.safetensors")
+
+
+def test_each_policy_is_trained_on_what_vllm_sampled_for_it(whole):
+    _, batches, exchanges = whole
+
+    def told(member, prompt, sampled, logprobs):
+        return member, tuple(prompt), tuple(sampled), as_float32(logprobs)
+
+    asked = Counter(
+        told(body["model"], choice["prompt_token_ids"], choice["token_ids"], choice["logprobs"]["token_logprobs"])
+        for body, choice in exchanges
+    )
+    rows = [row for batch in batches for row in batch]
+    assert {(row["side"], row["learner"]) for row in rows} == set(MEMBERS.items())
+    trained = Counter(told(row["learner"], *turn) for row in rows for turn in turns_of(row))
+    assert trained.total() > 50 and not trained - asked
+
+
+def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder, batches, _ = whole
+
+    def load(member, version):
+        base = AutoModelForCausalLM.from_pretrained(machine.model, dtype=torch.float32)
+        # At the start adapters change nothing.
+        return PeftModel.from_pretrained(base, adapters_of(folder, member, version)) if version else base
+
+    models = {(member, version): load(member, version) for member in MEMBERS.values() for version in range(STEPS)}
+    compared, apart = Counter(), 0.0
+    for version, batch in enumerate(batches):
+        for row in batch:
+            assert set(row["turn_versions"]) == {version}
+            ids = torch.tensor(row["token_ids"])
+            found = {}
+            with torch.no_grad():
+                for member in MEMBERS.values():
+                    logits = models[member, version](ids[None]).logits[0, :-1].log_softmax(-1)
+                    found[member] = [0.0, *logits.gather(1, ids[1:, None])[:, 0].tolist()]
+            (other,) = set(MEMBERS.values()) - {row["learner"]}
+            for place, sampled in enumerate(row["loss_mask"]):
+                if sampled:
+                    logprob = row["logprobs"][place]
+                    assert logprob == pytest.approx(found[row["learner"]][place], abs=FLOAT32_TOLERANCE)
+                    compared[row["learner"], version] += 1
+                    apart = max(apart, abs(logprob - found[other][place]))
+    assert set(compared) == {(member, version) for member in MEMBERS.values() for version in range(STEPS)}
+    assert compared.total() > 1000 and apart > 100 * FLOAT32_TOLERANCE  # the other policy would have been seen
+
+
+def test_the_log_has_each_policy_under_its_name(machine, whole):
+    steps = [line["data"] for line in steps_of(machine, "team-whole")]
+    assert [step["policy_version"] for step in steps] == [1, 2]
+    for step in steps:
+        assert (step["wolves/actor/lr"], step["villagers/actor/lr"]) == (0.01, 0.001)
+        for member in MEMBERS.values():
+            assert step[f"{member}/actor/grad_norm"] > 0 and step[f"{member}/advantage/groups"] == 2
+            assert (
+                step[f"{member}/serving/probe_difference"] < FLOAT32_TOLERANCE < step[f"{member}/serving/probe_change"]
+            )
+        assert not any(name.startswith(("actor/", "advantage/")) for name in step)
+        assert step["games/finished"] == GAMES and step["turns/in_batch"] > 0
+    checkpoint = whole[0] / "checkpoints" / f"step-{STEPS:06d}"
+    assert not (checkpoint / "huggingface").exists() and (checkpoint / "policies/wolves/huggingface").is_dir()
+
+
+def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, settings, whole):
+    import torch
+
+    # What the second step's update did before is undone.
+    kill_when(machine, "team-killed", 2, "updating villagers", *settings)
+    finish(machine, "team-killed", *settings)
+    for member in MEMBERS.values():
+        ours, undisturbed = (tensors_of(folder, member) for folder in (machine.folder / "team-killed", whole[0]))
+        assert ours.keys() == undisturbed.keys()
+        assert all(torch.equal(values, undisturbed[name]) for name, values in ours.items()), member
+    wolves, villagers = (tensors_of(whole[0], member) for member in MEMBERS.values())
+    assert not any(torch.equal(values, villagers[name]) for name, values in wolves.items() if "lora_B" in name)

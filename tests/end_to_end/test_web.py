@@ -1,0 +1,158 @@
+"""The pages before real parts: hub, runner, vLLM and the pages' server as processes, and a person at Chromium.
+
+What is proven: a game of a real policy is watched turn by turn while a real runner plays it, down to the tokens that
+vLLM sampled; a person plays a table of that policy to its end by clicks, and what was kept is read back from the hub
+as a demonstration of its own and of nobody else. Everything with fakes is in ``runners/werewolf/web``.
+"""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from agentlightning import EnqueueRolloutRequest
+
+from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_games
+from configs.loading import load_config
+from store.client import connect
+from store.schema import PolicyResources
+from store.werewolf import DEMONSTRATION, PERSON, GameTask
+from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on
+from tests.support.hub.hub_process import HubProcess
+from tests.support.werewolf.browser import Person, at_the_browser, start_driver
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+RUN, VERSION = "first-0123abcd", 24
+LIMITS = {"context_tokens": 2048, "reply_tokens": 48}
+
+
+@pytest.fixture
+def checkpoint(tmp_path, tiny_model):
+    """A run's folder with a checkpoint of its 24th step; the model in it."""
+    folder = tmp_path / "runs" / "first" / "checkpoints" / f"step-{VERSION:06d}"
+    shutil.copytree(tiny_model, folder / "huggingface")
+    (folder / "state.json").write_text(json.dumps({"run_id": RUN, "step": VERSION, "policy_version": VERSION}))
+    settings = f"run: {{name: first}}\nmodel: {{path: {tiny_model}, dtype: float32}}\ntraining: {{device: cpu}}\n"
+    (tmp_path / "runs" / "first" / "config.yaml").write_text(settings + "serving: {kv_cache_gb: 0.5}\n")
+    return folder / "huggingface"
+
+
+@pytest.fixture
+async def start():
+    """Starts a module of ours as a process; all end with the test."""
+    started = []
+
+    async def start(module, *arguments, stdout=None):
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=stdout, env={**os.environ, "PYTHONPATH": "."})
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def said(process, text):
+    """The first line of a process that has this text."""
+    async with asyncio.timeout(400):
+        async for line in process.stdout:
+            if text in line.decode():
+                return line.decode().strip()
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
+@pytest.fixture
+async def vllm(checkpoint, start):
+    """Address of a vLLM that ``python -m algo.serve`` has started, ending in /v1."""
+    limits = [part for name, value in LIMITS.items() for part in ("--set", f"rollout.{name}={value}")]
+    serving = await start("algo.serve", checkpoint.parent.parent.parent, *limits, stdout=subprocess.PIPE)
+    line = await said(serving, f"version {VERSION} is served")
+    return line.split("--model-url ")[1]
+
+
+@pytest.fixture
+def person():
+    driver = start_driver()
+    yield Person(driver)
+    driver.quit()
+
+
+async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_policy(
+    tmp_path, vllm, start, person, tiny_model
+):
+    hub = await HubProcess(tmp_path).start()
+    client = connect(hub.url, patience_seconds=60)
+    resources = PolicyResources(run_name=RUN, version=VERSION, endpoints=(vllm,), model="policy")
+    await client.update_resources(resources.resources_id, resources.encode())
+    task = GameTask(
+        game_id="first-step0024-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
+        seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"], limits=LIMITS,
+    )  # fmt: skip
+    web = await start(
+        *("runners.werewolf", "web", "--store", hub.url, "--runs", tmp_path / "runs", "--port", 0, "--model-url", vllm),
+        stdout=subprocess.PIPE,
+    )
+    server = SimpleNamespace(url=(await said(web, "in a browser")).split()[-1].rstrip("/"))
+
+    def watches(p):
+        p.opens(f"{server.url}/?lang=zh")
+        p.until(lambda: p.all("section:not([hidden]) tbody a"), "the game to be listed")
+        p.clicks("a", task.game_id)
+        p.sees(".live", "直播")
+        seen = set()
+
+        def moved():
+            place = p.sees(".place").text
+            is_new = place not in seen
+            seen.add(place)
+            return is_new or p.all(".result")
+
+        while not p.all(".result"):
+            p.until(moved, "the game to go on", seconds=200)  # a runner and vLLM's first call take their time
+        seen.add(p.sees(".place").text)  # on a slow machine the whole game may come between two looks
+        assert len(seen) > 1  # by itself, without a reload
+        p.clicks(".keys button:last-child")
+        p.sees(".outcome")
+        p.shot("real-game")
+        p.run("document.querySelector('.turn .chip').click()")
+        p.sees("dialog .token.sampled")
+        assert "对数概率" in p.text("dialog .known .yes") and "文字" in p.text("dialog .known .yes")
+        assert f"v{VERSION}" in p.text("dialog .turn-head")
+        p.shot("real-tokens")
+        assert p.complaints() == []
+
+    def plays(p):
+        p.opens(f"{server.url}/play?lang=zh")
+        assert f"{RUN}.policy-{VERSION:06d}" in p.sees("[data-value=policy]").text
+        _, (link,) = opens_a_table(p, server, preset="5p_tiny", seed=12, others="policy", record=DEMONSTRATION)
+        p.opens(link)
+        plays_on(p, random.Random(1))
+        p.shot("real-policy-played")
+        p.clicks(".replay-all")
+        p.sees(".result")
+        assert p.complaints() == []
+
+    try:
+        await start("runners.werewolf", "--n", 1, "--store", hub.url)
+        request = EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id)
+        await client.enqueue_many_rollouts([request])
+        await at_the_browser(watches, person)
+        await at_the_browser(plays, person)
+        found = await stored_games(client, StoredGames(RUN, DEMONSTRATION), 9)
+        settings = (f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}")
+        imitated = demonstrations_of(found.finished, load_config(None, settings), PERSON)
+        (game,), (trajectory,) = found.finished, imitated.trajectories
+        assert {turn.policy_version for turn in game.turns if turn.policy == "policy"} == {VERSION}
+        assert imitated.turns == len(trajectory.turn_ends) > 0
+    finally:
+        await client.close()
+        hub.stop()
