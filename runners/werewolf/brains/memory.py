@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runners.werewolf.game import Event, EventKind, Role, Side
-from runners.werewolf.talk_zh.reading import understand, understand_wolf
+from runners.werewolf.language.speech import understand, understand_wolf
 
 HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
 """神职 that seldom reveal themselves; the seer is looked at apart from them, through its claims."""

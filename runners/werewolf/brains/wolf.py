@@ -10,7 +10,7 @@ from runners.werewolf.brains.good import runs, withdraws
 from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate, stance_as
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
-from runners.werewolf.talk_zh import saying
+from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.75, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""

@@ -27,7 +27,7 @@ from runners.werewolf.game import (
     pending,
 )
 from runners.werewolf.game.rules import PHASES
-from runners.werewolf.replies import ReplyError, parse_reply
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.seating import who_plays
 from runners.werewolf.web.transcripts import ShownEvent, UnreadableGame, of_event
 from runners.werewolf.web.views import Asked, ShownTurn

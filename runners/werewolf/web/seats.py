@@ -15,7 +15,7 @@ from runners.werewolf.game import Action, Event, Observation, Option, Preset, Re
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import choice_name
 from runners.werewolf.prompts_zh.questions import render_question
-from runners.werewolf.replies import clean_speech
+from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.web.transcripts import of_event
 from runners.werewolf.web.views import ShownGame, shown
 

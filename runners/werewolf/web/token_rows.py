@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from runners.werewolf.game import PRESETS
-from runners.werewolf.replies import split_thought
+from runners.werewolf.language.replies import split_thought
 from runners.werewolf.web.folders import NotThere, RunFolders
 from runners.werewolf.web.views import ANY_DAY, ShownGame, ShownTurn
 from store.werewolf import TurnSpan, seat_name

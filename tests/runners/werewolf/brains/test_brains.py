@@ -38,10 +38,10 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.replies import parse_reply, render_reply
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
-from runners.werewolf.talk_zh.saying import fit_together
+from runners.werewolf.language.replies import parse_reply, render_reply
+from runners.werewolf.language import saying
+from runners.werewolf.language.speech import Heard, understand, understand_wolf
+from runners.werewolf.language.saying import fit_together
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)

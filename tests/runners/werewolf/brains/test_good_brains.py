@@ -36,8 +36,8 @@ from runners.werewolf.game import (
     new_game,
 )
 from runners.werewolf.local import play_locally
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language import saying
+from runners.werewolf.language.speech import understand
 
 # --- the seer -------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from trick_players import (
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, Role, Side
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language.speech import understand
 
 GAMES = {"12p_sheriff": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""

@@ -10,8 +10,8 @@ from game_playing import NINE, TINY
 from runners.werewolf.brains import PatientBrain, ScriptedBrain
 from runners.werewolf.brains.table import good_wins
 from runners.werewolf.game import Decision, Role, Side
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language import saying
+from runners.werewolf.language.speech import understand
 
 FOUR = (1, 2, 3, 4)
 CLEARED = claim(1, (1, 2, Side.GOOD))

@@ -25,7 +25,7 @@ from runners.werewolf.game import (
     Role,
     Side,
 )
-from runners.werewolf.talk_zh.reading import understand, understand_wolf
+from runners.werewolf.language.speech import understand, understand_wolf
 
 # --- wolves ---------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import rules_prompt
-from runners.werewolf.replies import render_reply
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.transcript import Transcript
 
 GOLDEN = Path(__file__).parents[3] / "golden"
