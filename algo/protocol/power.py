@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from algo.evaluation.statistics import POWER, deals_needed, difference_seen, half_width
 from configs.roles_and_decks import Role, Side
 
+
 def power_text(deals: int, deck: Sequence[Role], probed_deals: int) -> str:
     """What a run of so many deals can show, as it is told before the run and on its page.
 

@@ -23,11 +23,11 @@ from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
 from runners.werewolf.game import Action, Event, Observation, Role
+from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
 from runners.werewolf.prompts_zh.probe import render_probe
 from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from store.werewolf_study import AskedTokens
 
 _RECAP_SHARE = 0.5

@@ -34,7 +34,7 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from runners.werewolf.identity_leak import prompt_runs
+from runners.werewolf.language.leaks import prompt_runs
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question

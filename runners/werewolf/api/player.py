@@ -15,11 +15,11 @@ from agentscope.message import Msg
 
 from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Event, Observation
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.history import answer_line, said_lines
 from runners.werewolf.prompts_zh.questions import render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.language.replies import ReplyError, parse_reply
 
 _Line = tuple[str, str]
 """(who, what)"""

@@ -2,9 +2,9 @@
 
 A choice counts where a clause states exactly it, and nowhere else. It is looked for behind the last ``决定：``, else
 behind another label such as ``投票：``, in a box or in JSON, else in the reply's own words, and there only if they
-state one choice in the first person or consist of it. What is negated, supposed, asked, quoted or taken back is no choice,
-and what stays in doubt is asked again: a guess would credit the model with a decision that it did not make. Of a reply
-that was cut at the token limit, only what was complete before the cut counts.
+state one choice in the first person or consist of it. What is negated, supposed, asked, quoted or taken back is no
+choice, and what stays in doubt is asked again: a guess would credit the model with a decision that it did not make.
+Of a reply that was cut at the token limit, only what was complete before the cut counts.
 
 Where a seat speaks, the speech is what stands outside thoughts and decisions. An option (自爆, 退水) that the seat
 says it takes is taken, one that it nearly takes is asked about again: said aloud, it would tell what the seat is.
@@ -171,8 +171,10 @@ def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
 
 _MARK = r"(?:吧|了|啊|一下|中|再说)*"
 _DOUBT = re.compile(
-    r"(?:我|让我|但|还|再|先|还是|嗯|哦|啊)*(?:等等|等一?下|不对|不是|算了|再?想一?想|重新(?:想想|考虑|分析)|再?考虑(?:一下|考虑)?|再?看看|"
-    r"不(?:太)?(?:确定|肯定|好说|一定|知道)|(?:还)?没(?:有)?(?:完全)?(?:想好|决定|考虑好|确定)|待定|再说|改(?:变)?主意了?|随便|瞎投的?|有待观察|"
+    r"(?:我|让我|但|还|再|先|还是|嗯|哦|啊)*(?:等等|等一?下|不对|不是|算了|再?想一?想|重新(?:想想|考虑|分析)|"
+    r"再?考虑(?:一下|考虑)?|再?看看|"
+    r"不(?:太)?(?:确定|肯定|好说|一定|知道)|(?:还)?没(?:有)?(?:完全)?(?:想好|决定|考虑好|确定)|待定|再说|"
+    r"改(?:变)?主意了?|随便|瞎投的?|有待观察|"
     rf"看情况|可能|也许|大概|或许|犹豫|先听听|二选一|存疑|暂定|纠结|难说|骗你们?的|开(?:个)?玩笑的?){_MARK}|才怪|"
     r"(?:不|否|别|没|才|怎么|绝)[了是行要可对有能成投]?(?:可能|的|吧|啊)?|"
     r"wait|hmm|maybe|perhaps|(?:im )?not sure|let me think|actually|no|nope|not"
@@ -182,11 +184,13 @@ _CONTRAST = re.compile(
     r"但是?|不过|可是?(?!能)|然而|只是|却|或者?(?:是)?|要么|要不|又或者|but|however|although|though|or "
 )
 _NEGATED = re.compile(
-    r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|没有?|拒绝|甭|非|除了|"
+    r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
+    r"没有?|拒绝|甭|非|除了|"
     r"(?:not|dont|wont|never) )(?:去|再)?"
 )
 _SUPPOSED = (
-    r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|否则|不如|与其|或者|"
+    r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
+    r"否则|不如|与其|或者|"
     r"\b(?:if|unless|suppose|assuming|would|whether|either|should|said?|says|suggests?|claims?|tells?|told)\b|"
     r"(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?"
 )
@@ -197,7 +201,8 @@ _NOT_EARNEST = re.compile(
 )
 """Anywhere in a sentence: it is supposed, asked, of another time, or somebody else's words."""
 _SPEAKS_WELL = re.compile(
-    r"(?<![不非没])(?<!不是)(?:是|像|认)(?:真的?|个|铁)?好人|^(?:铁|真)?好人|金水|银水|可信|(?:相?信|站边?|保)[他她]|不(?:太)?像狼|不是狼|trust"
+    r"(?<![不非没])(?<!不是)(?:是|像|认)(?:真的?|个|铁)?好人|^(?:铁|真)?好人|金水|银水|可信|(?:相?信|站边?|保)[他她]|"
+    r"不(?:太)?像狼|不是狼|trust"
 )
 _SPEAKS_ILL = re.compile(r"(?<![不非没])(?<!不是)(?:是|像)(?:个|只|铁|真)?狼(?!人?刀)|查杀$|悍跳")
 _TRUSTING = frozenset({Decision.BADGE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE})
@@ -394,7 +399,8 @@ def _read_clause(
 # --- speeches -------------------------------------------------------------------------------------------------------
 
 _NEARLY_TAKEN = re.compile(
-    r"(?:我|本人|老子|俺|那|就|好吧?|还是|直接|准备|打算|想要?|要|会|将|决定|选择|干脆|只能|只好|现在|马上|立刻|原地|必须|再见|申请|宣布|考虑|可能|"
+    r"(?:我|本人|老子|俺|那|就|好吧?|还是|直接|准备|打算|想要?|要|会|将|决定|选择|干脆|只能|只好|现在|马上|立刻|原地|"
+    r"必须|再见|申请|宣布|考虑|可能|"
     r"也许|应该|或许|狼人|先|来|去|一个|个|得)*+(?:自爆|自曝|退水|退选)[^的过狼者牌会能吞]{0,5}$"
 )
 """Nearly an option that the speaker takes, as far as its words alone tell."""

@@ -61,7 +61,8 @@ _OPENING = r"[\s*_`~#>\-–•·“\"‘'「『【\[(（<《✅☑✔🗳️]*+"
 _OPENING_SIGNS = " *_`#~>“\"‘'「『【[(（<《"
 _WHOSE = r"(?:我的|我|本轮的?|今[天晚夜]的?|最终的?|最后的?|公开|正式|简要|详细|具体|my |final |the )*"
 _THOUGHT = (
-    r"(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心里话|心声|独白|推理(?:过程)?|分析(?:过程)?|"
+    r"(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心里话|心声|独白|推理(?:过程)?|"
+    r"分析(?:过程)?|"
     r"(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|(?:inner )?monologue|reasoning|analysis|"
     r"strategy|plan|scratchpad|reflection"
 )
@@ -73,7 +74,8 @@ _ANSWER = (
 )
 _OF_ANSWER = r"(?: ?(?:对象|目标|人选|的?玩家|号码|给|for|target|choice|decision|vote))?"
 _BOX = re.compile(
-    r"\\boxed\s*\{\s*(?:\\(?:text|mathrm|textbf)\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|end_of_box\|>"
+    r"\\boxed\s*\{\s*(?:\\(?:text|mathrm|textbf)\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|"
+    r"end_of_box\|>"
 )
 _COLON_BEFORE = re.compile(rf"{COLON}[\s$*]*$")
 _SENTENCE_END = re.compile(r"(?<=[。！？!?；;.\n])|(?<=[。.！!？?][”\"*])")
@@ -86,7 +88,8 @@ _TAGS = re.compile(
 )
 _BEFORE_MARKER = re.compile(
     r"(?:.*[,，、…])?[\s*_`~#>“\"‘'「『【\[(（<《-]*(?:[0-9]{1,2}号(?:玩家)?的?)?"
-    r"(?:所以|因此|那么?|综上所述|综上|最终|最后|我|的|本轮|今[天晚夜]|经过(?:慎重|仔细)?(?:考虑|分析)|好的?|于是|就|以下是)*[\s*_`“\"「『【\[]*"
+    r"(?:所以|因此|那么?|综上所述|综上|最终|最后|我|的|本轮|今[天晚夜]|经过(?:慎重|仔细)?(?:考虑|分析)|好的?|于是|就|"
+    r"以下是)*[\s*_`“\"「『【\[]*"
 )
 """What may stand before the marker on its line, if it is the marker."""
 
@@ -118,7 +121,8 @@ def _enclosed(text: str) -> Iterator[Section]:
 def _label_patterns(decision: Decision, me: int) -> tuple[re.Pattern[str], ...]:
     def names(answer: str) -> str:
         return (
-            rf"(?:{me}号(?:玩家|位)?的?)?{_WHOSE}(?:(?P<thought>{_THOUGHT})|(?P<reason>{_REASON})|(?P<speech>{_SPEECH})|"
+            rf"(?:{me}号(?:玩家|位)?的?)?{_WHOSE}(?:(?P<thought>{_THOUGHT})|(?P<reason>{_REASON})|"
+            rf"(?P<speech>{_SPEECH})|"
             rf"(?P<decision>{_DECISION})|(?P<answer>(?:{answer}){_OF_ANSWER}))"
         )
 
@@ -163,13 +167,16 @@ _LOOKS_LIKE_DATA = re.compile(r"(?:\A|\n)\s*(?:```\w*\s*)?\{\s*(?:[\"'“]|\Z)|\
 _TRAILING_COMMA = re.compile(r",\s*([}\]])")
 _FIELDS = {
     Kind.THOUGHT: re.compile(
-        r"thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|心理|策略|plan|strateg|explan|note|confidence|suspect|怀疑|解释"
+        r"thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|心理|策略|plan|strateg|explan|note|confidence|"
+        r"suspect|怀疑|解释"
     ),
     Kind.SPEECH: re.compile(r"speech|say|发言|statement|message|遗言|台词|words|talk|speak"),
     Kind.DECISION: re.compile(r"action|动作|行动|操作|type|name|move|skill|技能"),
     Kind.ANSWER: re.compile(
-        r"target|vote|decision|choice|answer|决定|投票|选择|答案|目标|对象|kill|check|guard|protect|shoot|shot|badge|run|order|save|"
-        r"poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|自爆|退水|withdraw|归票|提议|sign|result|结果"
+        r"target|vote|decision|choice|answer|决定|投票|选择|答案|目标|对象|kill|check|guard|protect|shoot|shot|badge|"
+        r"run|order|save|"
+        r"poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|自爆|退水|"
+        r"withdraw|归票|提议|sign|result|结果"
     ),
 }
 """Names of fields by what they hold; of several kinds the first decides. DECISION is what to do, ANSWER to whom."""

@@ -12,10 +12,10 @@ from typing import Any
 from agentscope.message import Msg
 
 from runners.werewolf.game import Action, Event, Observation, Option, Preset, Request, choices, legal
+from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import choice_name
 from runners.werewolf.prompts_zh.questions import render_question
-from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.web.transcripts import of_event
 from runners.werewolf.web.views import ShownGame, shown
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.werewolf.game import PRESETS, EventKind, Side, get_preset
-from runners.werewolf.identity_leak import PROMPT_RUN_CHARS, gives_wolves_away, prints_prompt, prompt_runs
+from runners.werewolf.language.leaks import PROMPT_RUN_CHARS, gives_wolves_away, prints_prompt, prompt_runs
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.system import system_prompt
 

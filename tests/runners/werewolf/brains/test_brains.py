@@ -37,11 +37,11 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language import saying
-from runners.werewolf.language.speech import Heard, understand, understand_wolf
+from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
+from runners.werewolf.language.speech import Heard, understand, understand_wolf
+from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)

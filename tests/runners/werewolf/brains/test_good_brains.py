@@ -35,9 +35,9 @@ from runners.werewolf.game import (
     Side,
     new_game,
 )
-from runners.werewolf.local import play_locally
 from runners.werewolf.language import saying
 from runners.werewolf.language.speech import understand
+from runners.werewolf.local import play_locally
 
 # --- the seer -------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from speech_classifier import SpeechClassifier
 
 from runners.werewolf.brains import Brain, ScriptedBrain
 from runners.werewolf.game import Action, Decision, EventKind, Observation, Preset, Result, Role, Side, new_game
+from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.language.speech import understand
 
 PUBLIC_SPEECHES = frozenset(
     {

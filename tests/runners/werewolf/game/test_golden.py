@@ -17,11 +17,11 @@ from golden_scripts import RARE_RULES, Scripted
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, Event, new_game, pending, winner
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import rules_prompt
-from runners.werewolf.language.replies import render_reply
 from runners.werewolf.transcript import Transcript
 
 GOLDEN = Path(__file__).parents[3] / "golden"

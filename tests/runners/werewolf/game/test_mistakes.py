@@ -29,10 +29,10 @@ from runners.werewolf.game import (
     observe,
     winner,
 )
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
-from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from store.werewolf import GameTask

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runners.werewolf.replies import ReplyError, parse_reply
+
 from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
-from runners.werewolf.replies import ReplyError, parse_reply
 
 FOLDER = Path(__file__).parent
 REASK = "re-ask"

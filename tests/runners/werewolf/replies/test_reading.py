@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
 
 from runners.werewolf.game import Role, Side
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
 
 TABLE = Path(__file__).with_name("heard_speeches.txt").read_text(encoding="utf-8")
 LINES = [tuple(line.split("→")) for line in TABLE.splitlines() if "→" in line and not line.startswith("#")]
