@@ -5,17 +5,23 @@ the evaluation protocol instead (``algo.protocol``), whose figures are comparabl
 """
 
 import argparse
+import json
 import logging
+import shutil
 import sys
 from pathlib import Path
 
 from algo.evaluation.labels import check_label, default_label
+from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
 logger = logging.getLogger("algo.evaluate")
+
+EVALUATED_FOLDER = "evaluated"
+"""In the run's folder; has a folder for each label."""
 
 PROTOCOLS = ("v1",)
 """Versions in ``algo.protocol.panel``, which takes seconds to import."""
@@ -57,7 +63,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="auto: add to the evaluations of this run.name, and go on with the games of this label; never (default): "
         "begin a folder, under a name with a number if the name is taken",
     )
-    return parser.parse_args(arguments)
+    add_local_option(parser)
+    options = parser.parse_args(arguments)
+    if options.local and options.people is not None:
+        parser.error("--local: its hub is empty; --people needs the hub that has the games")
+    return options
+
+
+def _kind(options: argparse.Namespace) -> str:
+    return "evaluation" if options.protocol is None else "protocol"
 
 
 def _label(config: WerewolfConfig, options: argparse.Namespace) -> str:
@@ -82,6 +96,8 @@ def main() -> int:
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
     if isinstance(config, int):
         return config
+    if options.local:
+        return run_locally("algo.evaluate", config, options, f"-{_kind(options)}", "werewolf")
     return run(config, options) if options.people is None else run_people(config, options)
 
 
@@ -91,11 +107,12 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.reports.terminal import wide_console
     from algo.run.command_line import begin_run, run_to_its_end
 
-    kind = "evaluation" if options.protocol is None else "protocol"
+    kind = _kind(options)
     opened = begin_run(config, options.log_level, suffix=f"-{kind}", log=f"{kind}.log", resume=options.resume == "auto")
     if isinstance(opened, int):
         return opened
     label = _label(opened.config, options)
+    keep_evaluated(opened.config, options.model, label, "" if options.protocol else "-evaluation")
     if options.protocol is None:
         from algo.evaluation.model_folder import evaluate_model, show_evaluation
 
@@ -119,6 +136,21 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     show(found, console)
     console.print(f"{path}\n{page}", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str, part: str) -> None:
+    """Keep, in the run's folder, what the web page needs to show the games: the policy's label and its tokenizer.
+
+    model: see ``--model``. part: of the games' ids, between the run's name and the label.
+    """
+    from algo.machine.whole_files import write_whole
+
+    in_names = label.replace(" ", "-")
+    folder, source = config.run_dir / EVALUATED_FOLDER / in_names, (model or config.model.path).resolve()
+    about = {"label": label, "model": str(source), "games": f"{config.run.name}{part}-{in_names}-"}
+    write_whole(folder / "evaluated.json", json.dumps(about, ensure_ascii=False))
+    if (source / "tokenizer.json").is_file():
+        shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
 
 
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from algo.agents.data import read_tasks
 from algo.prompt_search.candidates import Slot, Tree
 from algo.prompt_search.inputs import agent_prompts, game_prompts, split
 from algo.prompt_search.plan import ProposerBounds, SearchPlan
+from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
 from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
@@ -55,6 +56,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default="never",
         help="auto: go on with the search of this run.name; never (default): begin one",
     )
+    add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
     agent.add_argument(
@@ -63,6 +65,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     agent.add_argument(
         "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
     )
+    agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: what its runner plays the tasks with")
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that ask for the policy")
     agent.add_argument("--model", default="", help="its model's name there")
     game = parser.add_argument_group("the game's prompts")
@@ -88,7 +91,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--held-out: a share between 0 and 1")
     if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
         parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
+    if options.local and options.tasks and not options.agent:
+        parser.error("--local with --tasks needs --agent: what plays them")
+    if options.agent and not options.tasks:
+        parser.error("--agent: only with --tasks; the game has its own runner")
     return options
+
+
+def search_suffix(options: argparse.Namespace) -> str:
+    """What is added to the name of the run."""
+    return "" if options.tasks else "-prompts"
 
 
 def main() -> int:
@@ -110,10 +122,13 @@ def main() -> int:
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)
     if isinstance(config, int):
         return config
+    if options.local:
+        workload = ("agents", "--agent", options.agent) if options.tasks else ("werewolf",)
+        return run_locally("algo.find_best_prompt", config, options, search_suffix(options), *workload)
     # agentlightning takes many seconds to import.
     from algo.prompt_search.run import run
 
-    return run(config, options, *found[0])
+    return run(config, options, *found[0], search_suffix(options))
 
 
 if __name__ == "__main__":

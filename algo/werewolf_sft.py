@@ -7,6 +7,8 @@ import argparse
 import logging
 import sys
 
+from algo.run.local import add_local_option, run_locally
+from algo.werewolf.file_names import WARM_START_SUFFIX
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folder
 from configs.werewolf import WerewolfConfig
@@ -34,14 +36,22 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="imitate what the policy did in a run's games that the hub holds, instead of playing new ones: the name "
         "of its folder under run.dir, or its id",
     )
-    return parser.parse_args(arguments)
+    add_local_option(parser)
+    options = parser.parse_args(arguments)
+    if options.local and (options.from_people or options.from_run):
+        parser.error("--local: its hub is empty; --from-people and --from-run need the hub that has the games")
+    return options
 
 
 def main() -> int:
     """Entry point; the exit status is 0 only when the model was written."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: check_model_folder(config.model.path))
-    return config if isinstance(config, int) else run(config, options)
+    if isinstance(config, int):
+        return config
+    if options.local:
+        return run_locally("algo.werewolf_sft", config, options, WARM_START_SUFFIX, "werewolf")
+    return run(config, options)
 
 
 def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
@@ -52,7 +62,6 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.reports.terminal import wide_console
     from algo.run.command_line import begin_run, run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate, StoredGames
-    from algo.werewolf.file_names import WARM_START_SUFFIX
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
     from algo.werewolf.watching import how_to_watch
     from store.werewolf import DEMONSTRATION

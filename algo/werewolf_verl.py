@@ -7,7 +7,8 @@ import argparse
 import logging
 import sys
 
-from algo.loop.training_command import parse_training_arguments, run_training
+from algo.loop.training_command import parse_training_arguments, run_training, training_suffix
+from algo.run.local import add_local_option, run_locally
 from configs.command_line import read_configuration
 from configs.model_folder import check_model_folders
 from configs.werewolf import WerewolfConfig
@@ -23,6 +24,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         arguments,
         one="game",
         default="configs/tiny_cpu.yaml",
+        add=add_local_option,
     )
 
 
@@ -32,6 +34,8 @@ def main() -> int:
     config = read_configuration(options, WerewolfConfig, check_model_folders)
     if isinstance(config, int):
         return config
+    if options.local:
+        return run_locally("algo.werewolf_verl", config, options, training_suffix(options), "werewolf")
     # These bring agentlightning along.
     from algo.evaluation.in_training import evaluate_in_training
     from algo.werewolf.watching import how_to_watch

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY
 

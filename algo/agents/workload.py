@@ -10,7 +10,7 @@ from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
 from algo.league.payoff import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward

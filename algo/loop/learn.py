@@ -9,7 +9,7 @@ from algo.advantages.estimators import TokenAdvantages, token_advantages
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.running import Running
 from algo.loop.update import Assessment, Update, assess, update
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts
 from algo.sequences.selection import Selection, select_sequences
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import as_member

@@ -16,7 +16,8 @@ from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
 from algo.planning.machine import this_machine
 from algo.planning.plan import make_plan
-from algo.rollouts.queue import PlayedRollouts, RolloutQueue
+from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun

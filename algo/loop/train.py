@@ -48,15 +48,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
             cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        in_flight = InFlight(
-            run.queue,
-            schedule,
-            per_step,
-            workload.tasks,
-            adopting=opened.began_before,
-            load=run.serving.load if lag else None,
-            fullest_kv_cache=config.rollout.fullest_kv_cache,
-        )
+        in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.began_before)
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
                 summary.before = await run.evaluate()

@@ -52,6 +52,11 @@ def parse_training_arguments(
     return options
 
 
+def training_suffix(options: argparse.Namespace) -> str:
+    """What is added to the name of the run."""
+    return "-dry-run" if options.dry_run else ""
+
+
 def run_training(
     config: AnyConfig,
     options: argparse.Namespace,
@@ -78,7 +83,7 @@ def run_training(
         config,
         options.log_level,
         check_before_starting,
-        suffix="-dry-run" if options.dry_run else "",
+        suffix=training_suffix(options),
         log="algorithm.log",
         resume=options.resume == "auto",
     )

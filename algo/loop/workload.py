@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from algo.league.payoff import Match
-from algo.rollouts.queue import PlayedRollouts, RolloutQueue
+from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward

@@ -42,7 +42,7 @@ def game_progress(title: str, games: int, steps: tuple[int, int] | None = None) 
     """Shows how far a number of games are.
 
     steps: those made and all of the run, for a second bar.
-    Yields a callback for ``algo.rollouts.queue.Progress``.
+    Yields a callback for ``algo.rollouts.played.Progress``.
     """
     with _progress(title, games, TimeElapsedColumn(), steps) as show:
         yield lambda now: show(

@@ -58,14 +58,6 @@ def format_names(text: str) -> frozenset[str]:
     return frozenset(str(name) for _, name, _, _ in fields)
 
 
-_GAME_NAME = re.compile(r"\{\{[^\W\d]\w*\}\}|\{([^\W\d]\w*)\}")
-
-
-def game_names(text: str) -> frozenset[str]:
-    """The names that the game's prompts replace, where other braces stay what they are."""
-    return frozenset(match[1] for match in _GAME_NAME.finditer(text) if match[1])
-
-
 @dataclass(frozen=True)
 class Candidate:
     """One set of prompts.

@@ -5,16 +5,35 @@ from typing import get_args
 
 from algo.prompt_search.arena import Stage
 from algo.prompt_search.candidates import Candidate
-from algo.prompt_search.inputs import SYSTEM
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
 from configs.roles_and_decks import Role
 from configs.section import ConfigError
+from configs.sections.game import FRAME
 from configs.werewolf import WerewolfConfig
 from store.schema import PLAYERS_WITHOUT_A_MODEL, PolicyResources, Task
 from store.werewolf import GameTask, SeatingRule, SideName
 
 SIDES: tuple[SideName, ...] = get_args(SideName)
+
+
+def check_players(player: str, opponent: str, varied: Collection[str]) -> None:
+    """Raise ConfigError where the opponent would read the prompts that are searched."""
+    if player == opponent:
+        raise ConfigError(f"the prompts of {player!r} cannot be told from those of its opponent: it is the same")
+    if opponent not in PLAYERS_WITHOUT_A_MODEL and (FRAME in varied or len(varied) > 1):
+        raise ConfigError(
+            f"the opponent {opponent!r} would read the same prompts: one that needs none is wanted for the frame "
+            f"of the system prompt, or for several prompts ({', '.join(PLAYERS_WITHOUT_A_MODEL)})"
+        )
+
+
+def sides_of(slot: str | None, varied: Collection[str]) -> tuple[SideName, ...]:
+    """The sides of each deal that are played to compare texts for ``slot``; None: for all of ``varied``."""
+    varied = varied if slot is None else (slot,)
+    if FRAME in varied:
+        return SIDES
+    return tuple(side for side in SIDES if side in {Role(name).side for name in varied})
 
 
 class GameTasks:
@@ -30,13 +49,6 @@ class GameTasks:
     def __init__(
         self, config: WerewolfConfig, player: str, opponent: str, base: PolicyResources, varied: Collection[str]
     ):
-        if player == opponent:
-            raise ConfigError(f"the prompts of {player!r} cannot be told from those of its opponent: it is the same")
-        if opponent not in PLAYERS_WITHOUT_A_MODEL and (SYSTEM in varied or len(varied) > 1):
-            raise ConfigError(
-                f"the opponent {opponent!r} would read the same prompts: one that needs none is wanted for the frame "
-                f"of the system prompt, or for several prompts ({', '.join(PLAYERS_WITHOUT_A_MODEL)})"
-            )
         self._config = config
         self._player, self._opponent = player, opponent
         self._base = base
@@ -84,10 +96,7 @@ class GameTasks:
         return self._base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})
 
     def _sides(self, stage: Stage) -> tuple[SideName, ...]:
-        varied = self._varied if stage.slot is None else (stage.slot,)
-        if SYSTEM in varied:
-            return SIDES
-        return tuple(side for side in SIDES if side in {Role(name).side for name in varied})
+        return sides_of(stage.slot, self._varied)
 
 
 def _number_of(stage: str) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from algo.prompt_search.candidates import Slot, Tree, check_prompts, format_names, game_names, read_prompts
+from algo.prompt_search.candidates import Slot, Tree, check_prompts, format_names, read_prompts
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
-from configs.sections.game import PromptName
+from configs.sections.game import FRAME, PromptName, placeholders
 from configs.werewolf import WerewolfConfig
 
 SLOT = "template"
@@ -46,8 +46,6 @@ def agent_prompts(path: Path) -> tuple[dict[str, Slot], Tree]:
     return {SLOT: slot}, tree
 
 
-SYSTEM = "system"
-
 # What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
 _SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
 _SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"rules", "guidance", "side"}
@@ -57,12 +55,12 @@ _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
 def game_slot(name: str, preset: str) -> Slot:
     """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal."""
     roles = sorted({role.value for role in DECKS[preset]})
-    if name == SYSTEM:
-        return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, game_names)
+    if name == FRAME:
+        return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, placeholders)
     if name not in roles:
-        known = ", ".join((SYSTEM, *roles))
+        known = ", ".join((FRAME, *roles))
         raise ConfigError(f"--prompts: {preset} has no prompt {name!r} to search; there are {known}")
-    return Slot(name, frozenset(), _GUIDANCE_ALLOWS, game_names)
+    return Slot(name, frozenset(), _GUIDANCE_ALLOWS, placeholders)
 
 
 ALL_SLOTS: tuple[str, ...] = get_args(PromptName)
@@ -74,6 +72,7 @@ def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> t
     if not names:
         raise ConfigError(f"--prompts: {folder} has neither folders nor .txt files named {', '.join(ALL_SLOTS)}")
     slots = {name: game_slot(name, config.game.preset) for name in names}
+    _check_guidance_is_read(folder, names, config)
     first = {name: _text(file) for name, file in config.game.prompts.items() if name in slots}
     rivals = {}
     for name, slot in slots.items():
@@ -93,6 +92,19 @@ def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> t
         for where, text in found:
             tree.add(first | {name: text}, name, incumbent, where)
     return slots, tree
+
+
+def _check_guidance_is_read(folder: Path, names: Sequence[str], config: WerewolfConfig) -> None:
+    """Raise ConfigError where guidance is searched under a frame that leaves it out: all its prompts would be equal."""
+    frames = (folder / f"{FRAME}.txt", config.game.prompts.get(FRAME))
+    frame = next((file for file in frames if file is not None and file.is_file()), None)
+    unread = [str(folder / name) for name in names if name != FRAME]
+    if frame is not None and unread and "guidance" not in placeholders(_text(frame)):
+        raise ConfigError(
+            f"--prompts: {', '.join(unread)} would reach nobody, since the frame {frame} has no {{guidance}}: all such "
+            f"prompts are read as the same text. Add {{guidance}} to the frame, or take what is built in "
+            f"(--set game.prompts={{}})"
+        )
 
 
 def _text(file: Path) -> str:

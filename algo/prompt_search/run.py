@@ -16,13 +16,13 @@ from algo.evaluation.players import serve_players
 from algo.prompt_search.agent_tasks import AgentTasks
 from algo.prompt_search.arena import Arena, Workload
 from algo.prompt_search.candidates import Slot, Tree
-from algo.prompt_search.game_tasks import GameTasks
+from algo.prompt_search.game_tasks import GameTasks, check_players, sides_of
 from algo.prompt_search.inputs import split
 from algo.prompt_search.journal import Journal
 from algo.prompt_search.plan import ProposerBounds, SearchPlan
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
 from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
-from algo.prompt_search.search import Findings, Search
+from algo.prompt_search.search import Findings, Search, check_search
 from algo.reports.terminal import wide_console
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
@@ -38,12 +38,12 @@ logger = logging.getLogger("algo.find_best_prompt")
 _ANY_PROMPT = sys.maxsize
 
 
-def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tree: Tree) -> int:
-    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``."""
+def run(config: Config, options: argparse.Namespace, slots: dict[str, Slot], tree: Tree, suffix: str) -> int:
+    """Search and show what was found; returns the exit status. slots, tree: of ``inputs``. suffix: see ``open_run``."""
     opened = begin_run(
         config,
         options.log_level,
-        suffix="" if options.tasks else "-prompts",
+        suffix=suffix,
         log="find_best_prompt.log",
         resume=options.resume == "auto",
     )
@@ -81,6 +81,16 @@ async def find_best_prompt(
     Raises ConfigError, ProposerUnavailable, StoreUnreachable, ServingError and NothingFinished.
     """
     plan = plan_of(options)
+    varied = tuple(slots)
+    if not options.tasks:
+        check_players(options.player, options.opponent, varied)
+    check_search(
+        plan,
+        slots,
+        tree,
+        bool(options.proposer_url),
+        lambda slot: 1 if options.tasks else len(sides_of(slot, varied)),
+    )
     folder = opened.config.run_dir
     journal = Journal(folder / "journal.jsonl")
     say = logger.info
@@ -99,7 +109,6 @@ async def find_best_prompt(
         workload, queue, check_alive = await stack.enter_async_context(arena_of)
         arena = Arena(workload, queue, journal, check_alive, say, opened.began_before)
         search = Search(plan, slots, tree, arena, proposer, say)
-        search.check()
         try:
             findings = await search.run()
         finally:

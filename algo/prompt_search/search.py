@@ -1,6 +1,6 @@
 """The whole search: a race for each prompt, edits and further races, winners together, then a confirmation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from algo.prompt_search.arena import Arena, Played, Say, Stage
@@ -70,6 +70,43 @@ class Findings:
         return sum(race.spent for race in self.races) / uniform if uniform else None
 
 
+def check_search(
+    plan: SearchPlan, slots: Mapping[str, Slot], tree: Tree, with_proposer: bool, size_of: Callable[[str | None], int]
+) -> None:
+    """Raise ConfigError where there is nothing to compare, or the budget is too small for the first races.
+
+    size_of: rollouts that a prompt needs for one task, by the slot that is searched; None for several.
+    """
+    generations = plan.generations if with_proposer else 0
+    count = _races(slots, tree, generations)
+    if not count:
+        raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
+    of_edits = 1 + plan.edits if generations else 0
+    races: list[tuple[str | None, int]] = [(name, max(len(_entrants(tree, name)), of_edits)) for name in slots]
+    if len(slots) > 1:
+        races.append((None, 2 + len(slots)))
+    looks = _FIRST_LOOK if generations else 0
+    share = int(plan.budget * plan.for_search) // count
+    for slot, entrants in races:
+        least = size_of(slot) * (entrants * FEWEST_TASKS + looks)
+        if share < least:
+            need = int((least + 1) * count / plan.for_search) + 1
+            raise ConfigError(
+                f"--budget {plan.budget} is too small: {count} races, one of {entrants} prompts "
+                f"({slot or 'together'}), need at least {need} rollouts"
+            )
+
+
+def _races(slots: Mapping[str, Slot], tree: Tree, generations: int) -> int:
+    rivals = sum(len(_entrants(tree, name)) > 1 for name in slots)
+    return rivals + generations * len(slots) + (len(slots) > 1)
+
+
+def _entrants(tree: Tree, slot: str) -> list[Candidate]:
+    """The incumbent, and what the files have to replace this prompt."""
+    return [tree.incumbent, *(one for one in tree.candidates if one.slot == slot and one.parent == 0)]
+
+
 class Search:
     """One search. slots: the prompts searched, one at a time and then together. proposer: None for no edits."""
 
@@ -84,28 +121,7 @@ class Search:
         self._proposer = proposer
         self._say = say
         self._generations = plan.generations if proposer else 0
-        rivals = sum(len(self._entrants(name)) > 1 for name in slots)
-        self._races_left = rivals + self._generations * len(slots) + (len(slots) > 1)
-
-    def check(self) -> None:
-        """Raise ConfigError where there is nothing to compare, or the budget is too small for the first races."""
-        if not self._races_left:
-            raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
-        of_edits = 1 + self._plan.edits if self._generations else 0
-        races = [(Stage(name, name), max(len(self._entrants(name)), of_edits)) for name in self._slots]
-        if len(self._slots) > 1:
-            races.append((Stage("together", None), 2 + len(self._slots)))
-        looks = _FIRST_LOOK if self._generations else 0
-        for stage, entrants in races:
-            size = self._arena.workload.rollouts_a_task(stage)
-            share = int(self._plan.budget * self._plan.for_search) // self._races_left
-            least = size * (entrants * FEWEST_TASKS + looks)
-            if share < least:
-                need = int((least + 1) * self._races_left / self._plan.for_search) + 1
-                raise ConfigError(
-                    f"--budget {self._plan.budget} is too small: {self._races_left} races, one of {entrants} prompts "
-                    f"({stage.name}), need at least {need} rollouts"
-                )
+        self._races_left = _races(slots, tree, self._generations)
 
     async def run(self) -> Findings:
         """Search, then confirm. Raises what ``Arena.play`` and ``Proposer.edits`` do."""
@@ -125,12 +141,8 @@ class Search:
         self._tell()
         return self.findings
 
-    def _entrants(self, slot: str) -> list[Candidate]:
-        """The incumbent, and what the files have to replace this prompt."""
-        return [self._tree.incumbent, *(one for one in self._tree.candidates if one.slot == slot and one.parent == 0)]
-
     async def _search_slot(self, name: str) -> Candidate:
-        entrants, leader, stage = self._entrants(name), self._tree.incumbent, Stage(f"{name}-0", name)
+        entrants, leader, stage = _entrants(self._tree, name), self._tree.incumbent, Stage(f"{name}-0", name)
         if len(entrants) > 1:
             leader = await self._race(stage, entrants)
         for generation in range(1, self._generations + 1):

@@ -1,15 +1,12 @@
-"""A run's groups on their way through the hub: begun as far as there is room, trained on as they finish."""
+"""A run's groups of rollouts in the hub: begun as far as the schedule has room, trained on as they finish."""
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from algo.rollouts.pacing import Load
-from algo.rollouts.queue import PlayedRollouts, Progress, RolloutQueue
+from algo.rollouts.played import PlayedRollouts, Progress
+from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.schedule import Schedule
 from store.schema import PolicyResources, Task
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,13 @@ class InFlight:
         per_step: int,
         tasks_of_step: Callable[[int], Sequence[Task]],
         adopting: bool,
-        load: Callable[[], Awaitable[dict[str, float]]] | None = None,
-        fullest_kv_cache: float = 1.0,
     ):
-        """adopting: an earlier process of the run may have left rollouts in the hub.
-
-        load: of the policy's servers (``Serving.load``); None: no more than a step's groups are in play at once.
-        """
+        """adopting: an earlier process of the run may have left rollouts in the hub."""
         self._queue = queue
         self._schedule = schedule
         self._per_step = per_step
         self._tasks_of_step = tasks_of_step
         self._adopting = adopting
-        self._load = load
-        self._fullest_kv_cache = fullest_kv_cache
-        self._held_back: str | None = None
         self._tasks: dict[int, list[Task]] = {}
         self._watched: set[str] = set()
 
@@ -71,11 +60,7 @@ class InFlight:
         def chosen() -> list[int] | None:
             return self._schedule.choose(self._finished(), version)
 
-        async def look_after() -> None:
-            await keep_serving()
-            await self._begin(version, resources)
-
-        await self._queue.watch(self._watched, lambda: chosen() is not None, look_after, on_progress)
+        await self._queue.watch(self._watched, lambda: chosen() is not None, keep_serving, on_progress)
         numbers = chosen()
         assert numbers is not None
         self._schedule.take(numbers)
@@ -86,15 +71,7 @@ class InFlight:
         return PlayedStep(tuple(group[0].group_id for group in groups), played, len(self._schedule.open))
 
     async def _begin(self, version: int, resources: Callable[[], PolicyResources]) -> None:
-        """Begin as many groups as there is room for in the lag and in the servers."""
-        load = None
-        if self._load is not None and self._schedule.room:
-            load = Load(**await self._load(), unclaimed=self._queue.unclaimed)
-        count, held_back = self._schedule.to_begin(self._finished(), load, self._fullest_kv_cache)
-        if held_back and self._held_back is None:
-            logger.info("%d groups in flight, and no more for now: %s", len(self._schedule.open) + count, held_back)
-        self._held_back = held_back
-        if count:
+        if count := self._schedule.room:
             numbers = [group.number for group in self._schedule.begin(count, version)]
             # What an earlier process had begun sooner than now would be too old before the schedule says so.
             known = await self._enqueue(numbers, resources(), version)

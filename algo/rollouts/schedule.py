@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from algo.rollouts.pacing import Load, more_groups
-
 
 class Group(BaseModel):
     """A group that is in flight.
@@ -70,19 +68,6 @@ class Schedule:
         self._open |= {group.number: group for group in groups}
         self.begun += count
         return groups
-
-    def to_begin(self, finished: Collection[int], load: Load | None, fullest_kv_cache: float) -> tuple[int, str | None]:
-        """How many to begin now; and why not more, where the load is what holds them back (``more_groups``).
-
-        As many as make a step are always in play, as far as there is room; the load decides on the others.
-        finished: numbers of groups that are played. load: None leaves it at those of a step.
-        """
-        playing = len(self._open.keys() - set(finished))
-        always = min(self.room, max(0, self._per_step - playing))
-        if load is None:
-            return always, None
-        more, why = more_groups(load, playing, always, self.room - always, fullest_kv_cache)
-        return always + more, why
 
     def choose(self, finished: Sequence[int], version: int) -> list[int] | None:
         """The groups that make the step which finds the policy at ``version``, by number; None: more must finish first.

@@ -25,6 +25,7 @@ from algo.league.state import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
+from algo.run.names import RUN_FILE
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from algo.training.engine import Engine  # brings verl along
 
 STATE_FILE = "state.json"
-RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _UNFINISHED = "unfinished-"
 _WHEN_FULL = (
@@ -47,7 +47,6 @@ _MAY_CHANGE = (
     "unresponsive_seconds",
     "max_attempts",
     "max_groups_in_flight",
-    "fullest_kv_cache",
 )
 """Settings of the section rollout that are not fixed within a run."""
 

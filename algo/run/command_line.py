@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full, says_disk_full
-from algo.rollouts.queue import NothingFinished
+from algo.rollouts.played import NothingFinished
 from algo.run.folder import OpenedRun, open_run, set_up_logging
 from algo.serving.preconditions import ServingError
 from configs.schema import Config

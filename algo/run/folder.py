@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from algo.machine.whole_files import make_private
-from algo.rollouts.adoption import Resumption
+from algo.rollouts.hub_rollouts import Resumption
 from algo.run.checkpoints import (
-    RUN_FILE,
     RunState,
     check_same_run,
     fixed_settings,
@@ -24,6 +23,7 @@ from algo.run.checkpoints import (
     newest_checkpoint,
     write_run_file,
 )
+from algo.run.names import RUN_FILE, run_name
 from configs.loading import as_yaml
 from configs.schema import Config
 
@@ -60,11 +60,7 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     suffix: added to the configured name, for what is not a training run.
     Raises ConfigError when another process has the run, or when it cannot be resumed with this configuration.
     """
-    first = config.run.name + suffix
-    name, number = first, 1
-    while not resume and (config.run.dir / name / RUN_FILE).exists():
-        number += 1
-        name = f"{first}-{number}"
+    name = run_name(config, resume, suffix)
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
     make_private(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
     (config.run_dir / "logs").mkdir(exist_ok=True)

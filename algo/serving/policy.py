@@ -272,19 +272,6 @@ class Serving:
             await self._group.ask(_wake_wholly)
             await self._in_service_again()
 
-    async def load(self) -> dict[str, float]:
-        """What the servers in service have to do now: ``running`` and ``waiting`` requests, and ``slots`` (sequences
-        decoded at once), summed over them; ``kv_cache``, the share that running requests hold, of the fullest."""
-        answers = (await self._group.ask(lambda server: server.figures())).values()
-        slots = self._config.serving.max_concurrent_sequences * len(answers)
-        sums = {
-            name: sum(figures.get(f"vllm:num_requests_{name}", 0.0) for figures in answers)
-            for name in ("running", "waiting")
-        }
-        # With no server in service there is no room.
-        fullest = max((figures.get("vllm:kv_cache_usage_perc", 0.0) for figures in answers), default=1.0)
-        return sums | {"slots": max(slots, 1), "kv_cache": min(fullest, 1.0)}
-
     async def metrics(self) -> dict[str, float]:
         """What the servers did since the last call, summed over them.
 

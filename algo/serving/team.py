@@ -139,12 +139,6 @@ class WholeTeam:
         """``Serving.wake`` of each."""
         await together(serving.wake() for serving in self._servings.values())
 
-    async def load(self) -> dict[str, float]:
-        """``Serving.load`` of all together."""
-        loads = [await serving.load() for serving in self._servings.values()]
-        sums = {name: sum(load[name] for load in loads) for name in ("running", "waiting", "slots")}
-        return sums | {"kv_cache": max(load["kv_cache"] for load in loads)}
-
     async def metrics(self) -> dict[str, float]:
         """``Serving.metrics`` of all together."""
         found = [await serving.metrics() for serving in self._servings.values()]

@@ -9,7 +9,7 @@ from typing import get_args
 
 from agentlightning import Rollout, Triplet
 
-from algo.rollouts.queue import PlayedRollouts, read_rollout
+from algo.rollouts.played import PlayedRollouts, read_rollout
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.selection import select_sequences
 from algo.sequences.trajectories import Trajectory, build_trajectories
@@ -18,7 +18,7 @@ from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
 from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
-from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName, is_turn
+from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
 
 UNUSABLE_REPLY = "unusable_reply"
 CUT_REPLY = "cut_reply"
@@ -112,19 +112,15 @@ async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: 
         rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
         offset += len(page)
         more = len(page) == _ROLLOUTS_PER_PAGE
-    finished: list[FinishedRollout] = []
-    failures: Counter[str] = Counter()
-    left_out: Counter[str] = Counter()
-    turns_stored = 0
-    for rollout in list(rollouts.values())[:newest]:
-        spans = list(await client.query_spans(rollout.rollout_id))
-        turns_stored += sum(map(is_turn, spans))
-        game = read_rollout(GAME, rollout, spans, left_out, failures)
-        if game is not None:
-            finished.append(game)
-    if not finished:
+    found = PlayedRollouts.together(
+        [
+            read_rollout(GAME, rollout, list(await client.query_spans(rollout.rollout_id)))
+            for rollout in list(rollouts.values())[:newest]
+        ]
+    )
+    if not found.finished:
         raise NothingToImitate(wanted.missing())
-    return PlayedRollouts(tuple(finished), failures, Counter(), turns_stored, +left_out)
+    return found
 
 
 def split_by_deal(

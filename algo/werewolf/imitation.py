@@ -33,9 +33,10 @@ from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import FinishedRollout
-from algo.run.checkpoints import RUN_FILE, load_state
+from algo.run.checkpoints import load_state
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import Stopwatch
+from algo.run.names import RUN_FILE
 from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch

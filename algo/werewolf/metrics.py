@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY

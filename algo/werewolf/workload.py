@@ -6,7 +6,7 @@ from typing import Any
 from algo.belief.listening import listening_rows
 from algo.league.payoff import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.queue import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward

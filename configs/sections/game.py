@@ -1,5 +1,6 @@
 """Settings of the game: preset, rules, prompts, and who sits where."""
 
+import re
 from typing import Literal
 
 from pydantic import Field, FilePath, field_validator, model_validator
@@ -9,6 +10,14 @@ from configs.section import Section
 from configs.sections.opponents import SeatingRuleConfig
 
 PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
+FRAME: PromptName = "system"
+
+_NAME = re.compile(r"\{\{[^\W\d]\w*\}\}|\{([^\W\d]\w*)\}")
+
+
+def placeholders(text: str) -> frozenset[str]:
+    """The names that a prompt of the game has filled in; ``{{name}}`` and other braces stay what they are."""
+    return frozenset(match[1] for match in _NAME.finditer(text) if match[1])
 
 
 class RulesConfig(Section):
@@ -66,6 +75,21 @@ class GameConfig(Section):
         if preset not in DECKS:
             raise ValueError(f"unknown preset; valid presets: {', '.join(DECKS)}")
         return preset
+
+    @model_validator(mode="after")
+    def _prompts_reach_players(self) -> "GameConfig":
+        frame, guidance = self.prompts.get(FRAME), [name for name in self.prompts if name != FRAME]
+        if frame is not None and guidance:
+            try:
+                read = placeholders(frame.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"prompts.{FRAME}: cannot read {frame}: {error}") from error
+            if "guidance" not in read:
+                raise ValueError(
+                    f"prompts: {', '.join(guidance)} would reach nobody, since the frame {frame} has no {{guidance}}; "
+                    f"add {{guidance}} there, or leave one of the two out"
+                )
+        return self
 
     @model_validator(mode="after")
     def _rules_can_match(self) -> "GameConfig":

@@ -29,15 +29,9 @@ class RolloutSettings(Section):
     max_groups_in_flight: int | None = Field(
         None,
         ge=1,
-        description="most groups in flight, with max_policy_lag; of fewer, more are trained on by the weights that "
-        "played them. null: (max_policy_lag + 1) * groups_per_step, which is the most that the lag allows",
-    )
-    fullest_kv_cache: float = Field(
-        0.9,
-        gt=0,
-        le=1,
-        description="beyond those of one step, no groups are begun that would have running requests fill more of "
-        "vLLM's KV cache than this share",
+        description="most groups in flight, with max_policy_lag: lower it where vLLM's KV cache does not hold the "
+        "games of all, or to train on fewer stale turns. null: all that the lag allows, (max_policy_lag + 1) * "
+        "groups_per_step",
     )
     timeout_seconds: float = Field(600, gt=0, description="a rollout that takes longer is played again")
     unresponsive_seconds: float = Field(

@@ -1,6 +1,7 @@
 """Evaluation through a real hub: real games with sides swapped, nothing to train on, resumed and failed games."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,7 +11,7 @@ from fakes import FakeVllm
 from fakes_api import FakeChatApi
 from rich.console import Console
 
-from algo.evaluate import main
+from algo.evaluate import keep_evaluated, main
 from algo.evaluation.labels import default_label
 from algo.evaluation.model_folder import file_of, show_evaluation
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, read_evaluations, with_ratings
@@ -78,6 +79,9 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
         again = await evaluate(config, games, policy, alive, seen.append, "step 5", resumed=True)
     assert again == evaluation  # not one game was played a second time
     rollouts = await client.query_rollouts()
+    keep_evaluated(config, None, "step 5", "-evaluation")
+    kept = json.loads((config.run_dir / "evaluated/step-5/evaluated.json").read_text())
+    assert kept["label"] == "step 5" and all(game.game_id.startswith(kept["games"]) for game in evaluation.games)
     assert len(rollouts) == len(evaluation.games) == seen[-1].finished == 8
     assert {rollout.mode for rollout in rollouts} == {"val"}
     (resources,) = await client.query_resources()
@@ -192,6 +196,20 @@ def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
     assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == "step-000003"
     assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
     assert default_label(tmp_path / "...") == "model"
+
+
+def test_the_evaluated_folders_tokenizer_is_kept_with_its_label(tmp_path):
+    config = make_config(tmp_path)
+    folder = tmp_path / "other/checkpoints/step-000002/huggingface"
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.json").write_text("{}")
+    keep_evaluated(config, folder, "step-000002", "")
+    kept = config.run_dir / "evaluated/step-000002"
+    about = json.loads((kept / "evaluated.json").read_text())
+    assert about == {"label": "step-000002", "model": str(folder), "games": "run-step-000002-"}
+    assert (kept / "tokenizer.json").read_text() == "{}"
+    keep_evaluated(config, tmp_path / "nothing-here", "attached", "")
+    assert [file.name for file in (config.run_dir / "evaluated/attached").iterdir()] == ["evaluated.json"]
 
 
 def test_a_further_evaluation_sorts_behind_the_others_and_a_repeated_one_replaces_itself(tmp_path):

@@ -28,7 +28,6 @@ from algo.planning.model_shape import BYTES
 from algo.planning.plan import make_plan
 from algo.planning.seconds import REPLIES, UTILISATION
 from algo.reports.charts import chart_style, color_of, finish, legend, panels, picture
-from algo.rollouts.pacing import Load
 from algo.rollouts.schedule import Schedule
 from configs.loading import CONFIG_DIR, load_config
 from configs.werewolf import WerewolfConfig
@@ -150,11 +149,6 @@ class Server:
     def running(self) -> int:
         """Requests that it works on."""
         return len(self._filling) + len(self._decoding) + self._fetching
-
-    @property
-    def kv_share(self) -> float:
-        """Share of the cache that they hold."""
-        return self._held / self._kv
 
     def ask(self, call: Call) -> None:
         """A request comes."""
@@ -357,7 +351,6 @@ class Simulation:
         self.ends: list[float] = []
         self.lags: list[float] = []
         self.seconds: list[float] = []
-        self.held_back: set[str] = set()
 
     def run(self) -> None:
         """Make the steps."""
@@ -396,16 +389,7 @@ class Simulation:
         return list(own) if set(own) <= set(self.finished) else None
 
     def _begin(self) -> None:
-        count = self.schedule.room
-        if self.loop.first_come:
-            running = sum(server.running for server in self.servers)
-            waiting = sum(len(server.waiting) for server in self.servers)
-            slots = len(self.servers) * self.loop.config.serving.max_concurrent_sequences
-            load = Load(running, waiting, slots, max(server.kv_share for server in self.servers), 0)
-            with_load = load if self.loop.config.rollout.max_policy_lag else None
-            count, why = self.schedule.to_begin(self.finished, with_load, self.loop.config.rollout.fullest_kv_cache)
-            self.held_back |= {why} if why else set()
-        for group in self.schedule.begin(count, self.version):
+        for group in self.schedule.begin(self.schedule.room, self.version):
             self._left[group.number], self._tokens[group.number] = self.per_group, []
             for game in range(self.per_group):
                 self._play(group.number, group.number * self.per_group + game)

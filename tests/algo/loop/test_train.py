@@ -68,9 +68,6 @@ class Machine:
             run._served_before = []
             return {}
 
-        async def load():
-            return {"running": 0, "waiting": 0, "slots": 64, "kv_cache": 0.0}
-
         async def score(probe):
             return [-float(2**state.policy_version)]
 
@@ -86,7 +83,7 @@ class Machine:
             engine=self,
             trainer=TrainerThread(),
             queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
-            serving=SimpleNamespace(load=load, metrics=metrics, wake=nothing, score=score),
+            serving=SimpleNamespace(metrics=metrics, wake=nothing, score=score),
             tracking=SimpleNamespace(log=lambda metrics, step: None),
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"

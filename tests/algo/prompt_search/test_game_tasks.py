@@ -2,10 +2,12 @@
 
 import pytest
 
+from algo import find_best_prompt
 from algo.prompt_search.arena import Stage
 from algo.prompt_search.candidates import Candidate
-from algo.prompt_search.game_tasks import GameTasks
+from algo.prompt_search.game_tasks import GameTasks, check_players
 from algo.prompt_search.inputs import ALL_SLOTS, game_prompts, game_slot
+from configs.loading import load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import get_preset
@@ -55,10 +57,10 @@ def test_resources_have_the_candidates_prompts_in_the_place_of_the_configured_on
 
 def test_an_opponent_that_reads_the_same_prompts_is_refused():
     with pytest.raises(ConfigError, match="would read the same prompts"):
-        GameTasks(CONFIG, "policy", "friend", BASE, ["system"])
-    GameTasks(CONFIG, "policy", "friend", BASE, ["wolf"])
+        check_players("policy", "friend", ["system"])
+    check_players("policy", "friend", ["wolf"])
     with pytest.raises(ConfigError, match="it is the same"):
-        GameTasks(CONFIG, "policy", "policy", BASE, ["wolf"])
+        check_players("policy", "policy", ["wolf"])
 
 
 TEXTS = [
@@ -101,6 +103,35 @@ def test_prompts_come_from_folders_named_after_what_they_replace(tmp_path):
     (tmp_path / "hunter").mkdir()
     with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter' to search"):
         game_prompts(tmp_path, CONFIG, with_proposer=False)
+
+
+def test_guidance_is_refused_under_a_frame_that_leaves_it_out(tmp_path):
+    frame = tmp_path / "brief.txt"
+    frame.write_text("{reply_format}{seat}{role}{{guidance}}")
+    config = load_config(overrides=[f"game.prompts={{system: {frame}}}"])
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/bold.txt").write_text("冲。")
+    with pytest.raises(ConfigError, match=r"wolf would reach nobody, since the frame .*brief\.txt has no \{guidance\}"):
+        game_prompts(tmp_path, config, with_proposer=False)
+    (tmp_path / "system.txt").write_text("{reply_format}{seat}{role}{guidance}")  # the frame to beat is another one
+    assert list(game_prompts(tmp_path, config, with_proposer=False)[0]) == ["system", "wolf"]
+    with pytest.raises(ConfigError, match=r"game: .*wolf would reach nobody"):
+        load_config(overrides=[f"game.prompts={{system: {frame}, wolf: {tmp_path}/wolf/bold.txt}}"])
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, caplog):
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/bold.txt").write_text("冲。")
+    settings = [
+        f"run.dir={tmp_path}/runs",
+        "serving={mode: attach, urls: [http://127.0.0.1:9]}",
+        "store.url=http://127.0.0.1:9",
+    ]
+    overrides = [part for one in settings for part in ("--set", one)]
+    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", "9", *overrides])
+    assert find_best_prompt.main() == 1
+    assert "--budget 9 is too small" in caplog.text
 
 
 def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):

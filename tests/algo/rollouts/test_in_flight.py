@@ -6,7 +6,7 @@ from collections import Counter
 from gated_play import GatedPlay, playing
 from settings import werewolf_config
 
-from algo.rollouts.adoption import Resumption
+from algo.rollouts.hub_rollouts import Resumption
 from algo.rollouts.in_flight import InFlight
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.schedule import Schedule
@@ -30,13 +30,7 @@ class Algorithm:
         resumption = Resumption(self.version, resumes) if state else None
         self.queue = RolloutQueue(client, GAME, CONFIG.rollout, resumption)
         tasks = lambda step: step_tasks(CONFIG, step)  # noqa: E731
-        self.in_flight = InFlight(
-            self.queue, self.schedule, per_step, tasks, adopting=state is not None, load=self.load
-        )
-        self.servers = {"running": 0, "waiting": 0, "slots": 64, "kv_cache": 0.0}
-
-    async def load(self):
-        return self.servers
+        self.in_flight = InFlight(self.queue, self.schedule, per_step, tasks, adopting=state is not None)
 
     async def play(self):
         """The groups of the next step, by the end of their ids."""
@@ -135,25 +129,6 @@ async def test_what_was_begun_for_older_weights_than_the_schedule_knows_of_is_pl
             groups += await algorithm.play()
             assert {turn.policy_version for game in algorithm.played.rollouts.finished for turn in game.turns} == {1}
         assert {"0002-deal00", "0002-deal01"} <= set(groups)
-
-
-async def test_games_are_held_back_while_the_servers_are_busy_and_the_log_says_why(client, caplog, monkeypatch):
-    monkeypatch.setattr("algo.rollouts.queue._FULL_LOOK_SECONDS", 0.05)
-    caplog.set_level("INFO")
-    play = GatedPlay()
-    async with playing(client, play):
-        algorithm = Algorithm(client)
-        algorithm.servers |= {"running": 60, "waiting": 20}
-        step = asyncio.create_task(algorithm.play())
-        while "no more for now" not in caplog.text:
-            await asyncio.sleep(0.01)
-        assert "2 groups in flight" in caplog.text and "20 requests wait in vLLM behind 60" in caplog.text
-        assert algorithm.schedule.begun == 2
-        algorithm.servers |= {"running": 10, "waiting": 0}
-        play.gate(2, 0).set()
-        play.gate(2, 1).set()
-        assert await step == ["0002-deal00", "0002-deal01"]
-        await algorithm.queue.cancel_open()
 
 
 def test_what_a_process_played_is_good_up_to_the_version_to_which_every_later_one_went_back():

@@ -9,14 +9,10 @@ from fakes import FakeVllm, make_result, make_turn
 from fakes_api import FakeChatApi, error
 from settings import werewolf_config
 
-from algo.rollouts import adoption as earlier_games
-from algo.rollouts.adoption import Resumption
-from algo.rollouts.queue import (
-    FAILED_GAME,
-    SUPERSEDED_ATTEMPT,
-    NothingFinished,
-    RolloutQueue,
-)
+from algo.rollouts import hub_rollouts as earlier_games
+from algo.rollouts.hub_rollouts import HubRollouts, Resumption
+from algo.rollouts.played import FAILED_GAME, SUPERSEDED_ATTEMPT, NothingFinished
+from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import chat_endpoint
 from algo.werewolf.tasks import derived_seed, step_tasks
 from configs.sections.opponents import EndpointConfig
@@ -231,7 +227,7 @@ async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resourc
             input=task.encode(),
             resources_id=resources.resources_id,
             config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
-            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "game_id": task.game_id},
+            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "task_id": task.game_id},
         )
         for task in tasks
     ]
@@ -292,14 +288,15 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
     first = await enqueue_like_an_earlier_process(client, tasks)
     await client.dequeue_many_rollouts(limit=1, worker_id="w")
     second = await enqueue_like_an_earlier_process(client, tasks)
-    step = RolloutQueue(client, GAME, CONFIG.rollout)
-    assert await step.adopt(tasks, RESOURCES) == ([], 4)
+    step = HubRollouts(client, GAME, CONFIG.rollout)
+    adopted, missing, known = await step.adopt(tasks, RESOURCES)
+    assert (len(adopted), missing, known) == (4, [], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[first[0]] == "preparing" and statuses[second[0]] == "cancelled"
     assert all(
         {statuses[a], statuses[b]} == {"queuing", "cancelled"} for a, b in zip(first[1:], second[1:], strict=True)
     )
-    await step.cancel_open()
+    await step.cancel(adopted)
     assert {rollout.status for rollout in await client.query_rollouts()} == {"cancelled"}
 
 
@@ -348,8 +345,9 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
         await client.upload_spans(spans)
         if len(versions) == 2:
             await client.update_attempt(*key.values(), status="succeeded")
-    games = RolloutQueue(client, GAME, config.rollout, Resumption(policy_version=0, number=2))
-    assert await games.adopt(tasks, RESOURCES) == (tasks[1:], 4)
+    games = HubRollouts(client, GAME, config.rollout, Resumption(policy_version=0, number=2))
+    adopted, missing, known = await games.adopt(tasks, RESOURCES)
+    assert ([*adopted], missing, known) == ([untouched], tasks[1:], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[playing] == "cancelled"
 

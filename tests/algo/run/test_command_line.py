@@ -10,7 +10,7 @@ import pytest
 
 from algo import werewolf_sft, werewolf_verl
 from algo.machine.ports import free_port
-from algo.rollouts.adoption import Resumption
+from algo.rollouts.hub_rollouts import Resumption
 from algo.run.command_line import run_to_its_end
 from algo.run.folder import open_run
 from configs.schema import Config

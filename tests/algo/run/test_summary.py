@@ -12,7 +12,7 @@ from rich.console import Console
 
 from algo.machine import progress as progress_module
 from algo.machine.progress import game_progress
-from algo.rollouts.queue import PlayedRollouts, Progress
+from algo.rollouts.played import PlayedRollouts, Progress
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
 from algo.run.records import write_batch

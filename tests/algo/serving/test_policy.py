@@ -133,20 +133,6 @@ async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake
     assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
 
 
-async def test_the_load_is_what_vllm_has_to_do_now(fake):
-    fake.metrics = """# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0"} 5.0
-vllm:num_requests_running{engine="1"} 2.0
-# TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{engine="0"} 3.0
-# TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{engine="0"} 0.25
-"""
-    async with await Serving.attach(fake.config) as serving:
-        slots = fake.config.serving.max_concurrent_sequences
-        assert await serving.load() == {"running": 7, "waiting": 3, "slots": slots, "kv_cache": 0.25}
-
-
 @pytest.mark.parametrize(
     ("answer", "status", "message"),
     [

@@ -1,0 +1,196 @@
+"""A run's rollouts in the hub: enqueue them with their policy, adopt those of an earlier process, cancel them."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
+
+from configs.sections.rollout import RolloutSettings
+from store.client import PatientStoreClient
+from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
+from store.token_spans import TaskKind
+
+logger = logging.getLogger(__name__)
+
+TERMINAL = ("succeeded", "failed", "cancelled")
+_BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
+_PROCESS = "process"
+"""Key of a rollout's metadata: number of the process that enqueued it (``Resumption.number``; 0 began the run)."""
+_ROLLOUTS_PER_PAGE = 500
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """The point from which a run is resumed.
+
+    policy_version: of the weights in the checkpoint. Later updates are lost and made again, perhaps from other
+        rollouts, under the same numbers: what those weights played is played again.
+    number: how often the run has been resumed, this time included.
+    before: the policy versions of the earlier resumptions, which lost updates likewise.
+    """
+
+    policy_version: int
+    number: int
+    before: tuple[int, ...] = ()
+
+    def newest_version_of(self, number: int) -> int:
+        """The newest version of a process's policy that no resumption has lost. number: its own; 0 began the run."""
+        return min((*self.before, self.policy_version)[number:], default=self.policy_version)
+
+
+@dataclass(frozen=True)
+class OpenRollout:
+    """A rollout that is enqueued and not yet read. mode: ``train`` or ``val``, in agentlightning's terms."""
+
+    task: Task
+    resources: PolicyResources
+    mode: RolloutMode
+
+
+class HubRollouts:
+    """Enqueues, adopts and cancels. settings: patience and number of attempts of every rollout.
+
+    resumption: of a run that an earlier process began; None adopts whatever is found.
+    """
+
+    def __init__(
+        self,
+        client: PatientStoreClient,
+        kind: TaskKind,
+        settings: RolloutSettings,
+        resumption: Resumption | None = None,
+    ):
+        self._client = client
+        self._kind = kind
+        self._settings = settings
+        self._resumption = resumption
+
+    async def publish(self, policies: Iterable[PolicyResources]) -> None:
+        """Create or replace the resources of these policy versions, each once."""
+        for resources in {policy.resources_id: policy for policy in policies}.values():
+            await self._client.update_resources(resources.resources_id, resources.encode())
+
+    async def enqueue(self, rollouts: Sequence[OpenRollout]) -> dict[str, OpenRollout]:
+        """Enqueue them, and their policies; returns them by the hub's ids."""
+        if not rollouts:
+            return {}
+        await self.publish(rollout.resources for rollout in rollouts)
+        config = RolloutConfig(
+            timeout_seconds=self._settings.timeout_seconds,
+            unresponsive_seconds=self._settings.unresponsive_seconds,
+            max_attempts=self._settings.max_attempts,
+            # Without a condition a status ends the rollout; every way of failing deserves another try.
+            retry_condition=["failed", "timeout", "unresponsive"],
+        )
+        enqueued = await self._client.enqueue_many_rollouts(
+            [
+                EnqueueRolloutRequest(
+                    input=rollout.task.encode(),
+                    mode=rollout.mode,
+                    resources_id=rollout.resources.resources_id,
+                    config=config,
+                    metadata=self._metadata(rollout),
+                )
+                for rollout in rollouts
+            ]
+        )
+        # Again: a hub that restarted in between has the rollouts and no policy to play them by.
+        await self.publish(rollout.resources for rollout in rollouts)
+        return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
+
+    def _metadata(self, rollout: OpenRollout) -> dict[str, object]:
+        run, task_id = rollout.resources.run_name, rollout.task.task_id
+        number = self._resumption.number if self._resumption else 0
+        return {
+            "task_id": task_id,
+            "run": run,
+            _PROCESS: number,
+            # The hub takes a request that is repeated after a lost answer only once. A resumed run plays a task again
+            # although the hub may know a rollout of it.
+            IDEMPOTENCY_KEY: f"{run}/{task_id}/{number}" if number else f"{run}/{task_id}",
+        }
+
+    async def adopt(
+        self, tasks: Sequence[Task], resources: PolicyResources, mode: RolloutMode = "train", oldest_version: int = 0
+    ) -> tuple[dict[str, OpenRollout], list[Task], int]:
+        """Find the rollouts of these tasks that an earlier process enqueued.
+
+        Returns those that can be used, by the hub's ids; the tasks without one, which are to be enqueued; and the
+        number of tasks of which the hub has any rollout. A rollout cannot be used that failed or was cancelled, that
+        lost weights played (``Resumption``), or that was enqueued for a policy older than ``oldest_version``. Of
+        several rollouts of one task (the stock hub may take a request twice) the one that got furthest counts, and the
+        others are cancelled.
+        """
+        found = await self._find(resources.run_name, {task.task_id for task in tasks})
+        adopted: dict[str, OpenRollout] = {}
+        missing: list[Task] = []
+        for task in tasks:
+            usable = [one for one in found.get(task.task_id, ()) if one.status in _BEST_TO_ADOPT]
+            best = None
+            for rollout in sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status)):
+                if best is None and version_of(rollout) >= oldest_version and await self._may_be_used(rollout):
+                    best = rollout
+                elif rollout.status not in TERMINAL:
+                    await self._client.take_back(rollout.rollout_id)
+            if best is None:
+                missing.append(task)
+            else:
+                own = resources.model_copy(update={"version": version_of(best)})
+                adopted[best.rollout_id] = OpenRollout(task, own, mode)
+        if adopted:
+            logger.info("%d of %d rollouts were enqueued before; continuing with them", len(adopted), len(tasks))
+            # Their policies may be served elsewhere now.
+            await self.publish(rollout.resources for rollout in adopted.values())
+        return adopted, missing, len(found)
+
+    async def _find(self, run_name: str, task_ids: Collection[str]) -> Mapping[str, list[Rollout]]:
+        """The run's rollouts of these tasks, in any state, by task.
+
+        They are searched among all rollouts of the hub, the newest first: the protocol has no search by metadata.
+        """
+        found: dict[str, dict[str, Rollout]] = defaultdict(dict)
+        offset, more = 0, True
+        while more:
+            page = await self._client.query_rollouts(
+                sort_by="start_time", sort_order="desc", limit=_ROLLOUTS_PER_PAGE, offset=offset
+            )
+            known = len(found)
+            for rollout in page:
+                metadata = rollout.metadata or {}
+                if metadata.get("run") == run_name and metadata.get("task_id") in task_ids:
+                    found[metadata["task_id"]][rollout.rollout_id] = rollout
+            # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all are found,
+            # one more page is read, for what a request made twice may have left there.
+            offset += len(page)
+            more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(task_ids)
+        return {task_id: list(rollouts.values()) for task_id, rollouts in found.items()}
+
+    async def _may_be_used(self, rollout: Rollout) -> bool:
+        """Whether only weights that no resumption has lost have played, or will play, a rollout."""
+        if self._resumption is None:
+            return True
+        newest = self._resumption.newest_version_of((rollout.metadata or {}).get(_PROCESS, 0))
+        if version_of(rollout) > newest:
+            return False
+        if not self._settings.max_policy_lag:
+            return True
+        # Weights change during rollouts, so that only a finished one tells.
+        if rollout.status != "succeeded":
+            return False
+        spans = await self._client.query_spans(rollout.rollout_id)
+        call = self._kind.call
+        return all(call.decode(span).newest_version <= newest for span in spans if call.is_in(span))
+
+    async def cancel(self, rollout_ids: Collection[str]) -> None:
+        """Cancel those of the rollouts that have not ended."""
+        # Queried first: the stock hub would turn a finished rollout into a cancelled one.
+        for rollout in await self._client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
+            if rollout.status not in TERMINAL:
+                await self._client.take_back(rollout.rollout_id)
+
+
+def version_of(rollout: Rollout) -> int:
+    """The policy version with which a rollout was enqueued."""
+    return int((rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2])

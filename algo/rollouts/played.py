@@ -1,0 +1,110 @@
+"""What came of rollouts: read from the hub's spans, and counted."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentlightning import Attempt, Rollout, Span
+
+from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
+from store.schema import PolicyResources
+from store.token_spans import MalformedSpan, TaskKind
+
+logger = logging.getLogger(__name__)
+
+FAILED_GAME = "failed_game"
+SUPERSEDED_ATTEMPT = "superseded_attempt"
+UNREADABLE_GAME = "unreadable_game"
+
+
+class NothingFinished(RuntimeError):
+    """Not one rollout of a step can be used; to continue would train on nothing. The message gives the reasons."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Rollouts of a step, by state."""
+
+    finished: int
+    failed: int
+    playing: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class PlayedRollouts:
+    """Results of a step's rollouts, or of a single one.
+
+    finished: rollouts with all their spans, in the order of their tasks.
+    failures: rollouts that cannot be used, by reason: an error's name and text, from the runner.
+    retried: attempts that failed and were followed by another, by reason.
+    turns_stored: turn spans of all attempts in the store.
+    left_out: turn spans outside ``finished``, by reason.
+    """
+
+    finished: tuple[FinishedRollout, ...]
+    failures: Counter[str]
+    retried: Counter[str]
+    turns_stored: int
+    left_out: Counter[str]
+
+    @classmethod
+    def together(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
+        """The results of several."""
+        return cls(
+            finished=tuple(rollout for part in parts for rollout in part.finished),
+            failures=sum((part.failures for part in parts), Counter()),
+            retried=sum((part.retried for part in parts), Counter()),
+            turns_stored=sum(part.turns_stored for part in parts),
+            left_out=sum((part.left_out for part in parts), Counter()),
+        )
+
+    @property
+    def calls(self) -> list[tuple[float, float]]:
+        """Start and end of every model call of the finished rollouts, in seconds by the runners' clocks."""
+        return [call for rollout in self.finished for call in rollout.calls]
+
+    def failure_metrics(self) -> dict[str, float]:
+        """Numbers of failed rollouts and repeated attempts, in all and by the error's name, for the log."""
+        metrics: Counter[str] = Counter()
+        for name, reasons in (("games/failed", self.failures), ("games/retried", self.retried)):
+            metrics[name] = reasons.total()
+            for reason, count in reasons.items():
+                metrics[f"{name}/{reason.partition(':')[0].replace(' ', '_')}"] += count
+        return {name: float(count) for name, count in metrics.items()}
+
+
+def reason_of(attempt: Attempt) -> str:
+    """Why an attempt did not succeed: the runner's reason, or the status that the hub gave it."""
+    return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"
+
+
+def read_rollout(
+    kind: TaskKind,
+    rollout: Rollout,
+    spans: Sequence[Span],
+    resources: PolicyResources | None = None,
+    retried: Iterable[str] = (),
+) -> PlayedRollouts:
+    """The result of one closed rollout. resources: see ``read_attempt``. retried: reasons of its earlier attempts."""
+    attempt = getattr(rollout, "attempt", None)
+    own = [span for span in spans if attempt is not None and span.attempt_id == attempt.attempt_id]
+    stored, stored_of_attempt = (sum(map(kind.call.is_in, some)) for some in (spans, own))
+    left_out: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    finished: tuple[FinishedRollout, ...] = ()
+    if rollout.status != "succeeded" or attempt is None:
+        reason = reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
+        logger.warning("rollout %s failed: %s", rollout.rollout_id, reason)
+        failures[reason] += 1
+        left_out[FAILED_GAME] += stored
+    else:
+        left_out[SUPERSEDED_ATTEMPT] += stored - stored_of_attempt
+        try:
+            finished = (read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own, resources),)
+        except (IncompleteRollout, MalformedSpan, WrongLearner) as error:
+            logger.warning("rollout left out: %s", error)
+            failures[type(error).__name__] += 1
+            left_out[UNREADABLE_GAME] += stored_of_attempt
+    return PlayedRollouts(finished, failures, Counter(retried), stored, +left_out)

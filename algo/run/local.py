@@ -1,0 +1,76 @@
+"""``--local``: a command that needs a hub and a runner starts both on this machine, and ends them with itself.
+
+The command runs again as a child, with the hub's address and a free port for vLLM among its settings, so what runs is
+what three terminals would run. All of it ends with the command, even if that is killed.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from algo.machine.ports import free_port
+from algo.machine.processes import Interrupted, local_processes, runner_command, start_hub, start_logged
+from algo.machine.whole_files import make_private
+from algo.run.names import run_name
+from configs.schema import Config
+
+_AT_ONCE = 8
+_console = Console(stderr=True, highlight=False)
+
+
+def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> None:
+    """Add ``--local``. what: the name of a rollout, in the plural."""
+    parser.add_argument(
+        "--local",
+        type=int,
+        nargs="?",
+        const=_AT_ONCE,
+        default=0,
+        metavar="N",
+        help=f"one command on one machine: start a hub and a runner of N {what} at once (default: {_AT_ONCE}), and "
+        "stop them at the end. The hub then forgets what was played",
+    )
+
+
+def run_locally(
+    module: str, config: Config, options: argparse.Namespace, suffix: str, workload: str, *runner_options: str
+) -> int:
+    """Start hub, runner and the command itself; returns the command's exit status, 130 when interrupted.
+
+    module: of the command, whose arguments are ``sys.argv``. options: its parsed ones, with those of
+        ``add_configuration_options`` and ``add_local_option``.
+    suffix: of the name of its run, in whose folder the logs of hub and runner lie.
+    workload, runner_options: see ``runner_command``.
+    """
+    folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
+    make_private(folder)
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    own = ["--local", "0"]  # the last one counts: the child starts no hub
+    with local_processes() as processes:
+        try:
+            hub = start_hub(processes, logs)
+            command = [*runner_options, "--n", str(options.local), *_keys(config)]
+            start_logged(processes, "runner", runner_command(workload, hub, *command), logs)
+            _console.print(f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True)
+            for setting in (f"store.url={hub}", *_free_ports(config)):
+                own += ["--set", setting]
+            name = module.rpartition(".")[2]
+            processes.start(name, [sys.executable, "-m", module, *sys.argv[1:], *own], None)
+            return processes.wait_for(name)
+        except Interrupted:
+            return 130
+
+
+def _free_ports(config: Config) -> list[str]:
+    return [f"serving.port={free_port()}"] if config.serving.mode == "start" else []
+
+
+def _keys(config: Config) -> Sequence[str]:
+    """What allows the runner to send keys where this configuration says that they belong."""
+    found = {
+        f"{one.api_key_env}={one.endpoint}" for one in config.endpoints().values() if one.api_key_env and one.endpoint
+    }
+    return [part for key in sorted(found) for part in ("--api-key", key)]

@@ -1,0 +1,77 @@
+"""What ``--local`` starts; how processes end with each other is tested in tests/algo/machine."""
+
+import importlib
+import sys
+
+import pytest
+
+from algo.machine.processes import Processes
+from configs.loading import CONFIG_DIR, load_config
+from configs.schema import Config
+from configs.werewolf import WerewolfConfig
+from runners.agents.__main__ import parse_arguments as agent_runner
+from runners.werewolf.__main__ import parse_arguments as game_runner
+
+PLAYERS = "players={friend: {model: m, endpoint: https://api.example.com/v1, api_key_env: FRIEND_KEY}}"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The commands that are started, by name; the last one ends with status 3."""
+    commands = {}
+    monkeypatch.setattr(Processes, "start", lambda self, name, command, log: commands.update({name: command}))
+    monkeypatch.setattr(Processes, "wait_for", lambda self, name: 3 if name == list(commands)[-1] else 0)
+    return commands
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model").mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "model" / name).write_text("{}")
+    (tmp_path / "model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("command", "suffix"), [("werewolf_verl", ""), ("werewolf_sft", "-warm-start"), ("evaluate", "-evaluation")]
+)
+def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(
+    command, suffix, started, model, tmp_path, monkeypatch
+):
+    module = importlib.import_module(f"algo.{command}")
+    settings = [f"run.dir={tmp_path}", "run.name=tried", f"model.path={model}", "evaluation.deals=1", PLAYERS]
+    arguments = ["--local", "5", *(part for one in settings for part in ("--set", one))]
+    (tmp_path / f"tried{suffix}").mkdir()
+    (tmp_path / f"tried{suffix}/run.json").touch()
+    monkeypatch.setattr("sys.argv", [command, *arguments])
+    assert module.main() == 3
+    hub, runner, again = started.values()
+    assert again[:3] == [sys.executable, "-m", f"algo.{command}"]
+    child = module.parse_arguments(again[3:])
+    config = load_config(child.config, child.overrides, WerewolfConfig)
+    assert (child.local, config.run.name, config.model.path) == (0, "tried", model)
+    assert config.store.url == f"http://127.0.0.1:{hub[-1]}" and str(config.serving.port) not in (hub[-1], "8000")
+    assert runner[2] == "runners.werewolf"
+    playing = game_runner(runner[3:])
+    assert (playing.store, playing.n) == (config.store.url, 5)
+    assert "FRIEND_KEY=https://api.example.com/v1" in runner
+    assert (tmp_path / f"tried{suffix}-2/logs/runner.log").exists()  # where the child will find its name taken, too
+
+
+def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monkeypatch, capsys):
+    from algo import find_best_prompt
+
+    (tmp_path / "prompts.txt").write_text("one {q}\ntwo {q}\n")
+    (tmp_path / "tasks.jsonl").write_text("1\n" * 20)
+    given = ["--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl", "--local"]
+    with pytest.raises(SystemExit):
+        find_best_prompt.parse_arguments(given)
+    assert "needs --agent" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["search", *given, "--agent", "m:a", "--set", f"run.dir={tmp_path}"])
+    assert find_best_prompt.main() == 3
+    _, runner, again = started.values()
+    playing = agent_runner(runner[3:])
+    child = find_best_prompt.parse_arguments(again[3:])
+    assert (playing.agent, playing.n, child.local) == ("m:a", 8, 0)
+    assert load_config(CONFIG_DIR / "find_best_prompt.yaml", child.overrides, Config).store.url == playing.store
