@@ -203,6 +203,10 @@ class OutcomeSpan(SpanRecord):
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
 
+    def as_data(self, calls: "Sequence[CallSpan]") -> dict[str, Any] | None:
+        """The rollout for programs to read; None where the transcript is all there is. calls: all its calls."""
+        return None
+
     def rewards(self) -> dict[str, float]:
         """Named reward dimensions, read by ``find_final_reward``; the first is the primary one."""
         raise NotImplementedError

@@ -61,7 +61,7 @@ class Transcript:
             "seed": self.seed,
             "viewer": self.viewer,
             "roles": {str(event.seat): event.data["role"] for event in self._deals()},
-            "events": [_event_data(event) for event in self.events],
+            "events": [event_data(event) for event in self.events],
             "result": None if self.result is None else self.result.value,
         }
 
@@ -81,8 +81,9 @@ class Transcript:
         return f"　（仅{'、'.join(seat_name(seat) for seat in sorted(event.audience))}知道）"
 
 
-def _event_data(event: Event) -> dict[str, Any]:
-    return {
+def event_data(event: Event) -> dict[str, Any]:
+    """An event as JSON data, without the fields that are empty; without an audience everybody learned of it."""
+    fields = {
         "kind": event.kind.value,
         "day": event.day,
         "audience": None if event.audience is None else sorted(event.audience),
@@ -91,3 +92,4 @@ def _event_data(event: Event) -> dict[str, Any]:
         "text": event.text,
         "data": dict(event.data),
     }
+    return {name: value for name, value in fields.items() if value not in (None, "", {})}

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.werewolf.replies import ReplyError, parse_reply
-
 from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
 
 FOLDER = Path(__file__).parent

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
-from runners.werewolf.replies import ReplyError, parse_reply
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.game import PRESETS, Request, Side, legal
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.system import system_prompt

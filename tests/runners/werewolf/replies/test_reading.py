@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
 
 from runners.werewolf.game import Role, Side
+from runners.werewolf.language.speech import Heard, understand, understand_wolf
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 
 TABLE = Path(__file__).with_name("heard_speeches.txt").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from runners.werewolf.replies import ReplyError, clean_speech, parse_reply, render_reply, split_thought
 
 from runners.werewolf.game import Action, Decision, Option, Phase, Request, choices, legal
+from runners.werewolf.language.replies import ReplyError, clean_speech, parse_reply, render_reply, split_thought
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, PASS_WORDS, REPLY_ERRORS, choice_name
 from runners.werewolf.prompts_zh.questions import render_reply_error
 
