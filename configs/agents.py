@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from configs.schema import RUN_NAME, Config, EvaluationConfig, RunConfig
 from configs.section import Section
+from configs.sections.watch import BoundConfig
 
 
 class AgentRunConfig(RunConfig):
@@ -114,6 +115,11 @@ class AgentConfig(Config):
     reward: AgentRewardConfig = AgentRewardConfig()
     evaluation: AgentEvaluationConfig = AgentEvaluationConfig()
     local: LocalConfig = LocalConfig()
+    watch: dict[str, BoundConfig] = Field(
+        {"turns/valid_share": BoundConfig(below=0.5), "agents/failed_share": BoundConfig(above=0.5)},
+        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
+        "replaces these",
+    )
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:

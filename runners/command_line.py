@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
+from store.printable import LogFormatter
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,14 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
         "rollout.unresponsive_seconds (default: %(default)g)",
     )
     parser.add_argument(
+        "--allow-address",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="call models there, too, if the run says so, e.g. http://gpu-machine:8000; may be repeated. By default "
+        "those on the hub's machine and in private networks are called, and none elsewhere",
+    )
+    parser.add_argument(
         "--full-token-spans",
         action="store_true",
         help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
@@ -123,14 +132,11 @@ def unique_worker_name() -> str:
 
 
 def set_up_logging(options: argparse.Namespace) -> None:
-    """One line a record, with the process's number where there are several."""
-    speaker = "" if options.process_number is None else f"[{options.process_number}] "
-    logging.basicConfig(
-        level=options.log_level,
-        format=f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    for noisy in ("httpx", "httpx2", "openai", "agentlightning"):
+    """One printable line a record, with the process's number where there are several."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("" if options.process_number is None else f"[{options.process_number}] "))
+    logging.basicConfig(level=options.log_level, handlers=[handler])
+    for noisy in ("httpx", "httpx2", "openai", "agentlightning", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -17,6 +17,10 @@ class MissingApiKey(CannotPlay):
     """The environment variable that should hold an endpoint's key is not set on this machine."""
 
 
+class AddressRefused(CannotPlay):
+    """The run's resources name an address that this runner does not call."""
+
+
 class RouteRefused(CannotPlay):
     """The policy's server, or a proxy before it, does not offer a route, or not for what was sent.
 

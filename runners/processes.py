@@ -136,9 +136,9 @@ class Fleet:
         self._told = what
         running = [place for place in self._places if place.process is not None]
         if what is DRAIN:
-            logger.warning("%d processes finish their games; stop again to hand the games back now", len(running))
+            logger.warning("%d processes finish their rollouts; stop again to hand them back now", len(running))
         else:
-            logger.warning("%d processes hand their games back", len(running))
+            logger.warning("%d processes hand their rollouts back", len(running))
         for place in self._places:
             if place.process is not None:
                 place.process.send_signal(what)

@@ -108,7 +108,7 @@ class Worker:
         """
         await self._client.wait_until_reachable()
         self.ready = True
-        logger.info("%s: ready, up to %d games at a time", self.worker_id, self._games_at_once)
+        logger.info("%s: ready, up to %d rollouts at a time", self.worker_id, self._games_at_once)
         background = [asyncio.create_task(self._uploader.run()), asyncio.create_task(self._heartbeat())]
         self._taking = taking = asyncio.create_task(self._take_games())
         try:
@@ -151,7 +151,7 @@ class Worker:
                     answered = False
                     if answered_before:
                         logger.warning(
-                            "no answer to whether there are games (%s); any in it must time out", described(error)
+                            "no answer to whether there are rollouts (%s); any in it must time out", described(error)
                         )
                 if answered and not answered_before:
                     idle_since = time.monotonic()  # nobody knows what there was to play in the meantime
@@ -160,7 +160,7 @@ class Worker:
             if rollouts or self._games:
                 idle_since = time.monotonic()
             elif self._idle_exit is not None and answered and time.monotonic() - idle_since > self._idle_exit:
-                logger.info("%s: no game for %.0f s, leaving", self.worker_id, self._idle_exit)
+                logger.info("%s: no rollout for %.0f s, leaving", self.worker_id, self._idle_exit)
                 return
             poll = _SHORTEST_POLL if rollouts else min(poll * 1.5, _LONGEST_POLL)
             await self._wait_for_room_or_time(poll)
@@ -205,7 +205,7 @@ class Worker:
             raise
         except GameForgotten as error:
             self.stats.failed += 1
-            logger.warning("game dropped: %s", error)
+            logger.warning("rollout dropped: %s", error)
             await self._give_up(game, str(error))
         except CannotPlay as error:
             self.stats.failed += 1
@@ -247,7 +247,7 @@ class Worker:
                     await asyncio.sleep(_SHORTEST_POLL)
         except GameForgotten as error:
             self.stats.failed += 1
-            logger.warning("game dropped: %s", error)
+            logger.warning("rollout dropped: %s", error)
             await self._give_up(game, str(error))
         except StoreUnreachable as error:
             self.stats.failed += 1
@@ -299,12 +299,12 @@ class Worker:
         for rollout_id, attempt_id in keys:
             rollout = found.get(rollout_id)
             if not isinstance(rollout, AttemptedRollout):
-                closed[rollout_id, attempt_id] = _Closed("the hub no longer knows the game; it must have restarted")
+                closed[rollout_id, attempt_id] = _Closed("the hub no longer knows the rollout; it must have restarted")
             elif rollout.attempt.attempt_id != attempt_id:
-                closed[rollout_id, attempt_id] = _Closed("the hub has given the game to another runner")
+                closed[rollout_id, attempt_id] = _Closed("the hub has given the rollout to another runner")
             elif rollout.status in _CLOSED_ROLLOUTS or rollout.attempt.status not in _OPEN_ATTEMPTS:
                 closed[rollout_id, attempt_id] = _Closed(
-                    f"the hub has closed the game ({rollout.status})", rollout.attempt.status
+                    f"the hub has closed the rollout ({rollout.status})", rollout.attempt.status
                 )
         return closed
 

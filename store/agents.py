@@ -122,7 +122,7 @@ class AgentOutcome(OutcomeSpan):
     """The end of one attempt that an agent brought to its end, well or not.
 
     dimensions: what the agent earned, by name; the first is the primary one.
-    failure: what the agent failed with by its own doing; empty for none.
+    failure: what the agent failed with by its own doing; empty for none. traceback: of the exception that it was.
     refused: calls that were answered with an error of the caller's: too long, malformed, too many.
     dropped: how often a parameter of a request was left out, by name, since it would have changed the sampling.
     seconds: how long the agent took.
@@ -135,6 +135,7 @@ class AgentOutcome(OutcomeSpan):
     group_id: str
     dimensions: dict[str, float] = Field(min_length=1)
     failure: str = ""
+    traceback: str = ""
     refused: int = 0
     actors: tuple[ActorResult, ...] = ()
     dropped: dict[str, int] = Field(default_factory=dict)
@@ -158,6 +159,11 @@ class AgentOutcome(OutcomeSpan):
         """How it ended, in a few words."""
         failed = f", failed ({self.failure})" if self.failure else ""
         return f"reward {next(iter(self.dimensions.values())):g} after {self.seconds:.1f} s{failed}"
+
+    @property
+    def own_failure(self) -> str:
+        """Its failure."""
+        return self.failure
 
     def rewards(self) -> dict[str, float]:
         """The dimensions."""

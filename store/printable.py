@@ -1,5 +1,7 @@
 """Texts of others as a terminal may show them."""
 
+import logging
+
 
 def printable(text: str) -> str:
     """The text with every character replaced that is not shown but obeyed: escape codes, line ends, bidi controls."""
@@ -8,3 +10,22 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     )
+
+
+class LogFormatter(logging.Formatter):
+    """One printable line a record; a traceback is indented, so that none of its lines passes for a record.
+
+    Hubs, models and people put names and texts into records, and with them whatever a terminal obeys.
+    """
+
+    def __init__(self, speaker: str = ""):
+        """speaker: stands before the logger's name, e.g. the number of the process."""
+        super().__init__(f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei) -> str:
+        """The traceback."""
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))

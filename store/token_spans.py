@@ -203,9 +203,14 @@ class OutcomeSpan(SpanRecord):
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
 
-    def as_data(self, calls: "Sequence[CallSpan]") -> dict[str, Any] | None:
+    def as_data(self, calls: Sequence[CallSpan]) -> dict[str, Any] | None:
         """The rollout for programs to read; None where the transcript is all there is. calls: all its calls."""
         return None
+
+    @property
+    def own_failure(self) -> str:
+        """What the actor failed with by its own doing; empty for none, and where that cannot be."""
+        return ""
 
     def rewards(self) -> dict[str, float]:
         """Named reward dimensions, read by ``find_final_reward``; the first is the primary one."""

@@ -366,10 +366,18 @@ class ResultSpan(OutcomeSpan):
         }
 
 
-def encode_events(first: int, events: Sequence[Mapping[str, Any]]) -> str:
-    """Events as spans carry them: JSON text. first: number of the first of them in the game, from 0."""
-    written = {"first": first, "events": list(events)}
-    return json.dumps(written, ensure_ascii=False, separators=(",", ":")) if events else ""
+Asked = tuple[int, str, bool]
+"""A seat that is asked right now, for which decision, and whether others may not know that it is."""
+
+
+def encode_events(first: int, events: Sequence[Mapping[str, Any]], asked: Sequence[Asked] = ()) -> str:
+    """Events as spans carry them: JSON text.
+
+    first: number of the first of them in the game, from 0. asked: whom the game waits for after them.
+    """
+    return json.dumps(
+        {"first": first, "events": list(events), "asked": list(asked)}, ensure_ascii=False, separators=(",", ":")
+    )
 
 
 def read_events(spans: Iterable[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:

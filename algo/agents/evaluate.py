@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from algo.agents.comparison import compared, write_comparison
-from algo.agents.metrics import invalid_calls, of_policy
+from algo.agents.metrics import check_attempts, invalid_calls, of_policy
 from algo.agents.outcomes import EVALUATIONS_FOLDER, AgentEvaluation, AttemptRecord
 from algo.agents.page import EVALUATIONS_PAGE, write_page
 from algo.agents.tasks import held_out_tasks
@@ -23,7 +23,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and write what they show into the run's folder.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``RolloutQueue.play`` raises.
+    Raises what ``RolloutQueue.play`` raises, and NothingFinished where all failed (``check_attempts``).
     """
     settings, label = config.evaluation, f"step {step}"
     temperature = settings.temperature or config.rollout.temperature
@@ -53,6 +53,7 @@ async def evaluate(
     write_transcripts_to(
         config.run_dir / "transcripts" / f"evaluation-{step:04d}", played.finished[: config.log.transcripts_per_step]
     )
+    check_attempts(played)
     found = compared(config.run_dir)
     write_comparison(config.run_dir, found)
     write_page(config.run_dir / EVALUATIONS_PAGE, config.run.name, [found])

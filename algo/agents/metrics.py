@@ -2,7 +2,8 @@
 
 from statistics import fmean
 
-from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.played import NothingFinished, PlayedRollouts
+from algo.run.summary import failed_of
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY
 
@@ -19,8 +20,6 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
         "turns/per_game": fmean(outcome.turns for outcome in outcomes),
         "turns/stored": float(played.turns_stored),
         "turns/of_policy": float(turns),
-        "turns/valid_share": 1.0 - sum(map(invalid_calls, actors)) / turns if turns else 1.0,
-        "turns/cut_share": sum(actor.facts.get("cut", 0.0) for actor in actors) / turns if turns else 0.0,
         "agents/failed_share": fmean(bool(outcome.failure) for outcome in outcomes),
         "agents/refused_calls": float(sum(outcome.refused for outcome in outcomes)),
         "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
@@ -28,9 +27,32 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
     for name in dict.fromkeys(name for outcome in outcomes for name in outcome.dimensions):
         given = [outcome.dimensions[name] for outcome in outcomes if name in outcome.dimensions]
         metrics[f"agents/reward/{name}"] = fmean(given)
-    if actors:
+    if turns:
+        metrics["turns/valid_share"] = 1.0 - sum(map(invalid_calls, actors)) / turns
+        metrics["turns/cut_share"] = sum(actor.facts.get("cut", 0.0) for actor in actors) / turns
         metrics["turns/segments_per_actor"] = fmean(actor.segments for actor in actors)
     return metrics
+
+
+def check_attempts(played: PlayedRollouts) -> None:
+    """Raise NothingFinished where nothing can be learned: every attempt failed, or called the policy in vain or never.
+
+    Going on would train on nothing, and look healthy.
+    """
+    outcomes: list[AgentOutcome] = [rollout.outcome for rollout in played.finished]
+    if any(not outcome.failure and of_policy(outcome) for outcome in outcomes):
+        return
+    count, failures, refused = len(outcomes), played.own_failures, sum(outcome.refused for outcome in outcomes)
+    found = [failed_of(failures, count)] if failures else []
+    if failures.total() < count:
+        found.append(
+            f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
+            f"refused): the agent must call the base URL and the model that it is given"
+        )
+    raise NothingFinished(
+        f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. Start a new run when the agent is "
+        f"mended: one that is resumed goes on with these attempts"
+    )
 
 
 def of_policy(outcome: AgentOutcome) -> list[ActorResult]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from algo.agents.data import read_data
 from algo.agents.evaluate import evaluate
-from algo.agents.metrics import agent_metrics
+from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
 from algo.league.payoff import Match
@@ -57,7 +57,8 @@ class Agents:
         return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the tasks."""
+        """Numbers about the tasks. Raises NothingFinished where all failed (``check_attempts``)."""
+        check_attempts(played)
         return agent_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:

@@ -123,7 +123,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             metrics["groups/left_over"] = float(made_of.left_over)
             summary.add_step(metrics, left_out, made_of.groups)
             run.tracking.log(metrics, step=step)
-            log_step(step, config.run.steps, metrics)
+            log_step(step, config.run.steps, metrics, played.own_failures)
             summary.write(stopwatch, state.policy_version)
             watch(summary.steps, config.watch)
             state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)

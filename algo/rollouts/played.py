@@ -65,6 +65,11 @@ class PlayedRollouts:
         """Start and end of every model call of the finished rollouts, in seconds by the runners' clocks."""
         return [call for rollout in self.finished for call in rollout.calls]
 
+    @property
+    def own_failures(self) -> Counter[str]:
+        """What the actors of finished games failed with by their own doing (``OutcomeSpan.own_failure``)."""
+        return Counter(game.outcome.own_failure for game in self.finished if game.outcome.own_failure)
+
     def failure_metrics(self) -> dict[str, float]:
         """Numbers of failed rollouts and repeated attempts, in all and by the error's name, for the log."""
         metrics: Counter[str] = Counter()

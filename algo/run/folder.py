@@ -26,6 +26,7 @@ from algo.run.checkpoints import (
 from algo.run.names import RUN_FILE, run_name
 from configs.loading import as_yaml
 from configs.schema import Config
+from store.printable import LogFormatter
 
 
 @dataclass
@@ -103,10 +104,11 @@ class _LogFile(logging.FileHandler):
 
 def set_up_logging(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    line = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
     handlers = [logging.StreamHandler(), _LogFile(file, encoding="utf-8")]
-    logging.basicConfig(level=level, format=line, datefmt="%H:%M:%S", handlers=handlers, force=True)
-    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl"):
+    for handler in handlers:
+        handler.setFormatter(LogFormatter())
+    logging.basicConfig(level=level, handlers=handlers, force=True)
+    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -20,6 +20,7 @@ _REWARD = re.compile(r"reward/(?P<side>[^/]+)")
 _WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
 _REWARD_OF_EVALUATION = "evaluation/reward"
 _REWARDS_SHOWN = 8
+_LONGEST_FAILURE = 200
 PAGE_NAME = "evaluations.html"
 """In a run's folder: the page over all its evaluations."""
 
@@ -30,18 +31,30 @@ def rewarded_sides(steps: Iterable[Mapping[str, float]]) -> list[str]:
     return sorted(found, reverse=True)
 
 
-def log_step(step: int, steps: int, metrics: dict[str, float]) -> None:
-    """One readable line about a finished step."""
+def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter[str]) -> None:
+    """One readable line about a finished step. failures: why its actors failed by their own doing, each counted."""
+    finished, valid = metrics["games/finished"], metrics.get("turns/valid_share")
+    failed = f", {failed_of(failures, int(finished))}" if failures else ""
     rewards = "".join(f", mean reward {side} {metrics[f'reward/{side}']:+.3f}" for side in rewarded_sides([metrics]))
     logger.info(
-        "step %d/%d done: %d rollouts, %.0f%% valid replies%s, %d tokens trained, policy version %d",
+        "step %d/%d done: %d rollouts%s, %s valid replies%s, %d tokens trained, policy version %d",
         step,
         steps,
-        metrics["games/finished"],
-        100 * metrics["turns/valid_share"],
+        finished,
+        failed,
+        "-" if valid is None else f"{valid:.0%}",
         rewards,
         metrics["tokens/trained"],
         metrics["policy_version"],
+    )
+
+
+def failed_of(failures: Counter[str], count: int) -> str:
+    """ "failed 96 of 96: KeyError: 'quetsion'", with the commonest failure and how many others there are."""
+    ((commonest, times),) = failures.most_common(1)
+    others = failures.total() - times
+    return f"failed {failures.total()} of {count}: {commonest[:_LONGEST_FAILURE]}" + (
+        f" and {others} others" if others else ""
     )
 
 
@@ -90,7 +103,7 @@ class RunSummary:
         """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
         games, turns = self._total("games/finished"), self._total("turns/played")
         of_policy = self._total("turns/of_policy")
-        valid = sum(step["turns/valid_share"] * step["turns/of_policy"] for step in self.steps)
+        valid = sum(step.get("turns/valid_share", 0.0) * step["turns/of_policy"] for step in self.steps)
         return {
             "steps": len(self.steps),
             "policy_version": policy_version,

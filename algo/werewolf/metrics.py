@@ -27,10 +27,11 @@ def game_metrics(played: PlayedRollouts) -> dict[str, float]:
         "turns/played": float(sum(game.outcome.turns for game in games)),
         "turns/per_game": fmean(game.outcome.turns for game in games),
         "turns/stored": float(played.turns_stored),
-        "turns/valid_share": 1.0 - sum(seat.invalid_turns for seat in seats) / turns if turns else 1.0,
         "turns/of_policy": float(turns),
         "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),
     }
+    if turns:
+        metrics["turns/valid_share"] = 1.0 - sum(seat.invalid_turns for seat in seats) / turns
     segments = [seat.segments for seat in seats if seat.turns]
     if segments:
         metrics["turns/segments_per_seat"] = fmean(segments)

@@ -55,6 +55,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def open_play(options: argparse.Namespace, client):
     """What plays the tasks. ValueError names an agent, a function or an address that cannot be used."""
+    from runners.addresses import Addresses
     from runners.agents.lit import LitPlayer, load, load_agent
     from runners.agents.play import AgentPlay
     from runners.agents.service import ServicePlayer
@@ -64,7 +65,12 @@ def open_play(options: argparse.Namespace, client):
     else:
         reward = load(options.reward) if options.reward else None
         player = ServicePlayer(options.service, reward, options.service_patience)
-    return AgentPlay(client, player, policy_patience_seconds=options.policy_patience)
+    return AgentPlay(
+        client,
+        player,
+        policy_patience_seconds=options.policy_patience,
+        addresses=Addresses(options.store, options.allow_address),
+    )
 
 
 def main() -> int:

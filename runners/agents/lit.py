@@ -8,7 +8,9 @@ import asyncio
 import contextvars
 import importlib
 import inspect
+import logging
 import threading
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -17,6 +19,10 @@ from agentlightning import LitAgent, rollout
 from runners.agents.play import AgentFailed, Session
 from runners.agents.rewards import dimensions_of, emitted_rewards
 from runners.errors import CannotPlay
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_TRACEBACK = 4_000
 
 Result = TypeVar("Result")
 
@@ -30,6 +36,7 @@ class LitPlayer:
 
     def __init__(self, agent: LitAgent[Any]):
         self._agent = agent
+        self._told: set[tuple[type[Exception], str, int | None]] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="agents", daemon=True).start()
 
@@ -48,12 +55,22 @@ class LitPlayer:
             except ConnectionError as error:
                 raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
             except Exception as error:
-                raise AgentFailed(f"{type(error).__name__}: {error}") from error
+                raise self._failed(error) from error
         return dimensions_of(result, emitted)
 
     async def close(self) -> None:
         """Stop the agents' event loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _failed(self, error: Exception) -> AgentFailed:
+        """With its traceback, which is logged once for each place that raises."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = (type(error), where.filename, where.lineno)
+        if place not in self._told:
+            self._told.add(place)
+            logger.warning("the agent raises (told once for each place)", exc_info=error)
+        text = "".join(traceback.format_exception(error))
+        return AgentFailed(f"{type(error).__name__}: {error}", text[-_LONGEST_TRACEBACK:])
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         # The context of this moment goes along, and with it where emitted rewards are noted.

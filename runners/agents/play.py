@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 
+from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.servers import ChatServers
@@ -26,7 +27,14 @@ _STOP_SECONDS = 5.0
 
 
 class AgentFailed(Exception):
-    """The agent failed by its own doing: the attempt has an outcome, and is not tried again."""
+    """The agent failed by its own doing: the attempt has an outcome, and is not tried again.
+
+    traceback: of the exception that it raised; empty where it raised none.
+    """
+
+    def __init__(self, message: str, traceback: str = ""):
+        super().__init__(message)
+        self.traceback = traceback
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class AgentPlay:
 
     policy_patience_seconds: how long a policy's server that is away is waited for.
     resources_patience_seconds: how long missing resources are waited for.
+    addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
     def __init__(
@@ -93,9 +102,10 @@ class AgentPlay:
         player: Player,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         resources_patience_seconds: float = 60.0,
+        addresses: Addresses | None = None,
     ):
         self._player = player
-        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
         self._servers = ChatServers(policy_patience_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
@@ -111,12 +121,12 @@ class AgentPlay:
         attempt = Attempt(rollout, task, resources, self._servers, on_turn, troubled.set)
         async with self._gateway.serving(attempt) as base_url:
             own = rollout.model_copy(update={"input": task.input})
-            failure, dimensions = "", dict(task.failure_rewards)
+            failure, traceback, dimensions = "", "", dict(task.failure_rewards)
             try:
                 found = await self._act(Session(task, own, resources, base_url), troubled, task.max_seconds)
                 dimensions = dimensions if found is None else dict(found)
             except AgentFailed as error:
-                failure = str(error)
+                failure, traceback = str(error), error.traceback
             except TimeoutError:
                 failure = f"it had not ended after {task.max_seconds:g} s"
         if attempt.trouble is not None:
@@ -124,7 +134,7 @@ class AgentPlay:
                 # The algorithm may have started again, and published the same version with another server.
                 self._resources.forget(resources.resources_id)
             raise attempt.trouble
-        return attempt.outcome(dimensions, failure)
+        return attempt.outcome(dimensions, failure, traceback)
 
     async def close(self) -> None:
         """Stop answering agents, and close all connections but the client's."""

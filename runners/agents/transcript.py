@@ -27,9 +27,9 @@ class Transcript:
         self._write(_line(reply))
         self._said[actor, segment] = len(messages) + 1
 
-    def text(self) -> str:
-        """The whole of it, or its beginning where it is very long."""
-        return "\n".join(self._lines)
+    def text(self, failure: str = "") -> str:
+        """The whole of it, or its beginning where it is very long; and what the agent failed with, if it did."""
+        return "\n".join([*self._lines, *([f"== failed: {failure}"] if failure else [])])
 
     def _write(self, line: str) -> None:
         if self._length > _LONGEST_TRANSCRIPT:

@@ -5,6 +5,7 @@ import logging
 
 from agentlightning import AttemptedRollout
 
+from runners.addresses import Addresses
 from runners.errors import MissingResources
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
@@ -19,15 +20,20 @@ class PublishedResources:
     """What the hub has published, by id. Remembers the last few, since many games are played with each.
 
     patience_seconds: how long resources that the hub does not have yet are waited for.
+    addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
-    def __init__(self, client: PatientStoreClient, patience_seconds: float = 60.0):
+    def __init__(self, client: PatientStoreClient, patience_seconds: float = 60.0, addresses: Addresses | None = None):
         self._client = client
+        self._addresses = addresses or Addresses(client.server_address_root)
         self._patience = patience_seconds
         self._fetches: dict[str, asyncio.Task[PolicyResources]] = {}
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
-        """The rollout's resources. Raises MissingResources when they do not come in time, or cannot be read."""
+        """The rollout's resources.
+
+        Raises MissingResources when they do not come in time, or cannot be read, AddressRefused (``Addresses.check``).
+        """
         resources_id = rollout.resources_id
         if resources_id is None:
             raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
@@ -56,9 +62,11 @@ class PublishedResources:
             found = list(await self._client.query_resources(resources_id=resources_id))
             if found:
                 try:
-                    return PolicyResources.decode(found[0])
+                    resources = PolicyResources.decode(found[0])
                 except ValueError as error:
                     raise MissingResources(str(error)) from error
+                await self._addresses.check(resources)
+                return resources
             if waited >= self._patience:
                 raise MissingResources(
                     f"the hub has no resources {resources_id!r} after {waited:.0f} s; "

@@ -1,31 +1,30 @@
-"""Requests to a policy's server, asked again while it is away: cheap enough for three of them to a model's call.
+"""Requests to a policy's server, retried while it is away: cheap enough for three of them to a model's call.
 
 An answer may take as long as it takes, as long as the server lives: a slow model is no broken one.
 
-Asked again, as the openai package does: when a connection cannot be made or breaks, and for answers that say that it is
-the server's trouble, after the time that they ask for where they do, else after pauses that double.
+The address comes from a hub, so the server is no friend: its redirects are refused, and of its answer no more is read
+than one can need. Compression is not asked for and not undone, so that nothing small becomes large.
 """
 
 import asyncio
 import json
-import math
-import random
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import aiohttp
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
+
+MOST_BYTES = 32 * 2**20
+"""Of one answer: a million token ids with their log-probs are less."""
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _SILENCE_SECONDS, _SIGN_OF_LIFE_SECONDS = 60.0, 60.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
-_LONGEST_WISH = 60.0
-_JITTER = 0.25
+_PAUSES = wait_exponential_jitter(multiplier=0.5, max=8.0, jitter=0.5)
 _AGAIN = (408, 409, 429)
 # vLLM closes a connection that has been idle for 5 s; one that is used at that moment breaks.
 _KEEP_ALIVE_SECONDS = 3.0
 
-
-_Answer = tuple[int, bytes, Mapping[str, str]]
+_Answer = tuple[bytes, Mapping[str, str]]
 
 
 class NoAnswer(Exception):
@@ -44,12 +43,13 @@ class Refused(Exception):
 class Transport:
     """Connections to one server, opened as they are needed, in the event loop that first uses them.
 
-    patience_seconds: how long about a server is asked again, pauses alone counted.
+    patience_seconds: how long a request is retried that finds no server, or one with an error of its own; only the
+        pauses between the tries count.
     silence_seconds: after which a server that owes an answer is asked whether it lives.
     """
 
     def __init__(self, patience_seconds: float, silence_seconds: float = _SILENCE_SECONDS):
-        self.retries = _retries_within(patience_seconds)
+        self.patience_seconds = patience_seconds
         self._silence = silence_seconds
         self._session: aiohttp.ClientSession | None = None
 
@@ -57,30 +57,30 @@ class Transport:
         """(decoded JSON, headers) of the answer. Raises NoAnswer, Refused, and ValueError for what is not JSON."""
         session = self._opened()
         data = None if body is None else json.dumps(body).encode()
-        pause = _FIRST_PAUSE
-        for attempt in range(self.retries + 1):
-            wish = None
-            try:
-                status, text, headers = await self._while_it_lives(session, url, _ask(session, method, url, data))
-                if status < 400:
-                    return json.loads(text), headers
-                trouble: Exception = Refused(status, _said(text))
-                if status not in _AGAIN and status < 500:
-                    raise trouble
-                wish = _wished_pause(headers)
-            except (aiohttp.ClientError, TimeoutError) as error:
-                trouble = error
-            if attempt < self.retries:
-                await asyncio.sleep(pause * (1 - _JITTER * random.random()) if wish is None else wish)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        if isinstance(trouble, Refused) and trouble.status < 500:
-            raise trouble
-        raise NoAnswer(str(trouble) or type(trouble).__name__) from trouble
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_pass), wait=_PAUSES, stop=self._patience_is_spent, reraise=True
+        )
+
+        async def once() -> _Answer:
+            return await self._while_it_lives(session, url, _ask(session, method, url, data))
+
+        try:
+            text, headers = await retrying(once)
+        except Refused as error:
+            if error.status < 500:
+                raise
+            raise NoAnswer(str(error)) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise NoAnswer(str(error) or type(error).__name__) from error
+        return json.loads(text), headers
 
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+    def _patience_is_spent(self, state: RetryCallState) -> bool:
+        return state.idle_for + state.upcoming_sleep > self.patience_seconds
 
     async def _while_it_lives(
         self, session: aiohttp.ClientSession, url: str, asked: Coroutine[Any, Any, _Answer]
@@ -93,7 +93,7 @@ class Transport:
                 base, below_v1, _ = url.partition("/v1/")
                 sign_of_life = f"{base if below_v1 else url.rpartition('/')[0]}/v1/models"
                 limit = aiohttp.ClientTimeout(total=_SIGN_OF_LIFE_SECONDS)
-                async with session.get(sign_of_life, timeout=limit, raise_for_status=True):
+                async with session.get(sign_of_life, timeout=limit, raise_for_status=True, allow_redirects=False):
                     pass
             return answering.result()
         finally:
@@ -103,7 +103,8 @@ class Transport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 trust_env=False,  # a proxy from the environment must not come between a runner and its own cluster
-                headers={"Content-Type": "application/json"},
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                auto_decompress=False,
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
             )
@@ -111,8 +112,25 @@ class Transport:
 
 
 async def _ask(session: aiohttp.ClientSession, method: str, url: str, data: bytes | None) -> _Answer:
-    async with session.request(method, url, data=data) as answer:
-        return answer.status, await answer.read(), answer.headers
+    async with session.request(method, url, data=data, allow_redirects=False) as answer:
+        text = bytearray()
+        async for part in answer.content.iter_any():
+            text += part
+            if len(text) > MOST_BYTES:
+                answer.close()
+                raise Refused(answer.status, f"its answer is longer than {MOST_BYTES // 2**20} MiB")
+        if 300 <= answer.status < 400:
+            raise Refused(answer.status, "it redirects to another address, which no policy's server may do")
+        if answer.status >= 400:
+            raise Refused(answer.status, _said(bytes(text)))
+        return bytes(text), answer.headers
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the request may succeed when it is made again."""
+    if isinstance(error, Refused):
+        return error.status in _AGAIN or error.status >= 500
+    return isinstance(error, (aiohttp.ClientError, TimeoutError))
 
 
 def _said(text: bytes) -> str:
@@ -121,23 +139,3 @@ def _said(text: bytes) -> str:
         return str(json.loads(text)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         return text[:300].decode(errors="replace")
-
-
-def _wished_pause(headers: Mapping[str, str]) -> float | None:
-    """Seconds after which a server wants to be asked again; None where it does not say, or too long."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds) and 0 < seconds <= _LONGEST_WISH:
-            return seconds
-    return None
-
-
-def _retries_within(seconds: float) -> int:
-    retries, pause, paused = 0, _FIRST_PAUSE, 0.0
-    while paused + pause <= seconds:
-        retries, paused = retries + 1, paused + pause
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return retries

@@ -105,9 +105,16 @@ def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace)
 
 def open_play(options: argparse.Namespace, client):
     """What plays the games."""
-    from runners.werewolf.agent import WerewolfPlay  # takes seconds, which --help should not have to wait for
+    from runners.addresses import Addresses  # these take seconds, which --help should not have to wait for
+    from runners.werewolf.agent import WerewolfPlay
 
-    return WerewolfPlay(client, options.tokenizer, policy_patience_seconds=options.policy_patience, keys=options.keys)
+    return WerewolfPlay(
+        client,
+        options.tokenizer,
+        policy_patience_seconds=options.policy_patience,
+        keys=options.keys,
+        addresses=Addresses(options.store, options.allow_address),
+    )
 
 
 def main() -> int:

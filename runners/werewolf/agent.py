@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from agentlightning import AttemptedRollout, Rollout
 
+from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
@@ -145,6 +146,7 @@ class WerewolfPlay:
 
     tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
     resources_patience_seconds: how long missing resources are waited for.
+    addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
     def __init__(
@@ -154,8 +156,9 @@ class WerewolfPlay:
         resources_patience_seconds: float = 60.0,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         keys: ApiKeys | None = None,
+        addresses: Addresses | None = None,
     ):
-        self._resources = PublishedResources(client, resources_patience_seconds)
+        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
         self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:

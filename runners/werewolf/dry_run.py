@@ -16,6 +16,7 @@ import aiohttp
 from agentlightning import Attempt, AttemptedRollout, ResourcesUpdate
 from agentscope.message import Msg
 
+from runners.addresses import Addresses
 from runners.errors import CannotPlay, MissingResources
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.servers import Policies
@@ -99,8 +100,11 @@ class _Published:
 async def _play(options: argparse.Namespace, resources: PolicyResources, show: Show) -> None:
     players: Mapping[Side, str] = options.players or PLAYERS
     policies = Policies(options.tokenizer)
-    play = WerewolfPlay(_Published(resources), options.tokenizer, keys=options.keys)
+    allowed = options.allow_address if options.endpoint is None else [options.endpoint]
+    addresses = Addresses(options.store, allowed)
+    play = WerewolfPlay(_Published(resources), options.tokenizer, keys=options.keys, addresses=addresses)
     try:
+        await addresses.check(resources)
         tokens, limits = await _tokens_and_limits(options, resources, policies, players)
         task = GameTask(
             game_id=_NAME,

@@ -42,7 +42,7 @@ from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
-from runners.werewolf.transcript import Transcript, event_data
+from runners.werewolf.transcript import Transcript, asked_in, event_data
 from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
 from store.schema import TRAINED_POLICY
 from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
@@ -97,7 +97,7 @@ async def play_game(
                         on_turn(noted, time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
                 state = apply(state, await table.ask(state, requests))
-                table.write_down(state.events)
+                table.write_down(state)
 
 
 def _speakers(state: GameState, prompt_templates: Mapping[str, str]) -> dict[int, Speaker]:
@@ -237,16 +237,16 @@ class _Table:
         self._segments[seat] = sampled.segment + 1
         self._turns.append((span, sampled.started, sampled.ended))
 
-    def write_down(self, events: Sequence[Event]) -> None:
-        """Hand on the turns of the seats that were asked at once, the last one with the new events."""
+    def write_down(self, state: GameState) -> None:
+        """Hand on the turns of the seats that were asked at once, the last one with the events that followed."""
         for number, (turn, *times) in enumerate(self._turns, start=1):
             last = number == len(self._turns)
-            self._on_turn(turn.model_copy(update={"events": self._new(events)}) if last else turn, *times)
+            self._on_turn(turn.model_copy(update={"events": self._new_events(state)}) if last else turn, *times)
         self._turns.clear()
 
-    def _new(self, events: Sequence[Event]) -> str:
-        first, self._written_events = self._written_events, len(events)
-        return encode_events(first, [event_data(event) for event in events[first:]])
+    def _new_events(self, state: GameState) -> str:
+        first, self._written_events = self._written_events, len(state.events)
+        return encode_events(first, [event_data(event) for event in state.events[first:]], asked_in(state))
 
     def _version_of(self, seat: int, sampled: SampledTurn) -> int:
         if sampled.policy_version is not None:
@@ -274,7 +274,7 @@ class _Table:
             transcript=Transcript.of(state).as_text(),
             judgements=judgements,
             judge_asked=0 if self._judged is None else self._judged.asked,
-            events=self._new(state.events),
+            events=self._new_events(state),
         )
 
     def _seat_result(self, seat: int, role: Role, result: Result) -> SeatResult:

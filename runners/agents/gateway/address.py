@@ -15,7 +15,7 @@ from aiohttp import web
 
 from runners.agents.gateway import chat_api, responses_api
 from runners.agents.gateway.attempt import Attempt, AttemptEnded
-from runners.agents.gateway.requests import Message, RequestRefused
+from runners.agents.gateway.requests import Message, RequestRefused, log_once
 from store.client import AttemptKey
 
 TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
@@ -39,9 +39,11 @@ class Gateway:
         """Listen on a free port of 127.0.0.1."""
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
         for prefix in ("", _ROUTE):
-            app.router.add_post(f"{prefix}/v1/chat/completions", _answered(self._chat))
-            app.router.add_post(f"{prefix}/v1/responses", _answered(self._respond))
-            app.router.add_get(f"{prefix}/v1/models", _answered(self._models))
+            app.router.add_post(f"{prefix}/v1/chat/completions", self._answered(self._chat))
+            app.router.add_post(f"{prefix}/v1/responses", self._answered(self._respond))
+            app.router.add_get(f"{prefix}/v1/models", self._answered(self._models))
+        for prefix in (_ROUTE, ""):
+            app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answered(_nothing_there))
         # An agent that does not wait for its answer any more never sees it, so it is not to be trained on either.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -71,8 +73,7 @@ class Gateway:
             while len(self._ended) > _ENDED_KEPT:
                 self._ended.popitem(last=False)
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        attempt = self._attempt_of(request)
+    async def _chat(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
         body = await _json_of(request)
         asked = chat_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt))
         reply = await attempt.call(asked)
@@ -83,8 +84,7 @@ class Gateway:
         lines = [f"data: {json.dumps(event)}\n\n" for event in chat_api.events(reply, reply_id, with_usage)]
         return await _stream(request, [*lines, "data: [DONE]\n\n"])
 
-    async def _respond(self, request: web.Request) -> web.StreamResponse:
-        attempt = self._attempt_of(request)
+    async def _respond(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
         earlier = self._responses[attempt.key]
         body = await _json_of(request)
         asked = responses_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt), earlier)
@@ -96,10 +96,33 @@ class Gateway:
         events = responses_api.events(reply, reply_id, body)
         return await _stream(request, [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events])
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
-        models = self._attempt_of(request).models
-        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in models]
+    async def _models(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
+        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in attempt.models]
         return web.json_response({"object": "list", "data": cards})
+
+    def _answered(
+        self, handler: Callable[[web.Request, Attempt], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """A handler of an attempt's requests: what is refused is counted, logged, and answered in OpenAI's form."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            attempt = None
+            try:
+                attempt = self._attempt_of(request)
+                return await handler(request, attempt)
+            except web.HTTPException as error:  # aiohttp's own: a request that is too large
+                refused = RequestRefused(error.text or error.reason, error.status)
+            except RequestRefused as error:
+                refused = error
+            if refused.status < 500:  # else it is no doing of the agent's
+                if attempt is not None:
+                    attempt.refused += 1
+                log_once(refused, f"{request.method} {request.path.removeprefix(_prefix_of(request))}")
+            # Asking again is no use; the openai package would, for some statuses.
+            headers = {"x-should-retry": "false"}
+            return web.json_response(refused.body(), status=refused.status, headers=headers)
+
+        return answer
 
     def _attempt_of(self, request: web.Request) -> Attempt:
         if "rollout" in request.match_info:
@@ -118,20 +141,18 @@ class Gateway:
         )
 
 
-def _answered(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """What is refused, as an answer in OpenAI's form."""
+async def _nothing_there(request: web.Request, attempt: Attempt) -> web.StreamResponse:
+    path = request.path.removeprefix(_prefix_of(request))
+    raise RequestRefused(
+        f"there is no {request.method} {path} here; there are POST /v1/chat/completions, POST /v1/responses and GET "
+        f"/v1/models, below the base URL that ends in /v1",
+        status=404,
+        code="unknown_url",
+    )
 
-    async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except RequestRefused as error:
-            # Asking again is no use; the openai package would, for some statuses.
-            headers = {"x-should-retry": "false"}
-            return web.json_response(error.body(), status=error.status, headers=headers)
 
-    return answer
+def _prefix_of(request: web.Request) -> str:
+    return _ROUTE.format(**request.match_info) if "rollout" in request.match_info else ""
 
 
 async def _json_of(request: web.Request) -> dict[str, Any]:

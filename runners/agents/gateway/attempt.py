@@ -67,7 +67,8 @@ class Attempt:
         self._on_trouble = on_trouble
         self._actors: dict[str, _Actor] = {}
         self._asked = 0
-        self._refused = 0
+        self.refused = 0
+        """Calls that were answered with an error of the caller's."""
         self._dropped: Counter[str] = Counter()
         self._under_way: set[asyncio.Task[Any]] = set()
         self._transcript = Transcript()
@@ -91,7 +92,6 @@ class Attempt:
         try:
             return await answering
         except RequestRefused:
-            self._refused += 1
             raise
         except asyncio.CancelledError:
             if self._ended and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
@@ -113,7 +113,7 @@ class Attempt:
         for answering in self._under_way:
             answering.cancel()
 
-    def outcome(self, dimensions: Mapping[str, float], failure: str = "") -> AgentOutcome:
+    def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
         """What is to be said of the attempt, once it has ended."""
         actors = tuple(
             ActorResult(
@@ -133,12 +133,13 @@ class Attempt:
             policy_version=self.resources.version,
             dimensions=dict(dimensions),
             failure=failure,
+            traceback=traceback,
             turns=sum(actor.turns for actor in actors),
-            refused=self._refused,
+            refused=self.refused,
             actors=actors,
             dropped=dict(self._dropped),
             seconds=time.monotonic() - self._started,
-            transcript=self._transcript.text(),
+            transcript=self._transcript.text(traceback or failure),
         )
 
     async def _answer(self, request: ModelRequest) -> ModelReply:

@@ -6,6 +6,7 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "background": False,
     "top_p": 1,
 }
+_MOST_TOLD = 200
 _told: set[str] = set()
 
 
@@ -133,6 +135,14 @@ def tell_once(names: Sequence[str]) -> None:
                 "run's configuration says",
                 name,
             )
+
+
+def log_once(refused: RequestRefused, what: str) -> None:
+    """Log the first time in this process that a kind of request is refused; texts that name numbers are one kind."""
+    kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
+    if kind not in _told and len(_told) < _MOST_TOLD:
+        _told.add(kind)
+        logger.warning("an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
 
 
 def function_tool(tool: Any) -> tuple[dict[str, Any], bool]:

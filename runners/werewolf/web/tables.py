@@ -11,7 +11,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, Preset, get_preset, new_game
-from runners.werewolf.web.folders import NotThere, read_file, read_game
+from runners.werewolf.transcript import event_data
+from runners.werewolf.web.folders import NotThere, read_file
 from runners.werewolf.web.seats import NotYourTurn, SeatView, UnusableTable
-from runners.werewolf.web.transcripts import of_event, read_text
-from runners.werewolf.web.views import PUBLIC, ShownGame, shown
+from runners.werewolf.web.views import PUBLIC, ShownGame, read_game, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
@@ -234,7 +234,9 @@ class Tables:
         """Keep a finished game: as a file, and in the hub if that was asked for."""
         if self._keep is not None:
             self._keep.mkdir(parents=True, exist_ok=True)
-            (self._keep / f"{table.name}.json").write_text(_as_file(result), encoding="utf-8")
+            data = result.as_data([turn for turn, *_ in turns])
+            written = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+            (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
             table.replay = f"table:{table.name}"
         if table.wanted.record != "no" and self._client is not None:
             try:
@@ -315,7 +317,7 @@ class Table:
     def status(self) -> dict[str, Any]:
         """What the host sees: links, who has come, and what the whole table heard; never more."""
         heard = next(iter(self._views.values())).player.known
-        events = tuple(of_event(event) for event in heard if event.audience is None)
+        events = tuple(event_data(event) for event in heard if event.audience is None)
         game = ShownGame("", "", self.wanted.preset.name, len(self.wanted.preset.seats), events, self._result)
         return {
             "phase": self.phase,
@@ -366,29 +368,3 @@ class Table:
             view.phase, view.problem, view.result = phase, self.problem, self._result
             view.replay = self.replay if phase == "over" else ""
             view.notify()
-
-
-def _as_file(result: ResultSpan) -> str:
-    """A finished game in the form of ``play --format json``, with who played."""
-    read = read_text(result.transcript)
-    data: Mapping[str, Any] = {
-        "preset": read.preset,
-        "seed": read.seed,
-        "viewer": None,
-        "roles": {str(seat): role for seat, role in read.roles.items()},
-        "players": {str(seat.seat): seat.policy for seat in result.seats},
-        "events": [
-            {
-                "kind": event.kind,
-                "day": event.day,
-                "audience": None if event.audience is None else sorted(event.audience),
-                "seat": event.seat,
-                "target": event.target,
-                "text": event.text,
-                "data": dict(event.data or {}),
-            }
-            for event in read.events
-        ],
-        "result": read.result,
-    }
-    return json.dumps(data, ensure_ascii=False, indent=1) + "\n"

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from runners.werewolf.game import PRESETS
 from runners.werewolf.language.replies import split_thought
 from runners.werewolf.web.folders import NotThere, RunFolders
-from runners.werewolf.web.views import ANY_DAY, ShownGame, ShownTurn
+from runners.werewolf.web.views import ShownGame, ShownTurn
 from store.werewolf import TurnSpan, seat_name
 
 _BatchKey = tuple[str, int, int]
@@ -68,7 +68,7 @@ class TokenRows:
                 found.append(
                     ShownTurn(
                         seat=_SEATS[row["actor"]],
-                        day=ANY_DAY,
+                        day=None,
                         decision=turn["decision"],
                         reply=reply,
                         thought=thought,
@@ -90,13 +90,9 @@ class TokenRows:
             return None
         return self._batches.row(folder / "batches", (str(name), seat, segment))
 
-    def _evaluated_folder(self, game: ShownGame) -> Path | None:
-        run = self._runs.run_of(str(game.about.get("run", "")))
-        evaluated = None if run is None else self._runs.evaluation_of(run, str(game.about.get("game", "")))
-        return None if evaluated is None else evaluated.folder
-
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
-        folder = self._tokenizer or self._evaluated_folder(game)
+        evaluated = self._runs.evaluation_of(game)
+        folder = self._tokenizer or (evaluated and evaluated.folder)
         run = game.about.get("run")
         if folder is None and run:
             found = self._runs.run_of(str(run))

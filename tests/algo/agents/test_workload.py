@@ -15,6 +15,7 @@ from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
+from algo.rollouts.played import NothingFinished
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
@@ -37,10 +38,14 @@ async def plan_and_work(task, llm):
                 messages += [answer.choices[0].message, {"role": "user", "content": word}]
             return answer.choices[0].message.content
 
+        if task["n"] < 0:
+            return 1.0
         plan = await ask("planner", f"plan {task['n']}")
         await ask("worker", "work", "go on")
     if task["n"] == 13:
         raise RuntimeError("an unlucky number")
+    if task["n"] >= 100:
+        raise KeyError("quetsion")
     return {"right": float("good" in plan), "cost": 0.5}
 
 
@@ -144,3 +149,31 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
     assert (run / "evaluations.html").exists()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
     assert len(told) == 2 and "user: plan 12" in told[0].read_text()
+
+
+@pytest.mark.parametrize(
+    ("n", "message"), [(100, r"failed 6 of 6: KeyError: 'quetsion'"), (-1, r"6 of 6 ended without an answered call")]
+)
+async def test_a_run_in_which_no_attempt_shows_anything_ends_with_the_reason(world, tmp_path, n, message):
+    """It would train on nothing for ever, and look healthy."""
+    workload, policy, _ = world
+    (tmp_path / "tasks.jsonl").write_text(f'{{"n": {n}}}\n')
+    (tmp_path / "val.jsonl").write_text(f'{{"n": {2 * n}}}\n')
+    changes = {"evaluation": workload.config.evaluation.model_copy(update={"tasks": 1, "attempts": 6})}
+    workload = Agents(workload.config.model_copy(update=changes))
+    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
+    with pytest.raises(NothingFinished, match=message):
+        workload.metrics(played)
+    with pytest.raises(NothingFinished, match=message):
+        await workload.evaluate(policy, 0, resumed=False)
+    assert read_evaluations(tmp_path / "run"), "what was evaluated is kept"
+
+
+async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tmp_path):
+    workload, policy, _ = world
+    (tmp_path / "tasks.jsonl").write_text('{"n": 100}\n{"n": 1}\n')
+    workload = Agents(workload.config)
+    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
+    metrics = workload.metrics(played)
+    assert metrics["agents/failed_share"] == 0.5 and played.own_failures == {"KeyError: 'quetsion'": 3}
+    assert "agents/failed_share" in workload.config.watch

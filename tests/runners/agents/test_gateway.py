@@ -360,3 +360,37 @@ async def test_the_transcript_tells_a_conversation_once(world):
         "user: more",
         "assistant: fine",
     ]
+
+
+@pytest.mark.parametrize("path", ["messages", "embeddings", "completions"])
+async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_once(world, caplog, path):
+    requests._told.clear()
+    attempt = world.attempt()
+    with caplog.at_level(logging.WARNING):
+        async with world.gateway.serving(attempt) as address, httpx.AsyncClient() as http:
+            for _ in range(2):
+                answer = await http.post(f"{address}/{path}", json={"model": "policy"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["type"]) == (404, "unknown_url", "invalid_request_error")
+    assert f"no POST /v1/{path} here" in error["message"] and "/v1/chat/completions" in error["message"]
+    assert attempt.outcome({"reward": 0.0}).refused == 2
+    (told,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert f"POST /v1/{path}" in told
+
+
+async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, caplog):
+    requests._told.clear()
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
+    attempts = [world.attempt(), world.attempt()]
+    with caplog.at_level(logging.WARNING):
+        for attempt in attempts:
+            async with world.gateway.serving(attempt) as address, client_of(address) as client:
+                with pytest.raises(BadRequestError):
+                    await ask(client, image)
+                with pytest.raises(BadRequestError):
+                    await ask(client, [*QUESTION, *image])
+                with pytest.raises(NotFoundError):
+                    await client.chat.completions.create(model="gpt-4", messages=QUESTION)
+    assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
+    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    assert len(told) == 2 and "read text only" in told[0] and "'gpt-4' does not exist here" in told[1]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sys
 import threading
 import time
@@ -181,15 +182,24 @@ async def test_spans_of_the_agents_own_framework_disturb_nothing(hub, client, vl
         assert [one.response["token_ids"] for one in stock] == [one.response["token_ids"] for one in read.triplets]
 
 
-async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(client, vllm):
+async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(client, vllm, caplog):
+    def broken(task):
+        raise RuntimeError(f"too many turns for {task['n']}")
+
     @rollout
     def failing(task, llm):
-        raise RuntimeError("too many turns")
+        broken(task)
 
-    task = task_of(failure_rewards={"right": -1.0})
-    ((found, read, _),) = await played(client, vllm, LitPlayer(failing), task)
-    assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
-    assert (read.outcome.rewards(), read.outcome.failure) == ({"right": -1.0}, "RuntimeError: too many turns")
+    tasks = [task_of(n, input={"n": n}, failure_rewards={"right": -1.0}) for n in range(3)]
+    with caplog.at_level(logging.WARNING):
+        results = await played(client, vllm, LitPlayer(failing), *tasks)
+    for number, (found, read, _) in enumerate(results):
+        outcome = read.outcome
+        assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
+        assert (outcome.rewards(), outcome.failure) == ({"right": -1.0}, f"RuntimeError: too many turns for {number}")
+        assert "in broken" in outcome.traceback and outcome.traceback in outcome.transcript
+    told = [record for record in caplog.records if record.exc_info and "raises" in record.getMessage()]
+    assert len(told) == 1, "one for each place that raises"
 
 
 async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):

@@ -100,7 +100,7 @@ async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(
     await model([SYSTEM, user("一")])
     assert len(vllm.exchanges) == 1
     await vllm.stop()
-    monkeypatch.setattr(model._server._transport, "retries", 0)
+    monkeypatch.setattr(model._server._transport, "patience_seconds", 0)
     with pytest.raises(PolicyUnavailable, match=r"no answer.*127\.0\.0\.1.*Is vLLM running"):
         await model([SYSTEM, user("一"), REPLY, user("二")])
 
@@ -137,20 +137,6 @@ async def test_an_adapters_folder_and_limit_are_those_of_its_model(vllm):
     server = PolicyServer(vllm.endpoint, "learned", 1.0)
     assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
     await server.close()
-
-
-async def test_a_server_that_is_started_again_is_waited_for(vllm):
-    """Its refusals say how soon to ask again, so that only their number is left of the patience."""
-    patient = PolicyServer(vllm.endpoint, "policy", temperature=1.0, patience_seconds=60)
-    impatient = PolicyServer(vllm.endpoint, "policy", temperature=1.0, patience_seconds=10)
-    vllm.retry_after_ms = 1
-    vllm.fail_next = 8
-    assert (await patient.complete([1, 2], 4, seed=1)).token_ids
-    vllm.fail_next = 8
-    with pytest.raises(PolicyUnavailable, match="Is vLLM running"):
-        await impatient.complete([1, 2], 4, seed=1)
-    for server in (patient, impatient):
-        await server.close()
 
 
 async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm):

@@ -113,7 +113,7 @@ async def test_a_route_that_a_proxy_holds_back_or_garbles_is_named(vllm):
 
 async def test_a_server_that_is_gone_is_no_tokenizer_problem(vllm):
     server = server_of(vllm)
-    server._transport.retries = 0
+    server._transport.patience_seconds = 0
     await vllm.stop()
     with pytest.raises(PolicyUnavailable, match=r"no answer from http.*tokenizer_info"):
         await remote_chat_tokens(server)

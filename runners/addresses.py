@@ -1,0 +1,82 @@
+"""Which addresses a runner calls models at.
+
+A run's resources name them, and come from a hub: whoever can write to the hub chooses them. A runner must not be sent
+to what its own machine or its cloud answers to it alone (another service on loopback, the cloud's metadata), nor to
+the rest of the world. So it calls its hub's machine and private networks, and what it is given at its start.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
+
+from runners.errors import AddressRefused
+from runners.keys import origin_of
+from store.printable import printable
+from store.schema import PolicyResources
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Addresses:
+    """The addresses that may be called.
+
+    hub: URL of the hub; models may be served on its machine, and on this one where that is the same.
+    allowed: origins besides, e.g. ``https://models.example.org``. Raises ValueError for one that is no URL.
+    """
+
+    def __init__(self, hub: str, allowed: Iterable[str] = ()):
+        for url in allowed:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise ValueError(f"--allow-address {url!r} is no address like http://gpu-machine:8000")
+        self._allowed = frozenset(map(origin_of, allowed))
+        self._hub = urlsplit(hub).hostname or ""
+
+    async def check(self, resources: PolicyResources) -> None:
+        """Raise AddressRefused, which names the remedy, for resources with an address that is not to be called."""
+        urls = {url for url in _called(resources) if origin_of(url) not in self._allowed}
+        of_hub = await _found(self._hub) if urls else []
+        hub_is_here = any(map(_is_of_this_machine, of_hub))
+        for url in sorted(urls):
+            for address in await _found(urlsplit(url).hostname or ""):
+                of_this_machine = address.is_loopback or address.is_unspecified
+                outside = address.is_global or address.is_link_local or address.is_multicast
+                if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
+                    raise AddressRefused(
+                        f"the run names a model's server at {printable(url)} ({address}), and this runner calls its "
+                        f"hub's machine and private networks alone: start it with --allow-address "
+                        f"{printable(origin_of(url))} if it is to call that, or name in serving.public_urls of the "
+                        f"run where other machines reach its servers"
+                    )
+
+
+def _called(resources: PolicyResources) -> Iterator[str]:
+    """The addresses that resources name, but for those of providers and of keys, which have rules of their own."""
+    yield from resources.endpoints
+    yield from (url for member in resources.team for url in member.endpoints)
+    yield from (frozen.endpoint for frozen in resources.frozen.values())
+    models = [*resources.players.values(), *([resources.judge] if resources.judge else [])]
+    yield from (model.endpoint for model in models if model.endpoint and model.api_key_env is None)
+
+
+async def _found(host: str) -> list[_Address]:
+    """The addresses of a host; none where its name is not known, so that nothing can be called either."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [_unmapped(ipaddress.ip_address(address[0].partition("%")[0])) for *_, address in found]
+
+
+def _unmapped(address: _Address) -> _Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_of_this_machine(address: _Address) -> bool:
+    with socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,77 @@
+"""Which addresses a runner calls: its hub's machine, private networks, and what it was given."""
+
+import socket
+
+import pytest
+
+from runners.addresses import Addresses
+from runners.errors import AddressRefused
+from store.endpoints import ChatEndpoint
+from store.schema import FrozenPolicy, PolicyResources
+
+HERE, ELSEWHERE = "http://127.0.0.1:4747", "http://10.0.0.5:4747"
+
+
+def resources_at(url, **changes):
+    return PolicyResources(run_name="run", version=0, endpoints=(url,), model="policy", **changes)
+
+
+@pytest.mark.parametrize(
+    ("hub", "url", "allowed"),
+    [
+        (HERE, "http://127.0.0.1:8000/v1", True),
+        (HERE, "http://localhost:8000/v1", True),
+        (HERE, "http://192.168.7.7:8000/v1", True),
+        (ELSEWHERE, "http://10.0.0.5:8000/v1", True),
+        (ELSEWHERE, "http://10.0.0.6:8000/v1", True),
+        (ELSEWHERE, "http://[fd00::7]:8000/v1", True),
+        ("http://8.8.8.8:4747", "http://8.8.8.8:8000/v1", True),
+        (ELSEWHERE, "http://127.0.0.1:8000/v1", False),
+        (ELSEWHERE, "http://0.0.0.0:8000/v1", False),
+        (ELSEWHERE, "http://[::ffff:127.0.0.1]:8000/v1", False),
+        (HERE, "http://169.254.169.254/latest/meta-data", False),
+        (HERE, "http://[::ffff:169.254.169.254]/v1", False),
+        (HERE, "http://8.8.8.8/v1", False),
+    ],
+)
+async def test_machines_of_the_hub_and_private_networks_are_called_and_none_elsewhere(hub, url, allowed):
+    if allowed:
+        return await Addresses(hub).check(resources_at(url))
+    with pytest.raises(AddressRefused, match="--allow-address"):
+        await Addresses(hub).check(resources_at(url))
+    await Addresses(hub, [url]).check(resources_at(url))
+
+
+async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch):
+    def found(host, *rest, **options):
+        address = {"models.example.org": "169.254.169.254"}.get(host, host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    with pytest.raises(AddressRefused, match=r"169\.254\.169\.254"):
+        await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"frozen": {"old": FrozenPolicy(endpoint="http://8.8.8.8/v1", model="m")}},
+        {"players": {"api": ChatEndpoint(endpoint="http://8.8.8.8/v1", model="m")}},
+        {"judge": ChatEndpoint(endpoint="http://8.8.8.8/v1", model="m")},
+    ],
+    ids=lambda named: next(iter(named)),
+)
+async def test_every_model_that_resources_name_is_looked_at(named):
+    with pytest.raises(AddressRefused, match=r"8\.8\.8\.8"):
+        await Addresses(HERE).check(resources_at("http://127.0.0.1:8000/v1", **named))
+
+
+async def test_where_a_key_goes_has_a_rule_of_its_own():
+    player = ChatEndpoint(endpoint="https://8.8.8.8/v1", model="m", api_key_env="KEY")
+    own = ChatEndpoint(model="gpt", api_key_env="KEY")
+    await Addresses(HERE).check(resources_at("http://127.0.0.1:8000/v1", players={"a": player, "b": own}))
+
+
+def test_what_is_no_address_cannot_be_allowed():
+    with pytest.raises(ValueError, match="'gpu-machine:8000' is no address"):
+        Addresses(HERE, ["gpu-machine:8000"])
