@@ -246,7 +246,7 @@ class _Watched:
             result=None if self._result is None else self._result.result,
             seed=self._task.seed,
             players=players,
-            turns=tuple(map(turn_of, self.turns, _first_events(self.turns))),
+            turns=tuple(map(turn_of, self.turns, first_events(self.turns))),
             about=about,
             live=live,
             asked=tuple(map(tuple, asked)) if live else (),
@@ -254,7 +254,7 @@ class _Watched:
         )
 
 
-def _first_events(turns: Sequence[TurnSpan]) -> list[int]:
+def first_events(turns: Sequence[TurnSpan]) -> list[int]:
     """Of each turn the number of the first event after it: that of the span that ends its round."""
     found: list[int] = []
     first = 0
