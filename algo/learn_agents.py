@@ -28,7 +28,7 @@ from algo.machine.processes import (
 from algo.reports.terminal import wide_console
 from configs.agents import AgentConfig
 from configs.command_line import add_set_option
-from configs.loading import as_yaml, load_config
+from configs.loading import as_yaml, find_config, load_config
 from configs.section import ConfigError
 
 CONFIG_FILE = "config.yaml"
@@ -158,7 +158,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Show that training makes an agent better: hub, agent and vLLM are started on this machine, each "
         "seed is trained, evaluated before and after on held-out tasks, and a report compares them.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration, e.g. configs/agent_service.yaml")
+    parser.add_argument("--config", type=find_config, metavar="FILE", help="configuration, e.g. agent_service")
     add_set_option(parser, "run.steps=10")
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1], metavar="SEED", help="one run for each (default: 1)"

@@ -95,6 +95,8 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
+    from algo.run.export import CARD, make_portable
+
     tokenizer = load_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     if random:
@@ -110,6 +112,8 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
     model.generation_config = GenerationConfig(**tokens)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+    make_portable(directory)
+    (directory / CARD).write_text(f"---\nlicense: apache-2.0\n---\n\n{LICENCE}\n", encoding="utf-8")
     licence = metadata.distribution(PACKAGE).read_text(_LICENCE_FILE)
     (directory / _LICENCE_FILE).write_text(f"{LICENCE}\n\n{licence}", encoding="utf-8")
 

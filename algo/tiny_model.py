@@ -128,10 +128,14 @@ def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTraine
     """Write a model folder."""
     from transformers import GenerationConfig
 
+    from algo.run.export import CARD, make_portable
+
     # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+    make_portable(directory)
+    (directory / CARD).write_text("---\nlicense: mit\n---\n\nA tiny model with random weights.\n", encoding="utf-8")
 
 
 def _start_by_copying(model: "Qwen3ForCausalLM") -> None:

@@ -23,7 +23,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "Train a policy to play Werewolf: games through the hub, updates through verl, serving by vLLM.",
         arguments,
         one="game",
-        default="configs/tiny_cpu.yaml",
+        default="tiny_cpu",
         add=add_local_option,
     )
 

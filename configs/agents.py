@@ -109,6 +109,7 @@ class AgentConfig(Config):
 
     project: ClassVar[str] = "agents"
     fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"agents": "the tasks in flight were enqueued with it"}
+    input_files: ClassVar[tuple[str, ...]] = ("agents.train", "agents.val")
 
     run: AgentRunConfig = AgentRunConfig()
     agents: AgentsConfig = AgentsConfig()
@@ -123,7 +124,7 @@ class AgentConfig(Config):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files that must stay as they are within a run, by name."""
+        """Files whose content may not change within a run, by dotted setting."""
         files = {"agents.train": self.agents.train, "agents.val": self.agents.val}
         return {name: path for name, path in files.items() if path is not None}
 

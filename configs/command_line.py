@@ -8,9 +8,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from configs.loading import AnyConfig, as_yaml, load_config
+from configs.loading import AnyConfig, as_yaml, find_config, load_config
 from configs.section import ConfigError
 
 
@@ -26,15 +25,13 @@ def add_set_option(parser: argparse.ArgumentParser, example: str, what: str = "o
     )
 
 
-def add_configuration_options(
-    parser: argparse.ArgumentParser, example: str, default: str | None = "configs/tiny_cpu.yaml"
-) -> None:
+def add_configuration_options(parser: argparse.ArgumentParser, example: str, default: str | None = "tiny_cpu") -> None:
     """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``.
 
     example: an override to show in the help. default: what stands in the help for it; None where FILE must be named.
     """
-    shown = "configuration" if default is None else f"configuration (default: {default})"
-    parser.add_argument("--config", type=Path, metavar="FILE", required=default is None, help=shown)
+    shown = "configuration, or the name of a shipped one" + ("" if default is None else f" (default: {default})")
+    parser.add_argument("--config", type=find_config, metavar="FILE", required=default is None, help=shown)
     add_set_option(parser, example)
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     parser.add_argument(

@@ -25,17 +25,27 @@ _NEVER_SHOWN = ("api_key_env", "endpoint")
 """Settings into which a secret may have been written by mistake."""
 
 
+def find_config(path: Path | str) -> Path:
+    """The file of that path; or the configuration that is shipped as ``demo``, ``demo.yaml``, ``configs/demo.yaml``."""
+    path = Path(path)
+    if path.is_file() or path.is_absolute() or path.suffix not in ("", ".yaml"):
+        return path
+    shipped = CONFIG_DIR.joinpath(*path.parts[path.parts[:1] == ("configs",) :]).with_suffix(".yaml")
+    return shipped if shipped.is_file() else path
+
+
 def load_config(
-    path: Path | None = None, overrides: Iterable[str] = (), schema: type[AnyConfig] = WerewolfConfig
+    path: Path | str | None = None, overrides: Iterable[str] = (), schema: type[AnyConfig] = WerewolfConfig
 ) -> AnyConfig:
     """Read a configuration file (the tiny CPU one by default) and apply ``section.key=value`` overrides.
 
-    schema: what a run of the workload can be told.
+    path: as ``find_config`` takes it. schema: the settings of the workload.
 
     Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``judge=null`` takes a whole section away.
+    Input files that the file names are relative to it or to the package, those of overrides to the working folder.
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
-    path = path or DEFAULT_CONFIG
+    path = find_config(path or DEFAULT_CONFIG)
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
     except (OSError, UnicodeDecodeError) as error:
@@ -49,6 +59,7 @@ def load_config(
         document = {}
     if not isinstance(document, dict):
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
+    _find_input_files(document, path.parent, schema)
     for override in overrides:
         _apply_override(document, override)
     _move_old_names(document)
@@ -62,6 +73,21 @@ def load_config(
 def as_yaml(config: Config) -> str:
     """The configuration as it would be written in a file."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:
+    """Make the paths of input files absolute, in place, where there is such a file in the folder or in the package."""
+
+    def found(path: Any) -> Any:
+        places = [folder / path, CONFIG_DIR.parent / path] if isinstance(path, str) else []
+        return next((str(place.resolve()) for place in places if place.is_file()), path)
+
+    for section, key in (name.split(".") for name in schema.input_files):
+        settings = document.get(section)
+        if isinstance(settings, dict) and key in settings:
+            value = settings[key]
+            is_map = isinstance(value, dict)
+            settings[key] = {name: found(path) for name, path in value.items()} if is_map else found(value)
 
 
 def _move_old_names(document: dict[str, Any]) -> None:

@@ -90,6 +90,7 @@ class Config(Section):
 
     project: under which trackers file the run.
     fixed: settings that may not change within a run, by dotted name, and why.
+    input_files: settings that name files, or map to them: relative to the configuration's file, or to the package.
     """
 
     project: ClassVar[str] = "werewolf"
@@ -100,6 +101,8 @@ class Config(Section):
         "training.ranks": "each rank has a file of its own",
         "training.optimizer": "the checkpoint holds what that optimizer has gathered",
     }
+
+    input_files: ClassVar[tuple[str, ...]] = ()
 
     run: RunConfig = RunConfig()
     store: StoreConfig = StoreConfig()
@@ -224,7 +227,7 @@ class Config(Section):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files that must stay as they are within a run, by name: prompts, tasks."""
+        """Files whose content may not change within a run, by dotted setting: prompts, tasks."""
         return {}
 
     @property

@@ -55,6 +55,7 @@ class WerewolfConfig(Config):
     """Everything that a run of the game can be told."""
 
     fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"game": "the games in flight were enqueued with it"}
+    input_files: ClassVar[tuple[str, ...]] = ("game.prompts",)
 
     game: GameConfig = GameConfig()
     policies: dict[str, LearnerConfig] = Field(
@@ -94,8 +95,8 @@ class WerewolfConfig(Config):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files with prompts that replace built-in ones, by the prompt's name."""
-        return self.game.prompts
+        """Files with prompts that replace built-in ones, by setting."""
+        return {f"game.prompts.{name}": path for name, path in self.game.prompts.items()}
 
     @model_validator(mode="after")
     def _seated_players_exist(self) -> "WerewolfConfig":

@@ -25,7 +25,9 @@ from algo.league.state import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
+from algo.run.export import write_card
 from algo.run.names import RUN_FILE
+from algo.run.summary import evaluation_rows
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -40,7 +42,6 @@ _WHEN_FULL = (
     "on from the last one"
 )
 
-_FILES = "prompts"
 _TEAM = "policies"
 _MAY_CHANGE = (
     "timeout_seconds",
@@ -62,7 +63,7 @@ class RunState(BaseModel):
     role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
     summary: state of the run's summary (``algo.run.summary.RunSummary``).
     score: of the last evaluation, the higher the better; None without one.
-    settings: the settings of ``Config.fixed`` as they were, and digests of ``fixed_files``.
+    settings: the settings of ``Config.fixed`` as they were, with digests in place of ``fixed_files``.
     resumes: how often the run has been gone on with. resumed_at: the policy version each time.
     """
 
@@ -93,7 +94,12 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
-    found[_FILES] = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in config.fixed_files.items()}
+    for name, path in config.fixed_files.items():  # where a file lies does not matter, what is in it does
+        *sections, key = name.split(".")
+        section = found
+        for part in sections:
+            section = section[part]
+        section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     if config.team:
         # A list, since the first that matches a seat plays it. Their learning rates may change.
         rules = {
@@ -158,10 +164,10 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     with whole_or_removed(unfinished, _WHEN_FULL):
         engine.save(unfinished / "trainer", state.step)
         if not config.team:
-            _save_model(config, engine, exported, unfinished)
+            _save_model(config, engine, exported, unfinished, state)
         for member in config.team:
             engine.select(member)
-            _save_model(config, engine, exported / member, member_folder(unfinished, member))
+            _save_model(config, engine, exported / member, member_folder(unfinished, member), state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
         write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
         _flush_to_disk(unfinished)
@@ -179,11 +185,23 @@ def member_folder(checkpoint: Path, member: str) -> Path:
     return checkpoint / "policies" / member
 
 
-def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path) -> None:
+def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, state: RunState) -> None:
     if exported.is_dir():
         shutil.copytree(exported, folder / ("adapters" if config.model.lora_rank else "huggingface"))
     if config.model.lora_rank or not exported.is_dir():
         engine.export(folder / "huggingface")
+    before, steps = state.summary.get("before", {}), state.summary.get("steps", [])
+    played = sum(metrics.get("games/finished", 0.0) for metrics in steps)
+    write_card(
+        folder / "huggingface",
+        config,
+        title=f"{config.run.name}, step {state.step}",
+        data=f"Reinforcement learning on {played:.0f} rollouts that the policy played in {state.step} steps of this "
+        f"run (seed {config.run.seed}), and what its base model was trained on before.",
+        results=evaluation_rows(before, steps),
+        compared="first -> last evaluation, with 95 % intervals",
+        played=state.probe,
+    )
 
 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:

@@ -147,9 +147,12 @@ def _evaluations(before: Mapping[str, float], steps: Sequence[Mapping[str, float
     return [metrics for metrics in (before, *steps) if any(name.startswith("evaluation/") for name in metrics)]
 
 
-def _evaluation_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a summary says of the first and the last evaluation: win rates or rewards, with their 95 % intervals."""
-    evaluations = _evaluations(summary["before"], summary["step_metrics"])
+def evaluation_rows(before: Mapping[str, float], steps: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, str]]:
+    """Name and value of each win rate or reward in the first and the last evaluation, with their 95 % intervals.
+
+    before: metrics of the evaluation before the first step. steps: metrics of each step.
+    """
+    evaluations = _evaluations(before, steps)
     first_and_last = evaluations[:1] + evaluations[1:][-1:]
     for name in dict.fromkeys(name for metrics in first_and_last for name in metrics):
         if found := _WIN_RATE.fullmatch(name):
@@ -205,7 +208,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     overview.add_row("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}")
     for row in _reward_rows(summary):
         overview.add_row(*row)
-    for row in _evaluation_rows(summary):
+    for row in evaluation_rows(summary["before"], summary["step_metrics"]):
         overview.add_row(*row)
     sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
     overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")

@@ -26,6 +26,7 @@ from verl.workers.config import CriticConfig, FSDPActorConfig, TrainingWorkerCon
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import sft_loss, value_loss
 
+from algo.run.export import make_portable
 from algo.training import cpu_platform as platform_cpu
 from algo.training.chunked_head import ChunkedHead
 from algo.training.members import Members, set_learning_rate
@@ -195,6 +196,7 @@ class TrainingRank(Worker):
         if (Path(source) / "generation_config.json").is_file():
             GenerationConfig.from_pretrained(source).save_pretrained(directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
+        make_portable(Path(directory))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def export_adapters(self, directory: str) -> None:

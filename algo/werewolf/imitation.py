@@ -34,6 +34,7 @@ from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
+from algo.run.export import write_card
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import Stopwatch
 from algo.run.names import RUN_FILE
@@ -131,6 +132,16 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
             )
         with stopwatch.stage("export"):
             await trainer.run(engine.export, config.run_dir / MODEL_FOLDER, config.model.dtype)
+    write_card(
+        config.run_dir / MODEL_FOLDER,
+        config,
+        title=config.run.name,
+        data=f"Imitation of {learned.turns} replies of {len(learn_from)} games, played by "
+        f"{settings.demonstrator if stored is None else stored.demonstrator} (seed {config.run.seed}).",
+        results=[("loss, nats a token", f"{losses[0]:.3f} -> {losses[-1]:.3f}")],
+        compared=f"before -> after {settings.epochs} epochs",
+        played=next((each.token_ids for each in learned.trajectories), None),
+    )
     if losses[-1] > min(losses):
         best = losses.index(min(losses))
         logger.warning(

@@ -257,3 +257,24 @@ def test_roles_of_a_side_that_is_not_trained_cannot_be_selected():
     assert load_config(None, [*sides, "selection.roles=[seer]"]).selection.roles == ("seer",)
     with pytest.raises(ConfigError, match=r"selection.roles has 'wolf', whose side game.train_sides leaves out"):
         load_config(None, [*sides, "selection.roles=[seer, wolf]"])
+
+
+def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_working_folder(tmp_path, monkeypatch):
+    for folder in ("run", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wolf.txt").write_text(folder)
+    (tmp_path / "run" / "mine.yaml").write_text("game: {prompts: {wolf: wolf.txt}}")
+    (tmp_path / "run" / "copy.yaml").write_bytes((CONFIG_DIR / "demo.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    prompts = load_config(Path("../run/mine.yaml"), ["game.prompts.seer=wolf.txt"]).game.prompts
+    assert (prompts["wolf"].read_text(), prompts["seer"].read_text()) == ("run", "elsewhere")
+    assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()
+
+
+@pytest.mark.parametrize("name", ["learn_good", "learn_good.yaml", "configs/learn_good.yaml", "configs/learn_good"])
+def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_one(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert load_config(name).run.name == "learn_good"
+    (tmp_path / "configs").mkdir()
+    (tmp_path / name).write_text("run: {name: mine}")
+    assert load_config(name).run.name == "mine"

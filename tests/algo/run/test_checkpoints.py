@@ -64,6 +64,17 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
 
 
+def test_a_checkpoint_tells_what_was_measured(config):
+    steps = [
+        {"games/finished": 8, "evaluation/reward": x, **{f"evaluation/reward/{e}": x for e in ("low", "high")}}
+        for x in (0.25, 0.75)
+    ]
+    state = RunState(run_id="run-1", step=2, summary={"before": {}, "steps": steps})
+    card = (save_checkpoint(config, FakeEngine(), state, Path("nowhere")) / "huggingface" / "README.md").read_text()
+    assert "16 rollouts" in card
+    assert "0.250 (0.250 to 0.250) -> 0.750 (0.750 to 0.750)" in card
+
+
 def test_the_best_are_kept_besides(config):
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
     for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
@@ -110,6 +121,19 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
             check_same_run(settings, load_config(None, [override]), config.run_dir)
     for override in ("run.steps=99", "training.learning_rate=1e-5", "rollout.timeout_seconds=900", "serving.port=8009"):
         check_same_run(settings, load_config(None, [override]), config.run_dir)
+
+
+def test_a_prompt_may_move_and_may_not_change(tmp_path):
+    def settings(folder, text):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "wolf.txt").write_text(text)
+        return load_config(None, [f"game.prompts={{wolf: {tmp_path / folder / 'wolf.txt'}}}"])
+
+    before = fixed_settings(settings("first", "bold"))
+    check_same_run(before, settings("second", "bold"), tmp_path)
+    for other in (settings("third", "shy"), load_config(None)):
+        with pytest.raises(ConfigError, match=r"another game\.prompts"):
+            check_same_run(before, other, tmp_path)
 
 
 def test_a_run_without_a_checkpoint_is_known_by_its_first_state(config):
