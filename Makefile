@@ -93,10 +93,10 @@ soak: install ## Hubs, runners and algorithms killed very often, 20,000 games th
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
 bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step overlap lag league web loads kills kept")
-	PYTHONPATH=tests $(BIN)/python -m bench $(PARTS)
+	$(BIN)/python -m bench $(PARTS)
 
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan
-	PYTHONPATH=tests $(BIN)/python -m bench.gpu
+	$(BIN)/python -m bench.gpu
 
 lint: install ## Check style and formatting
 	$(BIN)/ruff check .

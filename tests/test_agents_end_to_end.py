@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 import torch
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet
-from fakes_agents import attempt_of, resources_of, task_of
 from openai import AsyncOpenAI
-from real_vllm import WITH_TOOLS, of_length, real_vllm
-from small_models import load_model
-from tool_model import TOOL, build_tool_model
 
 from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.servers import ChatServers
 from store.agents import AGENTS
+from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
+from tests.support.agents.tool_model import TOOL, build_tool_model
+from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
+from tests.support.small_models import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -161,12 +161,22 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
             for task in tasks
         ]
     )
-    command = [sys.executable, "-m", "runners.agents", "--agent", "calculating:agent", "--n", "6", "--store", hub.url]
-    tests = Path(__file__).parent
+    command = [
+        sys.executable,
+        "-m",
+        "runners.agents",
+        "--agent",
+        "tests.support.agents.calculating:agent",
+        "--n",
+        "6",
+        "--store",
+        hub.url,
+    ]
+    root = Path(__file__).parent.parent
     process = subprocess.Popen(
         [*command, "--max-tasks", "12", "--full-token-spans"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])},
+        env={**os.environ, "PYTHONPATH": str(root)},
     )
     try:
         assert await asyncio.to_thread(process.wait, 240) == 0

@@ -12,9 +12,6 @@ import sys
 
 import pytest
 import torch
-from fakes_agents import attempt_of, resources_of, rollout_of
-from real_vllm import WITH_TOOLS, of_length, real_vllm
-from small_models import load_model
 
 from algo.machine.ports import free_port
 from algo.tiny_agent import build_tiny_agent, read_lessons
@@ -26,6 +23,9 @@ from runners.agents.gateway.servers import ChatServers
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentFailed, Session
 from runners.agents.service import ServicePlayer
+from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
+from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
+from tests.support.small_models import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

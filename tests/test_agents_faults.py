@@ -11,22 +11,28 @@ import itertools
 import random
 from pathlib import Path
 
-import hub_process
 import pytest
 from aiohttp import ClientSession, web
-from fakes_agents import FakeChatVllm
-from fleet import RUN, Kept, algorithm, read_journal, runner
-from hub_process import HubProcess
 
 from algo.agents.tasks import step_tasks
 from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from store.agents import AGENTS
 from store.client import connect
+from tests.support.agents.fakes_agents import FakeChatVllm
+from tests.support.hub import hub_process
+from tests.support.hub.fleet import RUN, Kept, algorithm, read_journal, runner
+from tests.support.hub.hub_process import HubProcess
 
 pytestmark = pytest.mark.timeout(600)
 
-hub_process.preload("runners.agents.lit", "runners.agents.play", "runners.agents.service", "fakes_agents", "aiohttp")
+hub_process.preload(
+    "runners.agents.lit",
+    "runners.agents.play",
+    "runners.agents.service",
+    "tests.support.agents.fakes_agents",
+    "aiohttp",
+)
 
 BATCHES, GROUPS, EACH = 4, 3, 4
 TASKS = BATCHES * GROUPS * EACH

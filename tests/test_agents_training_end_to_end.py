@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-from hub_process import HubProcess
-from real_vllm import WITH_TOOLS, of_length, real_vllm
-from tool_model import build_tool_model
 
 from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
 from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from configs.loading import load_config
+from tests.support.agents.tool_model import build_tool_model
+from tests.support.hub.hub_process import HubProcess
+from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -30,7 +30,7 @@ SCRIPT = """
 import sys
 
 from agentlightning import Trainer
-from calculating import agent
+from tests.support.agents.calculating import agent
 
 from algo.agents.algorithm import AgentVerl
 from runners.agents.lightning import GatewayRunner
@@ -71,7 +71,7 @@ def workplace(tmp_path_factory):
 
 def started(folder, name, *command):
     """A process in the workplace, which finds the agent ``calculating`` and our code."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, *command],
@@ -110,7 +110,16 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     command = ("-m", "algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *overrides)
     runner = started(
-        folder, "runner", "-m", "runners.agents", "--agent", "calculating:agent", "--n", "8", "--store", hub.url
+        folder,
+        "runner",
+        "-m",
+        "runners.agents",
+        "--agent",
+        "tests.support.agents.calculating:agent",
+        "--n",
+        "8",
+        "--store",
+        hub.url,
     )
     log = folder / "algorithm.log"
     algorithm = started(folder, "algorithm", *command)

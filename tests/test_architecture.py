@@ -65,6 +65,8 @@ FORBIDDEN = {
     "algo/protocol": {"algo.agents", "algo.learning"},
     **{f"algo/{room}": OF_A_WORKLOAD for room in GENERIC_ROOMS},
 }
+for product in ("configs", "store", "runners", "algo"):
+    FORBIDDEN[product] |= {"tests", "bench"}
 
 
 def imports_of(path):

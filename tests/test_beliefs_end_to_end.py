@@ -4,8 +4,6 @@ import math
 
 import pytest
 import torch
-from real_vllm import of_length, real_vllm
-from small_models import load_model
 
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
@@ -14,6 +12,8 @@ from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
 from store.werewolf import GAME, GameTask
 from store.werewolf_study import Study
+from tests.support.real_vllm import of_length, real_vllm
+from tests.support.small_models import load_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -7,15 +7,15 @@ import random
 import signal
 from collections import Counter
 
-import hub_process
 import pytest
-from fleet import RUN, Kept, SlowVllm, algorithm, own_deaths, read_journal, runner
-from hub_process import HubProcess, StockHub
-from settings import werewolf_config
 
 from algo.werewolf.tasks import step_tasks
 from store.client import connect
 from store.werewolf import is_result
+from tests.support.hub import hub_process
+from tests.support.hub.fleet import RUN, Kept, SlowVllm, algorithm, own_deaths, read_journal, runner
+from tests.support.hub.hub_process import HubProcess, StockHub
+from tests.support.settings import werewolf_config
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -13,9 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from fleet import RUN, SlowVllm, alive, exit_of, runner
-from hub_process import HubProcess
-from settings import werewolf_config
 
 from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
@@ -23,8 +20,11 @@ from algo.werewolf.tasks import step_tasks
 from store.client import connect
 from store.schema import PolicyResources
 from store.werewolf import GAME, is_result
+from tests.support.hub.fleet import RUN, SlowVllm, alive, exit_of, runner
+from tests.support.hub.hub_process import HubProcess
+from tests.support.settings import werewolf_config
 
-pytest_plugins = ("postgres_server",)
+pytest_plugins = ("tests.support.hub.postgres_server",)
 pytestmark = pytest.mark.skipif(
     shutil.which("haproxy") is None and not os.environ.get("REQUIRE_POSTGRES"),
     reason="no HAProxy here: `apt-get install haproxy`",

@@ -10,11 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import hub_process
 import psutil
 import pytest
-from fleet import RUN, alive, runner
-from settings import werewolf_config
 
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
@@ -23,6 +20,9 @@ from store.hub.retention import RetentionRule
 from store.hub.server import HubSettings, run
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
+from tests.support.hub import hub_process
+from tests.support.hub.fleet import RUN, alive, runner
+from tests.support.settings import werewolf_config
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
 

@@ -10,11 +10,11 @@ import json
 from collections import defaultdict
 
 import pytest
-from test_end_to_end import FLOAT32_TOLERANCE
-from test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of, weights_of
 
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+from tests.test_end_to_end import FLOAT32_TOLERANCE
+from tests.test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of, weights_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

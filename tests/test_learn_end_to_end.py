@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from test_end_to_end import marked_environment, processes_marked, wait_until
 
 from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import read_evaluations
 from algo.learn import INTERRUPTED_FOLDER
 from algo.learning.record import LearningRecord
+from tests.test_end_to_end import marked_environment, processes_marked, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

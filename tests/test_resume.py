@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hub_process import HubProcess
-from test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
 
 from algo.machine.ports import free_port
 from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
 from store.client import connect
 from store.werewolf import TurnSpan, is_turn
+from tests.support.hub.hub_process import HubProcess
+from tests.test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -244,7 +244,8 @@ def groups_of(machine, name):
 def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_it(machine):
     """Compared with the weights of each version, which checkpoints keep: also of games in whose midst new ones came."""
     import torch
-    from small_models import load_model, token_log_probs
+
+    from tests.support.small_models import load_model, token_log_probs
 
     finish(machine, "ahead", *LAG, "checkpoint.keep=3", "log.save_batches=true")
     steps = [line["data"] for line in steps_of(machine, "ahead")]
@@ -305,7 +306,8 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
     The step after it is played by both again: were one of them left with other weights, its training would refuse them.
     """
     import torch
-    from small_models import load_model, token_log_probs
+
+    from tests.support.small_models import load_model, token_log_probs
 
     name = "lending"
     urls = f"serving.urls=[http://127.0.0.1:{machine.vllm_port}, http://127.0.0.1:{machine.second_port}]"

@@ -11,11 +11,11 @@ import sys
 from collections import Counter
 
 import pytest
-from test_end_to_end import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
-from test_resume import GAMES, LORA, Machine, finish, kill_when, started, steps_of
 
 from algo.serving.launch import vllm_command, vllm_environment
 from configs.loading import load_config
+from tests.test_end_to_end import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
+from tests.test_resume import GAMES, LORA, Machine, finish, kill_when, started, steps_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -16,15 +16,15 @@ from types import SimpleNamespace
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from browser import Person, at_the_browser, start_driver
-from hub_process import HubProcess
-from test_browser_play import opens_a_table, plays_on
 
 from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_games
 from configs.loading import load_config
 from store.client import connect
 from store.schema import PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON, GameTask
+from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on
+from tests.support.hub.hub_process import HubProcess
+from tests.support.werewolf.browser import Person, at_the_browser, start_driver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser, pytest.mark.timeout(900)]
 

@@ -51,23 +51,10 @@ class LimitedBody:
             await self._app(scope, receive, send)
             return
         try:
-            largest = self._largest if _is_protobuf(headers) else self._largest // _JSON_SHARE
-            async with asyncio.timeout(self._seconds):
-                body = await self._read(headers, receive, largest)
-            if headers.get("content-encoding", "").strip().lower() == "gzip":
-                body = _unpack(body, largest)
-                scope = {**scope, "headers": list(scope["headers"])}
-                changed = MutableHeaders(scope=scope)
-                del changed["content-encoding"]
-                changed["content-length"] = str(len(body))
-            if _is_protobuf(headers):
-                _check_otlp_size(body)
-            else:
-                _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
+            scope, body = await self._whole(scope, headers, receive)
         except (_Refused, TimeoutError) as error:
-            refusal = error if isinstance(error, _Refused) else _Refused(408, f"no whole body in {self._seconds:.0f} s")
-            logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), refusal.status, refusal)
-            await JSONResponse({"detail": str(refusal)}, refusal.status)(scope, receive, send)
+            # No other local may name the error: with its traceback it would keep this frame and the body in memory.
+            await self._refusal(scope, error)(scope, receive, send)
             return
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -75,6 +62,30 @@ class LimitedBody:
             return whole.pop() if whole else await receive()
 
         await self._app(scope, replay, send)
+
+    def _refusal(self, scope: Scope, error: "_Refused | TimeoutError") -> JSONResponse:
+        status, detail = 408, f"no whole body in {self._seconds:.0f} s"
+        if isinstance(error, _Refused):
+            status, detail = error.status, str(error)
+        logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
+        return JSONResponse({"detail": detail}, status)
+
+    async def _whole(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Scope, bytes]:
+        """The request without its gzip, and its body. Raises _Refused or TimeoutError."""
+        largest = self._largest if _is_protobuf(headers) else self._largest // _JSON_SHARE
+        async with asyncio.timeout(self._seconds):
+            body = await self._read(headers, receive, largest)
+        if headers.get("content-encoding", "").strip().lower() == "gzip":
+            body = _unpack(body, largest)
+            scope = {**scope, "headers": list(scope["headers"])}
+            changed = MutableHeaders(scope=scope)
+            del changed["content-encoding"]
+            changed["content-length"] = str(len(body))
+        if _is_protobuf(headers):
+            _check_otlp_size(body)
+        else:
+            _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
+        return scope, body
 
     async def _read(self, headers: Headers, receive: Receive, largest: int) -> bytes:
         announced = headers.get("content-length", "0")
@@ -114,7 +125,7 @@ def _unpack(body: bytes, largest: int) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
             unpacked = packed.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise _Refused(400, f"the body is not the gzip that its header says: {error}") from error
+        raise _Refused(400, f"the body is not the gzip that its header says: {error}") from None
     if len(unpacked) > largest:
         raise _too_large(largest)
     return unpacked
@@ -130,7 +141,7 @@ def _check_otlp_size(body: bytes) -> None:
     try:
         check_otlp_size(body)
     except ValueError as error:
-        raise _Refused(400, str(error)) from error
+        raise _Refused(400, str(error)) from None
 
 
 def _too_large(largest: int) -> _Refused:

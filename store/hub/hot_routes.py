@@ -5,9 +5,10 @@ these are. What is wrong with a large request is told after the first fault: a l
 times the request's size.
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Annotated, Any
 
 from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, LightningStore, Rollout, Span
@@ -25,8 +26,9 @@ from agentlightning.types import Worker
 from agentlightning.utils.otlp import spans_from_proto
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic import BaseModel, FailFast, TypeAdapter, ValidationError
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from store.hub.otlp_size import check_values
@@ -87,7 +89,6 @@ class HotRoutes:
             f"{API_V1_AGL_PREFIX}/rollouts/search": self._search_rollouts,
             f"{API_V1_AGL_PREFIX}/queues/rollouts/enqueue": self._enqueue,
             f"{API_V1_AGL_PREFIX}/queues/rollouts/dequeue": self._dequeue,
-            f"{API_V1_AGL_PREFIX}/waits/rollouts": self._wait,
         }
         if isinstance(store, SqlLightningStore):
             self._fixed[FINISHED_PATH] = self._finished
@@ -95,7 +96,7 @@ class HotRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or pass it on."""
-        handler = self._handler(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
+        handler = self._handler(scope, receive) if scope["type"] == "http" else None
         if handler is None:
             await self._app(scope, receive, send)
             return
@@ -111,11 +112,17 @@ class HotRoutes:
 
         await self._app(scope, replay, send)
 
-    def _handler(self, scope: Scope) -> Handler | None:
+    def _handler(self, scope: Scope, receive: Receive) -> Handler | None:
         path: str = scope["path"]
+        if scope["method"] == "GET" and path == f"{API_V1_AGL_PREFIX}/rollouts":
+            return lambda _: self._search_rollouts(_query(scope))
+        if scope["method"] != "POST":
+            return None
         kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         if kind != ("application/x-protobuf" if path == "/v1/traces" else "application/json"):
             return None
+        if path == f"{API_V1_AGL_PREFIX}/waits/rollouts":
+            return lambda request: self._wait(request, receive)
         if (fixed := self._fixed.get(path)) is not None:
             return fixed
         match path.removeprefix(f"{API_V1_AGL_PREFIX}/").split("/"):
@@ -128,7 +135,7 @@ class HotRoutes:
     async def _answer(self, scope: Scope, body: bytes, handler: Handler) -> Response | None:
         """None leaves the request to the stock server."""
         try:
-            request = body if scope["path"] == "/v1/traces" else json.loads(body)
+            request = body if scope["path"] == "/v1/traces" or scope["method"] == "GET" else json.loads(body)
         except (ValueError, RecursionError):
             return None  # which says what is wrong
         try:
@@ -136,6 +143,8 @@ class HotRoutes:
         except _Invalid as invalid:
             logger.warning("%s %s answered 422: %s", scope["method"], printable(scope["path"]), invalid)
             return JSONResponse({"detail": str(invalid)}, status_code=422)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
         except Exception as error:
             answer = self._refuse(scope["method"], scope["path"], error)
             if answer is None:
@@ -164,6 +173,9 @@ class HotRoutes:
         query = wanted.model_dump(exclude={"status_in", "rollout_id_in"})
         for name in ("status_in", "rollout_id_in"):
             query[name] = getattr(wanted, name) if name in wanted.model_fields_set else None
+        if wanted.limit == -1 and query["rollout_id_in"] is None and isinstance(self._store, SqlLightningStore):
+            total, batches = await self._store.all_rollouts(**query)
+            return StreamingResponse(_in_pieces(batches, wanted.offset, total), media_type="application/json")
         page = await self._store.query_rollouts(**query)
         return _page(_MIXED_ROLLOUTS.dump_json(list(page.items)), page)
 
@@ -174,9 +186,14 @@ class HotRoutes:
         page = await self._store.query_spans(**wanted.model_dump())
         return _page(_ITEMS[Span].dump_json(list(page.items)), page)
 
-    async def _wait(self, request: Any) -> Response:
+    async def _wait(self, request: Any, receive: Receive) -> Response:
+        """The wait ends with its client's connection."""
         wanted = _valid(WaitForRolloutsRequest, request)
-        rollouts = await self._store.wait_for_rollouts(rollout_ids=wanted.rollout_ids, timeout=wanted.timeout)
+        waiting = self._store.wait_for_rollouts(rollout_ids=wanted.rollout_ids, timeout=wanted.timeout)
+        if wanted.timeout is None or wanted.timeout > 0:
+            rollouts = await _unless_disconnected(waiting, receive)
+        else:
+            rollouts = await waiting
         return _json(_ITEMS[Rollout].dump_json(rollouts))
 
     async def _finished(self, request: Any) -> Response:
@@ -278,6 +295,40 @@ def _json(content: bytes, status: int = 200) -> Response:
 
 def _page(items: bytes, page: Any) -> Response:
     return _json(b'{"items":%b,"limit":%d,"offset":%d,"total":%d}' % (items, page.limit, page.offset, page.total))
+
+
+def _query(scope: Scope) -> dict[str, Any]:
+    """The parameters of a request for rollouts, as the JSON of a search has them."""
+    parameters = QueryParams(scope["query_string"])
+    lists = ("status_in", "rollout_id_in")
+    return {name: parameters.getlist(name) if name in lists else parameters[name] for name in parameters}
+
+
+async def _in_pieces(batches: AsyncIterator[list[Rollout]], offset: int, total: int) -> AsyncIterator[bytes]:
+    """A page of all rollouts from an offset on."""
+    separator = b'{"items":['
+    async for batch in batches:
+        yield separator + _MIXED_ROLLOUTS.dump_json(batch)[1:-1]
+        separator = b","
+    yield (b"" if separator == b"," else separator) + b'],"limit":-1,"offset":%d,"total":%d}' % (offset, total)
+
+
+async def _unless_disconnected(answering: Coroutine[Any, Any, Any], receive: Receive) -> Any:
+    """What the coroutine returns; ClientDisconnect if the client leaves first, and the coroutine is cancelled."""
+
+    async def disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.create_task(answering), asyncio.create_task(disconnect())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnect
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _whole_body(receive: Receive) -> bytes:

@@ -136,8 +136,8 @@ def _opened(output: Path) -> Iterator[IO[bytes]]:
         with _written(output), output.open("wb") as file:
             yield file
     else:
-        part = output.with_name(output.name + ".part")
-        with _written(output, part), _private_file(part, "wb") as file:
+        part = output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
+        with _written(output, part), _private_file(part, "xb") as file:  # x: never through a symbolic link
             if output.suffix == ".gz":
                 with gzip.open(file, "wb") as packed:
                     yield packed

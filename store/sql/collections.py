@@ -111,6 +111,20 @@ class SqlCollection(Collection[Item], Generic[Item]):
         rows = await self._database.rows(f"SELECT document FROM {self.table.name} WHERE {condition}", parameters)
         return [self._item_type.model_validate_json(document) for (document,) in rows]
 
+    async def positions(self, filter: FilterOptions | None, sort: SortOptions | None) -> list[int]:
+        """Where the items that ``query`` finds are, for ``at``."""
+        condition, parameters = self.table.where(filter)
+        rows = await self._database.rows(
+            f"SELECT position FROM {self.table.name} WHERE {condition} ORDER BY {self.table.order(sort)}", parameters
+        )
+        return [position for (position,) in rows]
+
+    async def at(self, positions: Sequence[int], sort: SortOptions | None) -> list[Item]:
+        """Those of the items at these positions that are still there."""
+        dialect = self._database.dialect
+        condition = f"{dialect.among('position')} ORDER BY {self.table.order(sort)}"
+        return await self.select(condition, [dialect.listed(positions)])
+
     async def _count_statuses(self, statuses: Sequence[str]) -> int:
         dialect = self._database.dialect
         return await self._database.value(

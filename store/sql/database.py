@@ -63,6 +63,10 @@ class Database(ABC):
         """Put texts into a table with one column besides its position, in their order."""
 
     @abstractmethod
+    async def put(self, table: str, items: Sequence[tuple[str, Any]]) -> None:
+        """Put values of text keys into a table of keys and values, in the place of what was there."""
+
+    @abstractmethod
     async def insert_new(self, table: "Table", rows: Sequence[Sequence[Any]]) -> list[bool]:
         """Put rows in; says of each whether it is new. One whose key is there, or given before, is left out."""
 

@@ -8,7 +8,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
@@ -17,19 +18,24 @@ from agentlightning.store.base import (
     LightningStoreCapabilities,
     LightningStoreStatistics,
     Unset,
+    is_finished,
 )
 from agentlightning.store.collection_based import healthcheck_before, tracked
-from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, TaskInput
+from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
 from agentlightning.utils.id import generate_id
 
 from store.errors import Conflict
 from store.schema import IDEMPOTENCY_KEY
+from store.sql.database import Database
 from store.sql.steps import StoreSteps, check_sequence_ids
+from store.sql.tables import check_page
 from store.sql.transactions import alone_with_its_rollout, in_one_transaction
 from store.sql.transitions import CLOSED_ROLLOUT
+from store.sql.waits import Waits
 
-_POLL_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 600.0
 _MOST_COMPLETIONS = 10_000
+_BATCH = 200
 
 
 class SqlLightningStore(StoreSteps):
@@ -38,6 +44,10 @@ class SqlLightningStore(StoreSteps):
     scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
         runs the store has ``close_overdue`` called now and then, so that they are noticed without a call, too.
     """
+
+    def __init__(self, database: Database, **options: Any):
+        super().__init__(database, **options)
+        self._waits = Waits(self.collections)
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
@@ -260,22 +270,54 @@ class SqlLightningStore(StoreSteps):
 
     @healthcheck_before
     async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
-        """The rollouts that are closed before ``timeout`` seconds are over, in the order asked for.
+        """The rollouts that are closed before ``timeout`` seconds are over (ten minutes at most), in the given order.
 
         Rollouts that are not there are not waited for.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        seen = None
-        while True:
-            last = await self.collections.last_completion()  # before the rollouts, so that none falls in between
-            if last != seen:
-                seen = last
-                found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
-                closed = {id_: rollout for id_, rollout in found.items() if rollout.status in CLOSED_ROLLOUT}
-            rest = _POLL_SECONDS if deadline is None else min(deadline - time.monotonic(), _POLL_SECONDS)
-            if len(closed) == len(found) or not rest > 0:  # "not >" also ends a wait of NaN seconds
-                return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
-            await asyncio.sleep(rest)
+        seconds = _LONGEST_WAIT_SECONDS if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
+        if seconds > 0:  # NaN is not
+            async with self._waits.waiter(rollout_ids) as waiter:
+                open_ids = {one.rollout_id for one in await self._rollouts(rollout_ids) if not is_finished(one)}
+                waiter.remove(waiter.open - open_ids)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waiter.done, seconds)
+        closed = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if is_finished(one)}
+        return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
+
+    async def all_rollouts(
+        self,
+        *,
+        status_in: Sequence[RolloutStatus] | None,
+        rollout_id_contains: str | None,
+        filter_logic: Literal["and", "or"],
+        sort_by: str | None,
+        sort_order: Literal["asc", "desc"],
+        offset: int,
+        **_: Any,
+    ) -> tuple[int, AsyncIterator[list[Rollout]]]:
+        """As ``query_rollouts`` without a limit: how many match, and batches, between which other calls are answered.
+
+        Rollouts are those that there are at the first batch, as they are when their batch is read.
+        """
+        check_page(-1, offset)
+        filters: dict[str, Any] = {}
+        if status_in is not None:
+            filters["status"] = {"within": list(status_in)}
+        if rollout_id_contains is not None:
+            filters["rollout_id"] = {"contains": rollout_id_contains}
+        sort = SortOptions(name=sort_by, order=sort_order) if sort_by else None
+        rollouts = self.collections.rollouts
+        positions = await rollouts.positions({**filters, "_aggregate": filter_logic} if filters else None, sort)
+
+        async def batches() -> AsyncIterator[list[Rollout]]:
+            for start in range(offset, len(positions), _BATCH):
+                async with self.collections.atomic(mode="r"):
+                    batch = await rollouts.at(positions[start : start + _BATCH], sort)
+                    batch = await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
+                yield batch
+                await asyncio.sleep(0)
+
+        return len(positions), batches()
 
     async def finished_since(self, after: str | None) -> tuple[list[str], str]:
         """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.

@@ -146,6 +146,15 @@ class PostgresDatabase(Database):
         """See the base class."""
         await self.change(f"INSERT INTO {table} ({column}) SELECT * FROM unnest(?::text[])", [list(values)])
 
+    async def put(self, table: str, items: Sequence[tuple[str, Any]]) -> None:
+        """See the base class."""
+        values = "bigint[]" if items and isinstance(items[0][1], int) else "text[]"
+        await self.change(
+            f"INSERT INTO {table} (key, value) SELECT * FROM unnest(?::text[], ?::{values}) "
+            "ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value",
+            [list(column) for column in zip(*items, strict=True)] if items else [[], []],
+        )
+
     async def insert_new(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[bool]:
         """See the base class."""
         if not rows:

@@ -136,13 +136,7 @@ class SqlKeyValue(KeyValue[str, Value], Generic[Value]):
 
     async def set_many(self, values: Mapping[str, Value]) -> None:
         """Put values in the place of what was there."""
-        async with self._database.transaction(write=True):
-            for key in sorted(values):
-                await self._database.change(
-                    f"INSERT INTO {self._name} (key, value) VALUES (?, ?) "
-                    "ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value",
-                    [key, values[key]],
-                )
+        await self._database.put(self._name, sorted(values.items()))
 
     async def set_new(self, key: str, value: Value) -> Value:
         """Put a value where there is none; returns what is there then."""

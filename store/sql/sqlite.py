@@ -149,6 +149,15 @@ class SqliteDatabase(Database):
         async with self.transaction(write=True):
             self._execute_many(f"INSERT INTO {table} ({column}) VALUES (?)", [(value,) for value in values])
 
+    async def put(self, table: str, items: Sequence[tuple[str, Any]]) -> None:
+        """See the base class."""
+        async with self.transaction(write=True):
+            self._execute_many(
+                f"INSERT INTO {table} (key, value) VALUES (?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value",
+                items,
+            )
+
     async def insert_new(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[bool]:
         """See the base class. Many are nearly always all new; only else does it matter which, and is each asked."""
         names = list(table.stored)

@@ -1,9 +1,9 @@
 """What the tests of several rooms of algo are given."""
 
 import pytest
-from fake_vllm import StartedFakes
 
 from algo.serving import launch as vllm_launch
+from tests.support.algo.fake_vllm import StartedFakes
 
 
 @pytest.fixture

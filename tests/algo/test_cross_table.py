@@ -4,10 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from evaluations import make_game
-from fakes import FakeVllm
 from rich.console import Console
-from test_evaluate import runner_at
 
 from algo.cross_table import main
 from algo.evaluation.cross_table import (
@@ -23,6 +20,9 @@ from algo.werewolf.matches import held_out_deals
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.schema import PolicyResources
+from tests.algo.test_evaluate import runner_at
+from tests.support.algo.evaluations import make_game
+from tests.support.fakes import FakeVllm
 
 PLAYERS = ("random", "scripted", "policy")
 

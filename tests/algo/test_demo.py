@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from evaluations import make_evaluation, make_game
 from rich.console import Console
 
 from algo import werewolf_sft, werewolf_verl
@@ -15,6 +14,7 @@ from algo.demo import (
 )
 from algo.evaluation.before_after import shortest_game, show_before_and_after
 from configs.loading import load_config
+from tests.support.algo.evaluations import make_evaluation, make_game
 
 HUB = "http://127.0.0.1:4747"
 

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
-from evaluations import make_evaluation
-from fakes import FakeVllm
-from fakes_api import FakeChatApi
 from rich.console import Console
 
 from algo.evaluate import keep_evaluated, main
@@ -29,6 +26,9 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
+from tests.support.algo.evaluations import make_evaluation
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.fakes_api import FakeChatApi
 
 RESOURCES = PolicyResources(run_name="run-1", version=5, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 

@@ -7,13 +7,13 @@ import json
 import sys
 
 import pytest
-from agent_evaluations import evaluation_of, ones
 
 from algo import agent_verl, learn_agents
 from algo.learn_agents import begin, command_line, parse_arguments, training_command
 from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
+from tests.support.agents.agent_evaluations import evaluation_of, ones
 
 SERVICE = """
 import http.server, pathlib, sys

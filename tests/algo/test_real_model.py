@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from chat_templates import FOREIGN, with_template
-from fake_vllm import serving_config
 from safetensors.torch import load_file
-from small_models import load_model
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from algo import demo
@@ -18,6 +15,9 @@ from algo.real_model import LICENCE, MARKER_FILE, build_real_model, main
 from algo.serving.policy import Serving
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
+from tests.support.algo.fake_vllm import serving_config
+from tests.support.chat_templates import FOREIGN, with_template
+from tests.support.small_models import load_model
 
 ROOT = Path(__file__).parents[2]
 

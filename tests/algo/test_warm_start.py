@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch
-from small_models import load_model, plain_log_probs
 from transformers import AutoTokenizer, Qwen3Config
 
 from algo import werewolf_sft
@@ -46,6 +45,7 @@ from runners.worker import Worker
 from store.schema import SCRIPTED_PLAYER
 from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
+from tests.support.small_models import load_model, plain_log_probs
 
 
 def make_config(tiny_model, **overrides):

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 
-import fleet_recipes as recipes
 import httpx
 import pytest
-from fleet_recipes import FLEET, HUB_PORT, PLACED, POLICY_PORT, ROOT, VLLM_PORT
 
 from configs.loading import load_config
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from tests.support.hub import fleet_recipes as recipes
+from tests.support.hub.fleet_recipes import FLEET, HUB_PORT, PLACED, POLICY_PORT, ROOT, VLLM_PORT
 
 PROGRAMS = recipes.every_program()
 
@@ -180,9 +180,8 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client, capsys):
 
 
 async def test_runner_health_sends_the_token(tmp_path, monkeypatch):
-    from hub_process import HubProcess
-
     from store.client import connect
+    from tests.support.hub.hub_process import HubProcess
 
     token = tmp_path / "token"
     token.write_text("long-and-secret\n")

@@ -3,11 +3,11 @@
 import re
 from typing import Literal
 
-import fleet_recipes as recipes
-from fleet_recipes import FLEET, PLACED, longest_game
 from pydantic import BaseModel, ConfigDict
 
 from store.auth import TOKEN_FILE_VARIABLE
+from tests.support.hub import fleet_recipes as recipes
+from tests.support.hub.fleet_recipes import FLEET, PLACED, longest_game
 
 
 def seconds(text):

@@ -4,12 +4,12 @@ import re
 import shutil
 import subprocess
 
-import fleet_recipes as recipes
 import pytest
 import yaml
-from fleet_recipes import FLEET, HUB_PORT, POLICY_PORT, longest_game
 
 from store.auth import TOKEN_VARIABLE
+from tests.support.hub import fleet_recipes as recipes
+from tests.support.hub.fleet_recipes import FLEET, HUB_PORT, POLICY_PORT, longest_game
 
 PROGRAMS = recipes.every_program()
 

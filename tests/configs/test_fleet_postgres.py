@@ -1,12 +1,12 @@
 """The fleet's two hubs over PostgreSQL: what is laid over the recipes fits them, and no password stands in it."""
 
-import fleet_recipes as recipes
 import pytest
 import yaml
-from fleet_recipes import FLEET, HUB_PORT, ROOT
 
 from store.__main__ import _serve_parser
 from store.sql.postgres_url import PostgresUrl
+from tests.support.hub import fleet_recipes as recipes
+from tests.support.hub.fleet_recipes import FLEET, HUB_PORT, ROOT
 
 FOLDER = FLEET / "postgres"
 

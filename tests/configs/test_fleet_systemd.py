@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 
-import fleet_recipes as recipes
 import pytest
-from fleet_recipes import FLEET, longest_game
+
+from tests.support.hub import fleet_recipes as recipes
+from tests.support.hub.fleet_recipes import FLEET, longest_game
 
 # A runner that says when it is told to end, and ends when its input does.
 RUNNER = """

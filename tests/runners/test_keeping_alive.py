@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from fakes import make_result, make_turn
-from hub_process import HubProcess, StockHub
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
+from tests.support.fakes import make_result, make_turn
+from tests.support.hub.hub_process import HubProcess, StockHub
 
 SILENCE = 2.0
 CONFIG = RolloutConfig(unresponsive_seconds=SILENCE, max_attempts=2, retry_condition=["unresponsive"])

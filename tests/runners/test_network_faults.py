@@ -8,14 +8,14 @@ from collections import Counter
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from fakes import make_result, make_turn
-from fault_proxy import Fault, FaultProxy
-from hub_process import HubProcess, StockHub
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
 from store.schema import IDEMPOTENCY_KEY
 from store.werewolf import TurnSpan, is_result, is_turn
+from tests.support.fakes import make_result, make_turn
+from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.hub.hub_process import HubProcess, StockHub
 
 TURNS = 4
 PATIENCE_SECONDS = 30.0

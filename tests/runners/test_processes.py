@@ -10,7 +10,6 @@ import sys
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from hub_process import HubProcess
 
 from runners.command_line import unique_worker_name
 from runners.processes import EXIT_INTERRUPTED
@@ -18,6 +17,7 @@ from runners.werewolf.__main__ import parse_arguments
 from store.client import connect
 from store.schema import PolicyResources
 from store.werewolf import GameTask
+from tests.support.hub.hub_process import HubProcess
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
 # its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told

@@ -5,12 +5,12 @@ import logging
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from fakes import make_result, make_turn
-from fault_proxy import FaultProxy
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, StoreUnreachable
 from store.token_spans import to_span
+from tests.support.fakes import make_result, make_turn
+from tests.support.fault_proxy import FaultProxy
 
 TOKEN = "jIwG7-long-and-secret"
 

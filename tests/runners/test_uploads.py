@@ -3,10 +3,10 @@
 import asyncio
 
 import aiohttp
-from fakes import make_turn
 
 from runners.uploads import SpanUploader
 from store.token_spans import to_span
+from tests.support.fakes import make_turn
 
 
 class FakeClient:

@@ -7,7 +7,6 @@ import re
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
-from fakes import FakeVllm, make_result, make_turn
 
 from algo.machine.ports import free_port
 from runners.errors import CannotPlay
@@ -16,6 +15,7 @@ from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.schema import PolicyResources
 from store.werewolf import GameTask, is_result, is_turn
+from tests.support.fakes import FakeVllm, make_result, make_turn
 
 RETRY = RolloutConfig(
     timeout_seconds=60,

@@ -11,12 +11,12 @@ import aiohttp
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from hub_process import HubProcess
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
 from store.hub.server import listen
+from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"
 ANSWER_SECONDS = 20
@@ -198,6 +198,17 @@ def test_of_very_many_parts_of_a_request_none_is_made(open_hub, body):
     head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
     assert ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body).startswith(b"HTTP/1.1 400")
     assert memory(open_hub) - before < 150e6
+
+
+def test_a_refused_bomb_leaves_nothing_in_memory(open_hub):
+    bomb = gzip.compress(GROUP * 50_000_000, 1)
+    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(bomb)}\n"
+    head += "Content-Type: application/x-protobuf\n"
+    assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+    before = memory(open_hub)
+    for _ in range(15):
+        assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+        assert memory(open_hub) - before < 100e6
 
 
 def test_a_header_without_end_is_cut_off(guarded):

@@ -11,9 +11,7 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
-from fakes import make_turn
 from fastapi.routing import APIRoute
-from hub_process import HubProcess, run_command
 from starlette.routing import Mount
 
 from algo.machine.ports import free_port
@@ -22,8 +20,10 @@ from store.client import StoreRefused, StoreUnreachable, connect
 from store.hub.server import Hub, HubSettings
 from store.sql.lightning_store import SqlLightningStore
 from store.token_spans import to_span
+from tests.support.fakes import make_turn
+from tests.support.hub.hub_process import HubProcess, run_command
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 TOKEN = "jIwG7-long-and-secret"
 HEALTH = "/v1/agl/health"

@@ -5,12 +5,12 @@ import asyncio
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, find_final_reward
-from fakes import make_result, make_turn
 
 from algo.machine.ports import free_port
 from store.client import StoreUnreachable, connect
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+from tests.support.fakes import make_result, make_turn
 
 # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
 NOW = 1_700_000_000.0

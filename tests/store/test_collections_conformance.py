@@ -18,7 +18,7 @@ from store.sql.database import DatabaseAway, DatabaseUnusable
 from store.sql.opening import opened_collections
 from store.sql.sqlite import APPLICATION_ID, SqliteDatabase, as_its_only_hub
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 OUR_ID = f"PRAGMA application_id={APPLICATION_ID}"
 

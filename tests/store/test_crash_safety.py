@@ -10,8 +10,6 @@ from collections import Counter
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
-from hub_backends import address_for
-from hub_process import fork
 
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.lightning_store import SqlLightningStore
@@ -19,8 +17,10 @@ from store.sql.opening import opened_store
 from store.sql.postgres import PostgresDatabase
 from store.sql.postgres_url import PostgresUrl
 from store.sql.sqlite import SqliteDatabase
+from tests.support.hub.hub_backends import address_for
+from tests.support.hub.hub_process import fork
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 CONFIG = RolloutConfig(max_attempts=3, retry_condition=["failed", "timeout", "unresponsive"])
 STEPS = 40

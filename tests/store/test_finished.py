@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from hub_process import HubProcess, StockHub
 
 from store.client import connect
 from store.finished import FinishedGames
 from store.sql.opening import opened_store
 from store.sql.postgres_url import PostgresUrl
+from tests.support.hub.hub_process import HubProcess, StockHub
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 
 @pytest.fixture(params=[HubProcess, StockHub], ids=["ours", "stock"])

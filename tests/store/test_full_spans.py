@@ -3,11 +3,11 @@
 import pytest
 from agentlightning import TracerTraceToTriplet, find_final_reward
 from agentlightning.adapter.triplet import RewardMatchPolicy
-from fakes import make_result, make_turn
 
 from store.full_spans import FullTokenSpans
 from store.token_spans import context_digest, to_span
 from store.werewolf import is_result, is_turn
+from tests.support.fakes import make_result, make_turn
 
 ATTEMPT = {"rollout_id": "r", "attempt_id": "a"}
 

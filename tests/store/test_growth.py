@@ -13,7 +13,7 @@ from store.sql.postgres import SCHEMA, PostgresDatabase
 from store.sql.postgres_url import PostgresUrl
 from store.sql.sqlite import SqliteDatabase
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 FEW, MANY = 600, 6000
 

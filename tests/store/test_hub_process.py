@@ -15,13 +15,13 @@ from functools import partial
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from fakes import make_result, make_turn
-from hub_process import HubProcess, run_command
 
 from algo.machine.ports import free_port
 from store.client import connect
 from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
+from tests.support.fakes import make_result, make_turn
+from tests.support.hub.hub_process import HubProcess, run_command
 
 NOW = 1_700_000_000.0
 TURNS = 6

@@ -8,9 +8,6 @@ import aiohttp
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from hub_process import HubProcess, run_command
-from postgres_server import PASSWORD, discard, new_server
-from test_hub_process import eventually, kill_the_hub, play_with_kills
 
 from store.client import connect
 from store.errors import Conflict
@@ -19,8 +16,11 @@ from store.sql.database import DatabaseAway
 from store.sql.opening import opened_store
 from store.sql.postgres import PostgresDatabase
 from store.sql.postgres_url import NoPostgresUrl, PostgresUrl
+from tests.store.test_hub_process import eventually, kill_the_hub, play_with_kills
+from tests.support.hub.hub_process import HubProcess, run_command
+from tests.support.hub.postgres_server import PASSWORD, discard, new_server
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 ESCAPED = PASSWORD.replace("%", "%25")
 

@@ -13,8 +13,6 @@ import time
 import psutil
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest
-from fakes import make_result, make_turn
-from hub_process import HubProcess, fork
 
 from store.__main__ import main
 from store.client import connect
@@ -27,8 +25,10 @@ from store.sql.postgres_url import PostgresUrl
 from store.sql.sqlite import SqliteDatabase
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result
+from tests.support.fakes import make_result, make_turn
+from tests.support.hub.hub_process import HubProcess, fork
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 DAY = 86_400.0
 AT_ONCE = {"youngest_seconds": 0}
@@ -524,6 +524,16 @@ def test_what_is_not_there_is_one_line(tmp_path, arguments, capsys, monkeypatch)
     said = capsys.readouterr().err
     assert said.startswith("python -m store: ") and said.count("\n") == 1
     assert ("nothing.jsonl" if command == "restore" else "gone.sqlite3") in said
+
+
+async def test_an_export_follows_no_link_that_waits_for_it(store, path, tmp_path):
+    await store.enqueue_rollout(input=1)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "out.jsonl.part").symlink_to(victim)
+    (tmp_path / "out.jsonl").symlink_to(victim)
+    await asyncio.to_thread(export, path, tmp_path / "out.jsonl")
+    assert victim.read_text() == "precious" and not (tmp_path / "out.jsonl").is_symlink()
 
 
 async def test_export_to_standard_output(store, path, capfdbinary):

@@ -7,14 +7,14 @@ import time
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from hub_process import HubProcess
-from test_crash_safety import die_often
-from test_hub_process import play_with_kills
-from test_retention import spans_of, stay_bounded
 
 from store.client import connect
+from tests.store.test_crash_safety import die_often
+from tests.store.test_hub_process import play_with_kills
+from tests.store.test_retention import spans_of, stay_bounded
+from tests.support.hub.hub_process import HubProcess
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

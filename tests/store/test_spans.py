@@ -2,11 +2,11 @@ import struct
 
 import pytest
 from agentlightning import find_final_reward
-from fakes import make_result, make_turn
 from pydantic import ValidationError
 
 from store.token_spans import MalformedSpan, to_span
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, Judgement, ResultSpan, TurnSpan, is_result, is_turn
+from tests.support.fakes import make_result, make_turn
 
 
 def wrap(record, sequence_id=1):

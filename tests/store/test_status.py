@@ -10,7 +10,6 @@ from dataclasses import asdict
 
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig
-from hub_process import HubProcess
 from rich.console import Console
 
 from algo.machine.ports import free_port
@@ -18,6 +17,7 @@ from runners.command_line import unique_worker_name
 from store.__main__ import main
 from store.client import connect
 from store.status import STATES, Machine, Running, render, summarise
+from tests.support.hub.hub_process import HubProcess
 
 NOW = 1_000_000.0
 TOKEN = "a-token"

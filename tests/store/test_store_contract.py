@@ -7,14 +7,16 @@ import asyncio
 import contextlib
 import time
 
+import asyncpg
 import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.errors import Conflict, UnknownId
 from store.schema import IDEMPOTENCY_KEY
+from store.sql.lightning_store import SqlLightningStore
 from store.sql.opening import opened_store
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 RETRY_ALWAYS = ["failed", "timeout", "unresponsive"]
 LONG_AGO = 1.0
@@ -182,6 +184,28 @@ async def test_a_key_twice_in_one_call_is_one_task(our_store):
     rollouts = await store.enqueue_many_rollouts([keyed("a"), keyed("b"), keyed("a")])
     assert rollouts[0] == rollouts[2] != rollouts[1]
     assert (await store.query_rollouts()).total == 2
+
+
+async def test_many_keys_cost_no_more_statements_than_few(postgres, monkeypatch):
+    store = SqlLightningStore(postgres.database, scan_debounce_seconds=1000)
+    statements = 0
+
+    def counted(method):
+        async def call(*arguments, **options):
+            nonlocal statements
+            statements += 1
+            return await method(*arguments, **options)
+
+        return call
+
+    for name in ("execute", "fetch", "executemany"):
+        monkeypatch.setattr(asyncpg.Connection, name, counted(getattr(asyncpg.Connection, name)))
+    numbers = []
+    for size in (2, 100):
+        statements = 0
+        await store.enqueue_many_rollouts([keyed(f"{size}-{n}") for n in range(size)])
+        numbers.append(statements)
+    assert numbers[1] <= numbers[0]
 
 
 async def test_a_key_cannot_stand_for_two_tasks(our_store):
@@ -724,6 +748,26 @@ async def test_waiting_ends_when_the_last_one_is_closed(store):
         await store.update_rollout(rollout.rollout_id, status="succeeded")
     closed = await asyncio.wait_for(waiting, 20)
     assert sorted((rollout.input, rollout.status) for rollout in closed) == [(1, "succeeded"), (2, "succeeded")]
+
+
+async def test_all_that_wait_share_one_look_at_the_database(our_store, monkeypatch):
+    rollout = await our_store.enqueue_rollout(input=1)
+    looks, last_completion = 0, our_store.collections.last_completion
+
+    async def look():
+        nonlocal looks
+        looks += 1
+        return await last_completion()
+
+    monkeypatch.setattr(our_store.collections, "last_completion", look)
+    waits = [
+        asyncio.create_task(our_store.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=None))
+        for _ in range(300)
+    ]
+    await asyncio.sleep(1)
+    assert looks < 400  # one for each at the beginning, and then one in 50 ms
+    await our_store.update_rollout(rollout.rollout_id, status="succeeded")
+    assert [one.status for (one,) in await asyncio.gather(*waits)] == ["succeeded"] * 300
 
 
 # Resources

@@ -2,13 +2,13 @@
 
 import pytest
 from agentlightning import LLM, ResourcesUpdate
-from fakes import make_turn
 from pydantic import ValidationError
 
 from store.schema import FrozenPolicy, PolicyResources, Sampling
 from store.team import TeamMember
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
+from tests.support.fakes import make_turn
 
 FIRST, SECOND, OTHER = "http://h:1/v1", "http://h:2/v1", "http://h:3/v1"
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
-from test_growth import steps
 
 from store.sql.opening import opened_store
+from tests.store.test_growth import steps
 
 PATIENCE = 1000.0
 RETRY = ["timeout", "unresponsive"]

@@ -15,7 +15,7 @@ from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
 from store.sql.lightning_store import SqlLightningStore
 
-pytest_plugins = ("hub_backends",)
+pytest_plugins = ("tests.support.hub.hub_backends",)
 
 LARGEST = 20_000
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -292,6 +292,47 @@ async def test_a_connection_that_ends_early_is_no_request(app, store):
     await app({**scope, "http_version": "1.1", "query_string": b"", "client": None}, receive, send)
     assert sent[0]["status"] == 400
     assert await store.collections.rollouts.size() == 0
+
+
+async def test_a_wait_ends_when_its_client_leaves(app, playing):
+    first, _ = playing
+    wait = {"rollout_ids": [first.rollout_id], "timeout": None}
+    messages = [{"type": "http.request", "body": json.dumps(wait).encode()}, {"type": "http.disconnect"}]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"10")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/agl/waits/rollouts", "headers": headers}
+    async with asyncio.timeout(20):
+        await app({**scope, "http_version": "1.1", "query_string": b"", "client": None}, receive, send)
+    assert sent[0]["status"] == 499  # and not 503, which a cancelled request is answered with
+
+
+async def test_all_games_are_read_and_sent_in_pieces(web, store, monkeypatch):
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(2000)])
+    await store.dequeue_many_rollouts(limit=3)
+    sizes, select = [], store.collections.rollouts.select
+
+    async def counted(*arguments):
+        rollouts = await select(*arguments)
+        sizes.append(len(rollouts))
+        return rollouts
+
+    monkeypatch.setattr(store.collections.rollouts, "select", counted)
+    answer = (await web.get("/rollouts", params={"sort_by": "start_time", "offset": 1})).json()
+    assert max(sizes) <= 500
+    assert [rollout["input"] for rollout in answer["items"]] == list(range(1, 2000)) and answer["total"] == 2000
+    page = await web.get("/rollouts", params={"sort_by": "start_time", "offset": 1, "limit": 1999})
+    assert answer == {**page.json(), "limit": -1}
+    queued = await web.post("/rollouts/search", json={"status_in": ["queuing"], "sort_by": "start_time"})
+    assert queued.json()["items"] == answer["items"][2:]
+    none = await web.get("/rollouts", params={"status_in": ["failed"]})
+    assert none.json() == {"items": [], "limit": -1, "offset": 0, "total": 0}
 
 
 async def test_many_bad_requests_at_once_leave_the_good_ones_alone(web, store, playing):

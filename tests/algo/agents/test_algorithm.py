@@ -7,7 +7,6 @@ import json
 
 import pytest
 from agentlightning import Trainer, rollout
-from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
 from algo.agents.algorithm import AgentVerl
@@ -20,6 +19,7 @@ from runners.agents.lightning import GatewayRunner
 from store.agents import AGENTS
 from store.client import connect
 from store.schema import PolicyResources
+from tests.support.agents.fakes_agents import FakeChatVllm
 
 
 @rollout

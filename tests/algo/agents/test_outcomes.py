@@ -4,12 +4,12 @@ import json
 import random
 
 import pytest
-from agent_evaluations import evaluation_of, ones
 from rich.console import Console
 
 from algo.agents.comparison import Compared, compared, write_comparison
 from algo.agents.outcomes import gain, read_evaluations
 from algo.agents.page import before_and_after, write_page
+from tests.support.agents.agent_evaluations import evaluation_of, ones
 
 
 def test_shares_means_and_their_intervals():

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from agentlightning import rollout
-from fakes_agents import FakeChatVllm
 from openai import AsyncOpenAI
 
 from algo.advantages.estimators import token_advantages
@@ -24,6 +23,7 @@ from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
+from tests.support.agents.fakes_agents import FakeChatVllm
 
 
 @rollout

@@ -4,9 +4,6 @@ import random
 from statistics import fmean
 
 import pytest
-from fakes import FakeVllm
-from small_models import make_trajectories
-from test_table import legal_answer, make_task, policy_seats
 
 from algo.belief.influence import influence_of_turns
 from algo.belief.listening import listening_rows
@@ -24,6 +21,9 @@ from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
 from store.werewolf import GAME, seat_name
 from store.werewolf_study import Study
+from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats
+from tests.support.fakes import FakeVllm
+from tests.support.small_models import make_trajectories
 
 SPOKEN = {"speech", "closing_speech", "pk_speech", "last_words"}
 NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}

@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from evaluations import make_evaluation, make_game, make_sample
 
 from algo.evaluation import page as pages
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation, read_evaluations, with_ratings
@@ -12,6 +11,7 @@ from algo.evaluation.page import PAGE_NAME, render_page, write_page
 from algo.evaluation.statistics import wilson_interval
 from algo.reports.charts import Picture
 from algo.werewolf.behaviour import Behaviour
+from tests.support.algo.evaluations import make_evaluation, make_game, make_sample
 
 BEHAVIOUR = {
     "wolf": Behaviour(games=2, kills={"seer": 3, "villager": 1}, claims={"wolf": {"hunter": 1}}),

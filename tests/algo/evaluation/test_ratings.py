@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from evaluations import make_game
 from openskill.models import BradleyTerryFull
 
 from algo.evaluation.ratings import Ratings
+from tests.support.algo.evaluations import make_game
 
 
 def play(strengths, rounds=60, wolf_chance=0.5, sides=((0, 1), (1, 0)), seed=1):

@@ -5,13 +5,13 @@ import json
 import logging
 
 import pytest
-from settings import werewolf_config
 
 from algo.league.league import League
 from algo.league.payoff import Match
 from algo.league.state import LeagueState
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
+from tests.support.settings import werewolf_config
 
 
 class Served:

@@ -7,12 +7,12 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
-from fake_vllm import serving_config
 
 from algo.league.state import Published
 from algo.loop.startup import start_league
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
+from tests.support.algo.fake_vllm import serving_config
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from learning_folders import make_behaviour, make_learning_run, make_seed, write_steps
 
 from algo.evaluation.outcomes import EVALUATIONS_FOLDER, Evaluation
 from algo.evaluation.statistics import wilson_interval
@@ -27,6 +26,7 @@ from algo.learning.record import LearningRecord
 from algo.learning.report import main
 from algo.learning.run import read_learning_run
 from configs.loading import as_yaml, load_config
+from tests.support.algo.learning_folders import make_behaviour, make_learning_run, make_seed, write_steps
 
 EVIL = "</div><script>alert('x')</script><img src=x onerror=alert(1)>"
 LEARNED = {"deals": 100, "wins": ((40, 40), (20, 80))}

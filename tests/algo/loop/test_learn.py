@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from settings import werewolf_config
-from small_models import make_trajectories
 
 from algo.advantages.role_baseline import RoleBaselines
 from algo.loop import learn
@@ -16,6 +14,8 @@ from algo.loop.update import Update
 from algo.run.records import write_batch
 from algo.sequences.targets import TargetRow
 from algo.training.thread import TrainerThread
+from tests.support.settings import werewolf_config
+from tests.support.small_models import make_trajectories
 
 TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 

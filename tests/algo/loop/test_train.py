@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gated_play import GatedPlay, playing
-from settings import werewolf_config
 
 from algo.league.league import League
 from algo.league.state import LeagueState, past_name
@@ -23,6 +21,8 @@ from algo.training.thread import TrainerThread
 from algo.werewolf.workload import Werewolf
 from store.schema import PolicyResources
 from store.werewolf import GAME
+from tests.support.algo.gated_play import GatedPlay, playing
+from tests.support.settings import werewolf_config
 
 STEPS = 5
 

@@ -11,7 +11,6 @@ from dataclasses import asdict
 import httpx
 import pytest
 import torch
-from fake_vllm import PUSH, SERVE, FakeVllm, serving_config
 from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
 
@@ -23,6 +22,7 @@ from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
 from configs.loading import load_config
 from configs.section import ConfigError
+from tests.support.algo.fake_vllm import PUSH, SERVE, FakeVllm, serving_config
 
 
 class FakeEngine:

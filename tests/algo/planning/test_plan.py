@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from learning_folders import write_steps
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from algo.plan import main
@@ -22,6 +21,7 @@ from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.serving import FrozenPolicyConfig
 from configs.werewolf import WerewolfConfig
+from tests.support.algo.learning_folders import write_steps
 
 H100 = Machine(8, H100_GIB, 1000.0, flops=7e14, bandwidth=3e12)
 

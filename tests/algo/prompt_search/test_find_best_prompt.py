@@ -11,13 +11,13 @@ from collections import Counter
 import pytest
 from agentlightning import rollout
 from aiohttp import web
-from hub_process import fork, preload, say_to
 
 from algo import find_best_prompt
 from algo.prompt_search.results import PAGE_NAME
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.worker import Worker
+from tests.support.hub.hub_process import fork, preload, say_to
 
 preload("algo.prompt_search.run")
 RATES = {"bad": 0.1, "fair": 0.4, "good": 0.95}

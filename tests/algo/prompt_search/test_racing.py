@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from prompt_stand_ins import StandIns, planted, raced, searched
 
 from algo.prompt_search.intervals import confidence_sequence
 from algo.prompt_search.racing import Confirmation, Race
+from tests.support.algo.prompt_stand_ins import StandIns, planted, raced, searched
 
 BUDGET = 2000
 

@@ -1,9 +1,7 @@
 """Figures of the protocol on made-up games, and once through a real hub with real games."""
 
 import pytest
-from protocol_games import ROLES, made_game, studied
 from rich.console import Console
-from test_evaluate import RESOURCES, alive, make_config, policy, runner_at  # noqa: F401
 
 from algo.protocol.deeds import deeds_of
 from algo.protocol.differences import differences
@@ -15,6 +13,8 @@ from algo.protocol.report import ODDS_OF_VOTES, VOTES_FOR_WOLVES, ProtocolReport
 from algo.rollouts.queue import RolloutQueue
 from store.werewolf import GAME
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
+from tests.algo.test_evaluate import RESOURCES, alive, make_config, policy, runner_at  # noqa: F401
+from tests.support.algo.protocol_games import ROLES, made_game, studied
 
 V1 = PANELS["v1"]
 

@@ -4,12 +4,12 @@ import random
 
 import numpy as np
 import pytest
-from protocol_games import made_game
 
 from algo.evaluation.statistics import fit_logistic
 from algo.protocol.power import deals_needed, difference_seen, half_width, power_text
 from algo.protocol.strengths import fit_strengths
 from configs.roles_and_decks import DECKS
+from tests.support.algo.protocol_games import made_game
 
 
 def drawn_games(strengths, advantage, deals, seed=3):

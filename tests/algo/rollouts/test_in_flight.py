@@ -3,9 +3,6 @@
 import asyncio
 from collections import Counter
 
-from gated_play import GatedPlay, playing
-from settings import werewolf_config
-
 from algo.rollouts.hub_rollouts import Resumption
 from algo.rollouts.in_flight import InFlight
 from algo.rollouts.queue import RolloutQueue
@@ -13,6 +10,8 @@ from algo.rollouts.schedule import Schedule
 from algo.werewolf.tasks import step_tasks
 from store.schema import PolicyResources
 from store.werewolf import GAME
+from tests.support.algo.gated_play import GatedPlay, playing
+from tests.support.settings import werewolf_config
 
 STEPS = 4
 CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)

@@ -5,9 +5,6 @@ from collections import Counter
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
-from fakes import FakeVllm, make_result, make_turn
-from fakes_api import FakeChatApi, error
-from settings import werewolf_config
 
 from algo.rollouts import hub_rollouts as earlier_games
 from algo.rollouts.hub_rollouts import HubRollouts, Resumption
@@ -22,6 +19,9 @@ from runners.worker import Worker
 from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
+from tests.support.fakes import FakeVllm, make_result, make_turn
+from tests.support.settings import werewolf_config
+from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2)

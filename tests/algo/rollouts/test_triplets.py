@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from fakes import make_result, make_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, Judgement, SeatResult
+from tests.support.fakes import make_result, make_turn
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fakes import make_result
 from rich.console import Console
 
 from algo.machine import progress as progress_module
@@ -20,6 +19,7 @@ from algo.run.summary import RunSummary, log_step, show_summary
 from algo.sequences.trajectories import Trajectory
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
+from tests.support.fakes import make_result
 
 
 def trajectory(seat, side, role, reward, dimensions, segment=0):

@@ -3,13 +3,13 @@
 import logging
 
 import pytest
-from fakes import make_result, make_turn
 
 from algo.run.watch import Collapsed, out_of_bounds, watch
 from algo.werewolf.metrics import variety_metrics
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.watch import BoundConfig
+from tests.support.fakes import make_result, make_turn
 
 
 def steps(*values):

@@ -9,9 +9,7 @@ from itertools import pairwise
 import aiohttp
 import pytest
 import torch
-from fake_vllm import SERVE, FakeVllm, serving_config
 from peft import PeftModel
-from small_models import random_adapters
 from transformers import AutoModelForCausalLM
 
 from algo.league.places import BesideThePolicy, adapters_of
@@ -21,6 +19,8 @@ from algo.serving.policy import Serving, ServingError
 from algo.serving.team import open_policies
 from configs.section import ConfigError
 from store.schema import FrozenPolicy
+from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
+from tests.support.small_models import random_adapters
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
 

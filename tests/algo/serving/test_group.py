@@ -8,13 +8,13 @@ import signal
 from functools import partial
 
 import pytest
-from fake_vllm import PUSH, FakeVllm, serving_config
-from small_models import make_model
 
 from algo.machine.ports import free_port
 from algo.serving.frozen import open_frozen, share_out
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policy import Serving, ServingDied, ServingError
+from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
+from tests.support.small_models import make_model
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
 

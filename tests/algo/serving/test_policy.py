@@ -14,7 +14,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 import torch
-from fake_vllm import FakeVllm, serving_config
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -25,6 +24,7 @@ from algo.serving.policy import Serving, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
 from store.auth import TOKEN_VARIABLE
+from tests.support.algo.fake_vllm import FakeVllm, serving_config
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ import socket
 from itertools import chain
 
 import pytest
-from fake_vllm import serving_config
 
 from algo.serving.preconditions import ServingError
 from algo.serving.team import open_policies
+from tests.support.algo.fake_vllm import serving_config
 
 
 @pytest.fixture

@@ -10,7 +10,12 @@ import psutil
 import pytest
 import torch
 from ray.exceptions import RayError
-from small_models import (
+from transformers import AutoModelForTokenClassification
+
+from algo.sequences.batch import build_batch
+from algo.training.engine import Engine
+from configs.schema import Config
+from tests.support.small_models import (
     TEMPERATURE,
     largest_difference,
     load_model,
@@ -19,11 +24,6 @@ from small_models import (
     plain_log_probs,
     with_value_head,
 )
-from transformers import AutoModelForTokenClassification
-
-from algo.sequences.batch import build_batch
-from algo.training.engine import Engine
-from configs.schema import Config
 
 LEARNING_RATE, CRITIC_LEARNING_RATE, CLIP_VALUE, KL_COEF = 1e-2, 2e-2, 0.2, 0.3
 

@@ -10,8 +10,6 @@ import contextlib
 import pytest
 import ray
 import torch
-from ray_nodes import ray_cluster_of
-from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
 from transformers import AutoTokenizer
 
 from algo.sequences.batch import build_batch
@@ -21,6 +19,15 @@ from algo.training.verl_configs import actor_config
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
+from tests.support.ray_nodes import ray_cluster_of
+from tests.support.small_models import (
+    TEMPERATURE,
+    largest_difference,
+    load_model,
+    make_model,
+    make_trajectories,
+    plain_log_probs,
+)
 
 LEARNING_RATE = 1e-2
 WEIGHT_DECAY = 0.05

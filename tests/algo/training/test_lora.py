@@ -8,13 +8,20 @@ import torch
 from peft import PeftModel
 from ray.exceptions import RayError
 from safetensors.torch import load_file
-from small_models import TEMPERATURE, largest_difference, load_model, make_model, make_trajectories, plain_log_probs
 from transformers import AutoModelForTokenClassification
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
+from tests.support.small_models import (
+    TEMPERATURE,
+    largest_difference,
+    load_model,
+    make_model,
+    make_trajectories,
+    plain_log_probs,
+)
 
 RANK, ALPHA = 4, 10
 MODULES = ("q_proj", "o_proj", "down_proj")

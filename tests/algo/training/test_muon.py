@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from small_models import load_model, make_model, make_trajectories, plain_log_probs
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from algo.training.muon import MATRICES, MuonAndAdamW, orthogonalised, parameter_groups
 from configs.werewolf import WerewolfConfig
+from tests.support.small_models import load_model, make_model, make_trajectories, plain_log_probs
 
 RATE, MATRIX_RATE, DECAY = 0.01, 3.0, 0.1
 

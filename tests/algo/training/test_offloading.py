@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small_models import TEMPERATURE, make_trajectories
 from verl.utils import tensordict_utils
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from algo.training.worker import TrainingRank
 from configs.loading import load_config
+from tests.support.small_models import TEMPERATURE, make_trajectories
 
 
 def test_an_update_moves_weights_twice_however_many_steps_it_makes():

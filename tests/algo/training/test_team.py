@@ -3,12 +3,12 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_models import TEMPERATURE, largest_difference, make_model, make_trajectories
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine, as_member
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
+from tests.support.small_models import TEMPERATURE, largest_difference, make_model, make_trajectories
 
 RATES = {"wolves": 3e-2, "villagers": 1e-2}
 TEAM = {"wolves": {"side": "wolf", "learning_rate": RATES["wolves"]}, "villagers": {"side": "good"}}

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-import reference_update
 import torch
-from small_models import TEMPERATURE, load_model, make_model, plain_log_probs
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.estimators import token_advantages
@@ -26,6 +24,8 @@ from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.sections.training import AdvantageConfig, RolloutCorrectionConfig
 from configs.werewolf import WerewolfConfig
+from tests.support.algo import reference_update
+from tests.support.small_models import TEMPERATURE, load_model, make_model, plain_log_probs
 
 AGREES = 2e-5
 DIFFERS = 1e-2

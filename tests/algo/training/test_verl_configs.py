@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from small_models import make_model
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.kl import kl_in_reward
@@ -11,6 +10,7 @@ from algo.training.verl_configs import actor_config, check_engine, critic_config
 from configs.section import ConfigError
 from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
+from tests.support.small_models import make_model
 
 
 @pytest.fixture(scope="module")

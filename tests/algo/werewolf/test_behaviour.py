@@ -4,7 +4,6 @@ import re
 from collections import Counter
 
 import pytest
-from fakes import make_result, make_turn
 
 from algo.rollouts.triplets import read_attempt
 from algo.werewolf.behaviour import Behaviour, behaviour_of
@@ -12,6 +11,7 @@ from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatResult
+from tests.support.fakes import make_result, make_turn
 
 ROLES = {1: "wolf", 2: "wolf", 3: "seer", 4: "villager", 5: "hunter"}
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from evaluations import make_game
 
 from algo.evaluation.statistics import clustered_share, wilson_interval
 from algo.werewolf.game_statistics import (
@@ -11,6 +10,7 @@ from algo.werewolf.game_statistics import (
     score_of_role,
     score_of_side,
 )
+from tests.support.algo.evaluations import make_game
 
 
 @pytest.mark.parametrize(

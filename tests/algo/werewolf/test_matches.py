@@ -3,10 +3,8 @@
 from collections import Counter
 
 import pytest
-from fakes import make_result, make_turn
 from hypothesis import given
 from hypothesis import strategies as st
-from settings import werewolf_config
 
 from algo.league.payoff import Match
 from algo.rollouts.triplets import FinishedRollout
@@ -14,6 +12,8 @@ from algo.werewolf.matches import held_out_deals, league_match, match_tasks, rec
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
 from runners.werewolf.game import PRESETS, new_game
 from runners.werewolf.seating import who_plays
+from tests.support.fakes import make_result, make_turn
+from tests.support.settings import werewolf_config
 
 CONFIG = werewolf_config(preset="9p", rules={"win_rule": "parity"}, train_sides=("wolf",), opponent="random")
 numbers = st.integers(0, 2**63)

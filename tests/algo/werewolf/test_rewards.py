@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from fakes import make_result
 
 from algo.werewolf.rewards import FACT_DIMENSIONS, JUDGE_DIMENSIONS, seat_reward, turn_dimensions
 from configs.loading import CONFIG_DIR, load_config
 from configs.section import ConfigError
 from configs.sections.rewards import OutcomeReward, RewardConfig
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
+from tests.support.fakes import make_result
 
 NOTHING = RewardConfig(
     **dict.fromkeys((*FACT_DIMENSIONS, *JUDGE_DIMENSIONS), 0.0), wolf=OutcomeReward(), good=OutcomeReward()

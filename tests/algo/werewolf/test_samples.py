@@ -2,15 +2,14 @@
 
 from collections import Counter
 
-from fakes import make_result, make_turn
-from settings import werewolf_config
-
 from algo.rollouts.triplets import CallTriplets, FinishedRollout
 from algo.werewolf.matches import match_tasks
 from algo.werewolf.samples import SampleTurn, sample_games
 from configs.sections.rewards import RewardConfig
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME
+from tests.support.fakes import make_result, make_turn
+from tests.support.settings import werewolf_config
 
 WEIGHTS = RewardConfig(invalid=-0.5, wolf={"win": 2.0})
 

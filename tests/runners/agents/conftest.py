@@ -1,10 +1,10 @@
 """A gateway before a fake of vLLM."""
 
 import pytest
-from fakes_agents import FakeChatVllm, World
 
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.servers import ChatServers
+from tests.support.agents.fakes_agents import FakeChatVllm, World
 
 
 @pytest.fixture

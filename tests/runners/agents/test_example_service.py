@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from fakes_agents import rollout_of
 
 from algo.machine.ports import free_port
 from runners.agents.examples.service_agent import tasks
 from runners.agents.examples.service_agent.reward import reward
 from runners.agents.play import Session
 from runners.agents.service import ServicePlayer
+from tests.support.agents.fakes_agents import rollout_of
 
 pytestmark = pytest.mark.timeout(600)  # the environment may have to be downloaded
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fakes_agents import resources_of, rollout_of
 
 from algo.machine.ports import free_port
 from runners.agents.examples.math_agent import tasks as math_tasks
@@ -18,6 +17,7 @@ from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.lit import AgentUnavailable, LitPlayer, load_agent
 from runners.agents.play import Session
+from tests.support.agents.fakes_agents import resources_of, rollout_of
 
 
 async def rewards_of(world, player, task):

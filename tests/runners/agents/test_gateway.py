@@ -5,14 +5,14 @@ import logging
 
 import httpx
 import pytest
-from fakes_agents import CALL, QUESTION, FakeChatVllm, client_of, resources_of
 from openai import APIStatusError, BadRequestError, NotFoundError
-from tool_model import TOOL
 
 from runners.agents.gateway import requests
 from runners.errors import PolicyUnavailable
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
+from tests.support.agents.fakes_agents import CALL, QUESTION, FakeChatVllm, client_of, resources_of
+from tests.support.agents.tool_model import TOOL
 
 
 async def ask(client, messages=QUESTION, **options):

@@ -19,7 +19,6 @@ from agentlightning import (
     rollout,
 )
 from aiohttp import web
-from fakes_agents import FakeChatVllm, resources_of, task_of
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -35,6 +34,7 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.full_spans import CALL_SPAN
+from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
 
 RETRY = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]

@@ -3,8 +3,9 @@
 import copy
 
 import pytest
-from fakes_agents import CALL, client_of
-from tool_model import TEMPLATE, TOOL
+
+from tests.support.agents.fakes_agents import CALL, client_of
+from tests.support.agents.tool_model import TEMPLATE, TOOL
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """The Responses API as the Agents SDK uses it, through the real openai package."""
 
 import pytest
-from fakes_agents import CALL, client_of
 from openai import BadRequestError, NotFoundError
-from tool_model import TOOL
+
+from tests.support.agents.fakes_agents import CALL, client_of
+from tests.support.agents.tool_model import TOOL
 
 RESPONSES_TOOL = {"type": "function", **TOOL["function"], "strict": True}
 

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from fakes_agents import attempt_of, request_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from runners.agents.gateway.chat_server import UnfitTemplate
 from runners.agents.gateway.requests import RequestRefused
 from runners.agents.gateway.timelines import same_message
 from runners.policy.server import Completion
+from tests.support.agents.fakes_agents import attempt_of, request_of
 
 END, HEAD, TOOLS = 1, 2, 3
 ROLES = {"system": 4, "user": 5, "assistant": 6, "tool": 7}

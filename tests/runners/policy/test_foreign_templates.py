@@ -1,9 +1,9 @@
 """A real vocabulary of 49,152 words under the templates of other families: the ids of a conversation only grow."""
 
 import pytest
-from chat_templates import FOREIGN, with_template
 
 from runners.policy.chat_tokens import ChatTokens
+from tests.support.chat_templates import FOREIGN, with_template
 
 SYSTEM = {"role": "system", "content": "你在玩狼人杀。你是3号，身份是预言家，属好人阵营。"}
 QUESTIONS = [

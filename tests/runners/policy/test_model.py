@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from fakes import FakeVllm
 
 from runners.errors import PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
@@ -12,6 +11,7 @@ from runners.policy.server import PolicyServer
 from runners.policy.transport import NoAnswer, Transport
 from store.schema import TokenLimits
 from store.token_spans import context_digest
+from tests.support.fakes import FakeVllm
 
 SYSTEM = {"role": "system", "content": "你是3号。"}
 REPLY = {"role": "assistant", "content": "好的"}

@@ -1,10 +1,10 @@
 """Which connection and tokenizer a game's policy gets."""
 
 import pytest
-from fakes import FakeVllm
 
 from runners.policy.servers import Policies
 from store.schema import PolicyResources
+from tests.support.fakes import FakeVllm
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from fakes import FakeVllm
-from test_table import legal_answer, make_task, whole_prompts
 from transformers import AutoTokenizer
 
 from algo.machine.ports import free_port
@@ -23,6 +21,8 @@ from runners.werewolf.agent import WerewolfGames
 from store.schema import FrozenPolicy, PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME, TurnSpan
+from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
+from tests.support.fakes import FakeVllm
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import re
 from collections import Counter
 
 import pytest
-from fakes import FakeVllm
-from fakes_api import FakeChatApi
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
@@ -21,6 +19,8 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import FrozenPolicy, PolicyResources
 from store.werewolf import GameTask
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.fakes_api import FakeChatApi
 
 
 def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):

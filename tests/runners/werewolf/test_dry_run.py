@@ -8,14 +8,14 @@ import sys
 
 import pytest
 from agentlightning import LLM
-from fakes import FakeVllm
-from test_full_token_spans import answer
 
 from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
 from store.schema import FrozenPolicy, PolicyResources
+from tests.runners.werewolf.test_full_token_spans import answer
+from tests.support.fakes import FakeVllm
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, TracerTraceToTriplet, find_final_reward
-from fakes import FakeVllm
 
 from algo.rollouts.triplets import read_attempt
 from runners.werewolf.agent import WerewolfPlay
@@ -14,6 +13,7 @@ from runners.worker import Worker
 from store.full_spans import ACTOR_SPAN, CALL_SPAN
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask, is_result, is_turn
+from tests.support.fakes import FakeVllm
 
 RETRY = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed"])
 

@@ -14,13 +14,13 @@ from agentlightning import (
     find_final_reward,
 )
 from agentlightning.semconv import LightningResourceAttributes
-from fakes import FakeVllm
 
 from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from tests.support.fakes import FakeVllm
 
 CONFIG = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed", "timeout", "unresponsive"]

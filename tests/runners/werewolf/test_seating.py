@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from settings import werewolf_config
 
 from algo.werewolf.tasks import step_tasks
 from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
 from store.werewolf import GameTask
+from tests.support.settings import werewolf_config
 
 NAMES = ("policy", "scripted", "random", "strong")
 

@@ -5,8 +5,6 @@ import re
 from functools import partial
 
 import pytest
-from fakes import FakeVllm
-from test_table import legal_answer, make_task, policy_seats, scripted_seat
 
 from runners.attempt_spans import AttemptSpans
 from runners.errors import PolicyUnavailable
@@ -19,6 +17,8 @@ from runners.werewolf.study.notes import public_wolf_odds, study_of
 from runners.werewolf.table import play_game
 from store.werewolf import GAME, GameTask
 from store.werewolf_study import Study, StudySpan
+from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats, scripted_seat
+from tests.support.fakes import FakeVllm
 
 ALL = Study(probes=frozenset({"speech", "vote"}), with_tokens=True)
 

@@ -5,8 +5,6 @@ import random
 import re
 
 import pytest
-from fakes import FakeVllm
-from fakes_api import FakeChatApi
 
 from runners.errors import CannotPlay, PolicyUnavailable
 from runners.policy.chat_tokens import ChatTokens
@@ -21,6 +19,8 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, GameTask
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.fakes_api import FakeChatApi
 
 
 def make_task(game_id="game-1", seed=3, **changes):

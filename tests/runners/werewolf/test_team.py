@@ -5,8 +5,6 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from fakes import FakeVllm
-from test_table import legal_answer, make_task, whole_prompts
 
 from algo.rollouts.triplets import WrongLearner, read_attempt
 from algo.sequences.trajectories import build_trajectories
@@ -18,6 +16,8 @@ from store.schema import FrozenPolicy, PolicyResources
 from store.team import TeamMember
 from store.token_spans import to_span
 from store.werewolf import GAME
+from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
+from tests.support.fakes import FakeVllm
 
 
 @pytest.fixture

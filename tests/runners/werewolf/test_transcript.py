@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from game_playing import play_random
 
 from runners.werewolf.game import PRESETS, EventKind, Role, Side, new_game
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.transcript import Transcript
+from tests.support.game.game_playing import play_random
 
 TWELVE = PRESETS["12p_sheriff"]
 HEADINGS = {

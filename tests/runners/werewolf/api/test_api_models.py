@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from fakes_api import BROKEN_JSON, HTML, NO_CHOICES, FakeChatApi, drop, error, hang, text
 
 from runners.errors import EndpointUnavailable, MissingApiKey
 from runners.keys import ApiKeys
 from runners.werewolf.api.models import ApiModel, ApiModels
 from runners.werewolf.api.throttle import Throttle
 from store.schema import ChatEndpoint
+from tests.support.werewolf.fakes_api import BROKEN_JSON, HTML, NO_CHOICES, FakeChatApi, drop, error, hang, text
 
 SECRET = "sk-test-secret-4711"
 QUESTION = [{"role": "system", "content": "你在玩狼人杀。"}, {"role": "user", "content": "轮到你发言。"}]

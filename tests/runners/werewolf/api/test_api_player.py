@@ -6,8 +6,6 @@ import re
 import pytest
 from agentlightning import RolloutConfig
 from agentscope.message import Msg
-from fakes import FakeVllm
-from fakes_api import FakeChatApi, error
 
 from runners.errors import EndpointUnavailable
 from runners.werewolf.agent import WerewolfPlay
@@ -23,6 +21,8 @@ from runners.werewolf.table import play_game
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 PROVIDERS = ("openai", "dashscope")
 

@@ -9,14 +9,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 import pytest
-from crafted_questions import (
-    claim,
-    each_brain,
-    memory,
-    seen,
-    team,
-)
-from game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +35,14 @@ from runners.werewolf.language.saying import fit_together
 from runners.werewolf.language.speech import Heard, understand, understand_wolf
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from store.schema import PLAYERS_WITHOUT_A_MODEL
+from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
+from tests.support.werewolf.crafted_questions import (
+    claim,
+    each_brain,
+    memory,
+    seen,
+    team,
+)
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
 PUBLIC_SPEECHES = (

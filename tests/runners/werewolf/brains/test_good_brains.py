@@ -4,23 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from crafted_questions import (
-    NINE_SEATS,
-    SPEAKING,
-    accuses,
-    answers,
-    claim,
-    died_by_night,
-    each_brain,
-    exploded,
-    finding,
-    memory,
-    role_claim,
-    seen,
-    speech,
-    team,
-)
-from game_playing import GUNS, NINE, TINY, TWELVE
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import (
@@ -38,6 +21,23 @@ from runners.werewolf.game import (
 from runners.werewolf.language import saying
 from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
+from tests.support.game.game_playing import GUNS, NINE, TINY, TWELVE
+from tests.support.werewolf.crafted_questions import (
+    NINE_SEATS,
+    SPEAKING,
+    accuses,
+    answers,
+    claim,
+    died_by_night,
+    each_brain,
+    exploded,
+    finding,
+    memory,
+    role_claim,
+    seen,
+    speech,
+    team,
+)
 
 # --- the seer -------------------------------------------------------------------------------------------------------
 

@@ -4,9 +4,13 @@ import random
 from functools import lru_cache
 
 import pytest
-from game_playing import play_brains
-from speech_classifier import SpeechClassifier, area_under_curve
-from trick_players import (
+
+from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.game import PRESETS, Role, Side
+from runners.werewolf.language.speech import understand
+from tests.support.game.game_playing import play_brains
+from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
+from tests.support.werewolf.trick_players import (
     PUBLIC_SPEECHES,
     AlwaysPoses,
     BelievesPlans,
@@ -15,10 +19,6 @@ from trick_players import (
     ReadsPhrases,
     good_wins,
 )
-
-from runners.werewolf.brains import ScriptedBrain
-from runners.werewolf.game import PRESETS, Role, Side
-from runners.werewolf.language.speech import understand
 
 GAMES = {"12p_sheriff": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""

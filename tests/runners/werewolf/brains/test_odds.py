@@ -6,13 +6,13 @@ from math import log
 
 import numpy as np
 import pytest
-from crafted_questions import claim, died_by_night, exploded, finding, speech, team
-from game_playing import GODS, GUNS, TINY, TWELVE, play_brains
 
 from runners.werewolf.brains import ScriptedBrain, odds
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import role_odds, wolf_odds
 from runners.werewolf.game import PRESETS, Event, EventKind, Role, Side
+from tests.support.game.game_playing import GODS, GUNS, TINY, TWELVE, play_brains
+from tests.support.werewolf.crafted_questions import claim, died_by_night, exploded, finding, speech, team
 
 SEVEN = PRESETS["7p"]
 

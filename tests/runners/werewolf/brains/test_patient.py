@@ -4,14 +4,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from crafted_questions import accuses, claim, finding, seen, speech
-from game_playing import NINE, TINY
 
 from runners.werewolf.brains import PatientBrain, ScriptedBrain
 from runners.werewolf.brains.table import good_wins
 from runners.werewolf.game import Decision, Role, Side
 from runners.werewolf.language import saying
 from runners.werewolf.language.speech import understand
+from tests.support.game.game_playing import NINE, TINY
+from tests.support.werewolf.crafted_questions import accuses, claim, finding, seen, speech
 
 FOUR = (1, 2, 3, 4)
 CLEARED = claim(1, (1, 2, Side.GOOD))

@@ -3,7 +3,18 @@
 from collections import Counter
 
 import pytest
-from crafted_questions import (
+
+from runners.werewolf.game import (
+    Decision,
+    Event,
+    EventKind,
+    Option,
+    Role,
+    Side,
+)
+from runners.werewolf.language.speech import understand, understand_wolf
+from tests.support.game.game_playing import TINY, TWELVE
+from tests.support.werewolf.crafted_questions import (
     NINE_SEATS,
     accuses,
     answers,
@@ -15,17 +26,6 @@ from crafted_questions import (
     team,
     wolf_says,
 )
-from game_playing import TINY, TWELVE
-
-from runners.werewolf.game import (
-    Decision,
-    Event,
-    EventKind,
-    Option,
-    Role,
-    Side,
-)
-from runners.werewolf.language.speech import understand, understand_wolf
 
 # --- wolves ---------------------------------------------------------------------------------------------------------
 

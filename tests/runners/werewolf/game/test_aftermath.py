@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
-from game_scripts import TWELVE_DEAL, all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.werewolf.game import (
     Action,
@@ -23,6 +21,8 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.game.aftermath import outcome
+from tests.support.game.game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
+from tests.support.game.game_scripts import TWELVE_DEAL, all_of, asked, kinds, last, play, question, twelve, until
 
 HUNTED = "night_actions: 9,10,11,12=3\nwitch_action:"
 """The wolves hit the hunter in the first night."""

@@ -1,8 +1,6 @@
 """The day after its deaths: speaking orders, 归票, the exile vote with the sheriff's 1.5, and its PK."""
 
 import pytest
-from game_playing import SEVEN, TINY, deck
-from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.werewolf.game import (
     Action,
@@ -17,6 +15,8 @@ from runners.werewolf.game import (
     new_game,
     pending,
 )
+from tests.support.game.game_playing import SEVEN, TINY, deck
+from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 SHERIFF_6 = "sign_up: 6=run\ncampaign:"
 TINY_DEAL = deck(wolf=1, seer=1, villager=3)

@@ -1,10 +1,10 @@
 """The sheriff's election on day 1, rule by rule. Explosions during it: test_explosion."""
 
 import pytest
-from game_playing import NINE
-from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.werewolf.game import BadgeLost, Decision, EventKind, IllegalAction, Option, Phase, new_game, observe
+from tests.support.game.game_playing import NINE
+from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 EVERY_SEAT = "1,2,3,4,5,6,7,8,9,10,11,12"
 

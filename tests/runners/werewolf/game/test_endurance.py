@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from game_invariants import check_finished, check_invariants, check_start
-from game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import (
@@ -30,6 +28,8 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from tests.support.game.game_invariants import check_finished, check_invariants, check_start
+from tests.support.game.game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps
 
 GAMES = int(os.environ.get("ENDURANCE_GAMES", "100000"))
 SCRIPTED_SHARE = 5

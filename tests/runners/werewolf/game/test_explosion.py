@@ -1,8 +1,6 @@
 """自爆: what an explosion breaks off, what still happens, and the election put off or swallowed by it."""
 
 import pytest
-from game_playing import NINE
-from game_scripts import all_of, asked, kinds, last, play, question, step, twelve, until
 
 from runners.werewolf.game import (
     Action,
@@ -19,6 +17,8 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from tests.support.game.game_playing import NINE
+from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, step, twelve, until
 
 CAMPAIGN = "sign_up: 1,9=run\ncampaign: 9=explode"
 """Wolf 9 runs and explodes; candidate 1 is left."""

@@ -11,9 +11,6 @@ import os
 from pathlib import Path
 
 import pytest
-from game_playing import TINY, brain_steps, play_brains
-from game_scripts import play
-from golden_scripts import RARE_RULES, Scripted
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, Event, new_game, pending, winner
@@ -23,6 +20,9 @@ from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import rules_prompt
 from runners.werewolf.transcript import Transcript
+from tests.support.game.game_playing import TINY, brain_steps, play_brains
+from tests.support.game.game_scripts import play
+from tests.support.game.golden_scripts import RARE_RULES, Scripted
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

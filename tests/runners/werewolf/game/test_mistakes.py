@@ -8,8 +8,6 @@ import random
 
 import pytest
 from agentscope.model import ChatResponse
-from game_playing import TEST_PRESETS, TWELVE, herd_steps
-from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.brains import RandomBrain
@@ -36,6 +34,8 @@ from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from store.werewolf import GameTask
+from tests.support.game.game_playing import TEST_PRESETS, TWELVE, herd_steps
+from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 SHERIFF_6 = "sign_up: 6=run\ncampaign:"
 

@@ -1,8 +1,6 @@
 """The night, rule by rule: guard, wolves, seer, witch, and who dies of it."""
 
 import pytest
-from game_playing import SEVEN, STRICT, TINY, deck
-from game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 from runners.werewolf.game import (
     Action,
@@ -18,6 +16,8 @@ from runners.werewolf.game import (
     observe,
     pending,
 )
+from tests.support.game.game_playing import SEVEN, STRICT, TINY, deck
+from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
 SEVEN_DEAL = deck(wolf=2, seer=1, villager=4)
 

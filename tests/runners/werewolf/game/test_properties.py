@@ -11,17 +11,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from game_invariants import check_finished, check_invariants, check_start
-from game_playing import (
-    TEST_PRESETS,
-    answer_all,
-    brain_steps,
-    herd_steps,
-    play_random,
-    random_action,
-    random_steps,
-    steps,
-)
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +37,17 @@ from runners.werewolf.game import (
     observe,
     pending,
     winner,
+)
+from tests.support.game.game_invariants import check_finished, check_invariants, check_start
+from tests.support.game.game_playing import (
+    TEST_PRESETS,
+    answer_all,
+    brain_steps,
+    herd_steps,
+    play_random,
+    random_action,
+    random_steps,
+    steps,
 )
 
 presets = st.sampled_from(TEST_PRESETS)

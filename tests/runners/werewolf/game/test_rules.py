@@ -9,8 +9,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from game_playing import NINE, SEVEN, STRICT, TINY, TWELVE, answer_all, deck
-from game_scripts import play, question, read_script, step, twelve, until
 
 from runners.werewolf.game import (
     OPTIONS,
@@ -33,6 +31,8 @@ from runners.werewolf.game import (
     observe,
     pending,
 )
+from tests.support.game.game_playing import NINE, SEVEN, STRICT, TINY, TWELVE, answer_all, deck
+from tests.support.game.game_scripts import play, question, read_script, step, twelve, until
 
 TINY_DEAL = deck(wolf=1, seer=1, villager=3)
 

@@ -5,14 +5,14 @@ import json
 import pytest
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
-from fakes_api import FakeChatApi, text
-from reply_tables import QUESTIONS
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Observation, Role
 from runners.werewolf.players import PolicyPlayer
+from tests.support.werewolf.fakes_api import FakeChatApi, text
+from tests.support.werewolf.reply_tables import QUESTIONS
 
 VOTE = QUESTIONS["vote"]
 SEEN = Observation(

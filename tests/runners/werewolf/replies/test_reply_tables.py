@@ -10,10 +10,10 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reply_tables import QUESTIONS, REASK, rows
 
 from runners.werewolf.game import Action, Option, legal
 from runners.werewolf.language.replies import ReplyError, parse_reply
+from tests.support.werewolf.reply_tables import QUESTIONS, REASK, rows
 
 TABLES = ("choices.txt", "not_choices.txt", "cut.txt", "speeches.txt", "fresh.txt", "fresh_2.txt")
 

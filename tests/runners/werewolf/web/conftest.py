@@ -1,7 +1,8 @@
 """Browsers for the tests of the pages: started once, and handed out one for each person."""
 
 import pytest
-from browser import Person, start_driver
+
+from tests.support.werewolf.browser import Person, start_driver
 
 
 @pytest.fixture(scope="session")

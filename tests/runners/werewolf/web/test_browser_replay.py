@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from browser import LAPTOP, PHONE, at_the_browser
 from selenium.webdriver.common.keys import Keys
-from web_server import WebServer
 
 from runners.werewolf.game import EventKind, Role, Side, get_preset
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.transcript import Transcript
+from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
+from tests.support.werewolf.web_server import WebServer
 
 pytestmark = pytest.mark.browser
 

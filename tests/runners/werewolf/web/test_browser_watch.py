@@ -9,10 +9,6 @@ from itertools import product
 
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from browser import LAPTOP, PHONE, at_the_browser
-from fakes import FakeVllm
-from seat_players import reply_to
-from web_server import WebServer
 
 from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.people import PeopleAgainst, PeopleScores
@@ -21,6 +17,10 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
+from tests.support.werewolf.seat_players import reply_to
+from tests.support.werewolf.web_server import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -109,9 +109,8 @@ def log(run, step, win_rate):
 async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
-    from test_web_files import played
-
     from runners.werewolf.transcript import Transcript
+    from tests.runners.werewolf.web.test_web_files import played
 
     run = make_run(tmp_path)
     state = played("5p_tiny", 2)

@@ -5,9 +5,9 @@ import json
 
 import aiohttp
 import pytest
-from web_server import WebServer
 
 from runners.werewolf.web.command import _access_token
+from tests.support.werewolf.web_server import WebServer
 
 TOKEN = "a-token-of-some-length"
 PAGE = {"X-Werewolf": "1"}

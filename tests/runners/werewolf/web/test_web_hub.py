@@ -8,8 +8,6 @@ from itertools import pairwise
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
-from fakes import make_turn
-from web_server import WebServer
 
 from runners.policy.server import seed_of
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
@@ -25,6 +23,8 @@ from store.client import PatientStoreClient
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import GameTask, encode_events, read_events
+from tests.support.fakes import make_turn
+from tests.support.werewolf.web_server import WebServer
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):

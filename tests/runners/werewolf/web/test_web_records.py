@@ -10,10 +10,6 @@ import json
 
 import aiohttp
 import pytest
-from fakes import FakeVllm
-from fakes_api import FakeChatApi
-from seat_players import OURS, open_table, play_seat, reply_to
-from web_server import WebServer
 
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
@@ -30,6 +26,10 @@ from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
 from store.schema import PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
+from tests.support.fakes import FakeVllm
+from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.seat_players import OURS, open_table, play_seat, reply_to
+from tests.support.werewolf.web_server import WebServer
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import json
 
 import aiohttp
 import pytest
-from web_server import WebServer
 
 from runners.werewolf.web import seats
 from runners.werewolf.web.tables import UnusableTable
+from tests.support.werewolf.web_server import WebServer
 
 
 async def test_abandoned_tables_make_room_and_tables_in_use_stay(tmp_path, monkeypatch):

@@ -6,11 +6,8 @@ from itertools import product
 
 import aiohttp
 import pytest
-from game_playing import steps
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_properties import _Undecidable, blind_chooser
-from web_server import WebServer
 
 from runners.werewolf.game import (
     PRESETS,
@@ -32,6 +29,9 @@ from runners.werewolf.web.seats import SeatView
 from runners.werewolf.web.tables import Table, Wanted
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, ShownTurn, place_turns, shown
 from store.schema import TokenLimits
+from tests.runners.werewolf.game.test_properties import _Undecidable, blind_chooser
+from tests.support.game.game_playing import steps
+from tests.support.werewolf.web_server import WebServer
 
 NIGHT_WORK = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
 

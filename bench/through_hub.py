@@ -1,0 +1,82 @@
+"""A game's turns through the stock hub: our bulk upload of what is new, against full id lists.
+
+The other way is what the stock client offers: ``add_many_spans`` with every turn's whole prompt, in the attributes
+that agentlightning's own adapter reads. Bytes of the request bodies, and CPU seconds of the hub's process.
+"""
+
+import asyncio
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+from rich.table import Table
+
+from store.client import connect, encode_otlp
+from store.full_spans import FullTokenSpans
+from store.token_spans import to_span
+from store.werewolf import TurnSpan
+
+# isort: split
+from agentlightning import EnqueueRolloutRequest, Span
+
+from algo.machine.ports import free_port
+from bench.recorded import record_game
+
+GAMES = 5
+PRESET = "12p_sheriff"
+
+
+def spans_both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
+    """(our spans, spans with full id lists) of the same turns."""
+    ours, full, with_whole_prompts = [], [], FullTokenSpans()
+    for number, turn in enumerate(turns):
+        ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
+        ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
+        full.append(with_whole_prompts.of_turn(turn, ours[-1], number + 1))
+    return ours, full
+
+
+async def through_the_hub(url: str, hub: psutil.Process, turns: list[TurnSpan]) -> dict[str, tuple[float, float]]:
+    """(megabytes per game, hub CPU seconds per game) of both ways."""
+    client = connect(url)
+    await client.wait_until_reachable()
+    costs: dict[str, list[tuple[float, float]]] = {"ours": [], "full": []}
+    for _ in range(GAMES):
+        for way in ("ours", "full"):
+            await client.enqueue_many_rollouts([EnqueueRolloutRequest(input={})])
+            rollout = await client.dequeue_rollout()
+            key = (rollout.rollout_id, rollout.attempt.attempt_id)
+            ours, full = spans_both_ways(turns, *key)
+            before = sum(hub.cpu_times()[:2])
+            if way == "ours":
+                size = len(gzip.compress(encode_otlp({key: ours}).SerializeToString()))
+                await client.upload_spans(ours)
+            else:
+                size = sum(len(json.dumps(span.model_dump(mode="json"))) for span in full)
+                await client.add_many_spans(full)
+            costs[way].append((size / 1e6, sum(hub.cpu_times()[:2]) - before))
+    await client.close()
+    return {way: tuple(sum(values) / len(values) for values in zip(*rows, strict=True)) for way, rows in costs.items()}
+
+
+def measure(model_folder: Path) -> Table:
+    """Send a recorded game through a hub of its own, both ways."""
+    _, turns = asyncio.run(record_game(PRESET, 0, model_folder))
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        costs = asyncio.run(through_the_hub(f"http://127.0.0.1:{port}", psutil.Process(process.pid), turns))
+    finally:
+        process.terminate()
+        process.wait()
+    table = Table(title=f"One {PRESET} game of {len(turns)} turns through the hub", title_justify="left")
+    for column in ("what", "ours", "full id lists", "ours / other"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for column, (name, form) in enumerate((("MB sent", ".3f"), ("CPU seconds of the hub", ".3f"))):
+        ours, full = costs["ours"][column], costs["full"][column]
+        table.add_row(name, f"{ours:{form}}", f"{full:{form}}", f"{ours / full:.3f}")
+    return table

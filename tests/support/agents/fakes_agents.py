@@ -1,0 +1,147 @@
+"""Attempts, requests and a gateway as tests need them, and a fake of vLLM's routes for chat."""
+
+import json
+import re
+from typing import Any
+
+from aiohttp import web
+from openai import AsyncOpenAI
+
+from runners.agents.gateway.attempt import Attempt
+from runners.agents.gateway.requests import ModelRequest
+from store.agents import AgentTask
+from store.schema import PolicyResources
+from tests.support.agents.tool_model import TEMPLATE
+from tests.support.fakes import FakeVllm
+
+# isort: split
+from agentlightning import Attempt as StoredAttempt
+from agentlightning import AttemptedRollout
+
+
+def rollout_of(number=1):
+    attempt = StoredAttempt(rollout_id=f"ro-{number}", attempt_id=f"at-{number}", sequence_id=1, start_time=0.0)
+    return AttemptedRollout(rollout_id=f"ro-{number}", input={}, start_time=0.0, attempt=attempt)
+
+
+def task_of(number=1, **changes):
+    fields = dict(
+        task_id=f"task-{number}",
+        group_id="group",
+        input={"question": "?"},
+        sampling_seed=number,
+        limits={"context_tokens": 100_000, "reply_tokens": 300},
+        max_calls=1000,
+    )
+    return AgentTask.model_validate(fields | changes)
+
+
+def resources_of(endpoint="http://127.0.0.1:1/v1", **changes):
+    fields = dict(
+        run_name="run",
+        version=3,
+        endpoints=(endpoint,),
+        model="policy",
+        frozen={"past": {"endpoint": endpoint, "model": "policy"}},
+    )
+    return PolicyResources.model_validate(fields | changes)
+
+
+def attempt_of(servers, spans, number=1, resources=None, **changes):
+    """spans: a list that takes the spans of calls."""
+    return Attempt(
+        rollout_of(number),
+        task_of(number, **changes),
+        resources or resources_of(),
+        servers,
+        lambda span, started, ended: spans.append(span),
+    )
+
+
+def request_of(messages, model="policy", actor=None, tools=(), **changes):
+    return ModelRequest(model=model, messages=tuple(messages), actor=actor, tools=tuple(tools), **changes)
+
+
+class FakeChatVllm(FakeVllm):
+    """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
+
+    refuse_render: what a render is refused with. renders: how many there were.
+    """
+
+    def __init__(self, tokenizer: Any, answer):
+        super().__init__(tokenizer, answer)
+        self.refuse_render: str | None = None
+        self.renders = 0
+
+    async def _render(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.renders += 1
+        if self.refuse_render is not None:
+            return web.json_response({"error": {"message": self.refuse_render, "code": 400}}, status=400)
+        for message in body["messages"]:
+            for call in message.get("tool_calls") or ():  # as vLLM does, for templates
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        text = self.tokenizer.apply_chat_template(
+            body["messages"],
+            chat_template=TEMPLATE,
+            tokenize=False,
+            tools=body.get("tools"),
+            add_generation_prompt=body.get("add_generation_prompt", True),
+            **body.get("chat_template_kwargs", {}),
+        )
+        return web.json_response({"token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
+
+    async def _derender(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        (choice,) = body["generate_response"]["choices"]
+        text = self.tokenizer.decode(choice["token_ids"], skip_special_tokens=True)
+        thought, _, rest = text.rpartition("</think>")
+        calls = re.findall(r'<tool_call>\n\{"name": "(\w+)", "arguments": (.*)\}\n</tool_call>', rest)
+        message = {"role": "assistant", "content": rest.partition("<tool_call>")[0] or None}
+        if thought:
+            message["reasoning"] = thought.removeprefix("<think>")
+        if calls and body["chat_request"].get("tools"):
+            message["tool_calls"] = [
+                {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                for number, (name, arguments) in enumerate(calls)
+            ]
+        return web.json_response({"choices": [{"index": 0, "message": message}]})
+
+    async def start(self, port: int = 0) -> str:
+        """Listen on this port, or a free one; the base URL, ending in /v1."""
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._completions)
+        app.router.add_post("/v1/chat/completions/render", self._render)
+        app.router.add_post("/v1/chat/completions/derender", self._derender)
+        app.router.add_post("/detokenize", self._detokenize)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
+
+
+CALL = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1+2"}}\n</tool_call>'
+QUESTION = [{"role": "user", "content": "hi"}]
+
+
+class World:
+    """A gateway with one attempt, and a client of it. ``spans`` are those of its calls."""
+
+    def __init__(self, vllm, endpoint, gateway, servers):
+        self.vllm = vllm
+        self.endpoint = endpoint
+        self.gateway = gateway
+        self.servers = servers
+        self.spans = []
+        self.attempts = 0
+
+    def attempt(self, **changes):
+        self.attempts += 1
+        resources = changes.pop("resources", None) or resources_of(self.endpoint)
+        return attempt_of(self.servers, self.spans, self.attempts, resources, **changes)
+
+
+def client_of(address, **options):
+    return AsyncOpenAI(base_url=address, api_key="none", max_retries=0, **options)

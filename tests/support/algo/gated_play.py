@@ -1,0 +1,56 @@
+"""A play whose games end when a test lets them, and a real worker that plays it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from runners.worker import Worker
+from store.token_spans import context_digest
+from store.werewolf import GameTask
+from tests.support.fakes import make_result, make_turn
+
+
+class GatedPlay:
+    """A ``Play`` of one turn by the version that is served, whose games end when their group is let go.
+
+    wait: False lets all go at once.
+    """
+
+    def __init__(self):
+        self.version = 0
+        self.wait = True
+        self.gates = {}
+
+    def gate(self, step, deal):
+        return self.gates.setdefault(f"run-step{step:04d}-deal{deal:02d}", asyncio.Event())
+
+    async def __call__(self, rollout, on_turn):
+        task = GameTask.decode(rollout.input)
+        turn = make_turn(
+            game_id=task.game_id,
+            group_id=task.group_id,
+            seat=1,
+            turn=0,
+            policy_version=self.version,
+            context_tokens=0,
+            context_digest=context_digest([]),
+            prompt_ids=(1,),
+        )
+        on_turn(turn, 1.7e9, 1.7e9)
+        if self.wait:
+            await self.gates.setdefault(task.group_id, asyncio.Event()).wait()
+        wins = task.game_id.endswith("0")  # half of a group, so that there is something to learn
+        result = make_result("wolf" if wins else "good")
+        seat = result.seats[0].model_copy(update={"outcome": 1.0 if wins else -1.0})
+        update = {"game_id": task.game_id, "group_id": task.group_id, "turns": 1, "seats": (seat,)}
+        return result.model_copy(update=update)
+
+
+@asynccontextmanager
+async def playing(client, play):
+    worker = Worker(client, play, "w", games_at_once=32, heartbeat_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    yield
+    for gate in play.gates.values():
+        gate.set()
+    worker.hand_back()
+    await working

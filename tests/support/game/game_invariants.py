@@ -1,0 +1,419 @@
+"""What must hold after every step of every game, whoever plays. Cheap, since endurance runs check every step.
+
+``check_invariants`` looks at one step: the questions, the answers, and what became of them. ``check_finished``
+looks at a whole game, by replaying its events with ``game_record``, a second referee that knows no engine.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    GameState,
+    Option,
+    Phase,
+    Request,
+    Role,
+    Side,
+    choices,
+    known_events,
+    legal,
+    observe,
+    pending,
+    winner,
+)
+from tests.support.game.game_record import check_record, who_has_won
+
+AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.BADGE}
+BY_DAY = set(Decision) - {
+    *(Decision.WOLF_TALK, Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK, Decision.WITCH),
+    *(Decision.SIGN_UP, Decision.SPEAKING_ORDER, *AFTER_DEATH),
+}
+"""Decisions on which an explosion may ride."""
+
+
+def _last(state: GameState, kind: EventKind) -> Event | None:
+    return next((event for event in reversed(state.events) if event.kind is kind), None)
+
+
+def _others(state: GameState, seat: int) -> set[int]:
+    return set(state.living) - {seat}
+
+
+def _anybody(state: GameState, seat: int) -> set[int]:
+    return set(state.living)
+
+
+def _nobody(state: GameState, seat: int) -> set[int]:
+    return set()
+
+
+def _prey(state: GameState, seat: int) -> set[int]:
+    wolves = {seat for seat in state.living if state.role_of(seat).side is Side.WOLF}
+    return set(state.living) - (set() if state.preset.wolves_may_hit_wolves else wolves)
+
+
+def _not_guarded_last_night(state: GameState, seat: int) -> set[int]:
+    guarded = _last(state, EventKind.GUARDED)
+    return set(state.living) - ({guarded.target} if guarded is not None else set())
+
+
+def _poisonable(state: GameState, seat: int) -> set[int]:
+    return _others(state, seat) if _last(state, EventKind.POISON_USED) is None else set()
+
+
+def _running(state: GameState, seat: int) -> set[int]:
+    withdrawn = {event.seat for event in state.events if event.kind is EventKind.WITHDREW}
+    return (set(_last(state, EventKind.SIGNED_UP).seats) - withdrawn) & state.living
+
+
+def _tied(state: GameState, seat: int) -> set[int]:
+    return set(_last(state, EventKind.VOTE_TIED).seats)
+
+
+TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
+    **dict.fromkeys(Decision, _nobody),
+    **dict.fromkeys((Decision.WOLF_TALK, Decision.WOLF_KILL), _prey),
+    **dict.fromkeys((Decision.SEER_CHECK, Decision.CLOSING_SPEECH, Decision.EXILE_VOTE), _others),
+    # The dead are not among the living, so that nobody shoots itself.
+    **dict.fromkeys((Decision.SHOT, Decision.BADGE), _anybody),
+    **dict.fromkeys((Decision.SHERIFF_PK_VOTE, Decision.PK_VOTE), _tied),
+    Decision.GUARD: _not_guarded_last_night,
+    Decision.WITCH: _poisonable,
+    Decision.SHERIFF_VOTE: _running,
+}
+"""Whom each decision may name, from what was logged."""
+
+Logged = tuple[EventKind, int | None, int | None, str]
+"""kind, seat, target and text of an event that an answer brings about."""
+
+
+def _said(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, None, action.text)]
+
+
+def _said_with_target(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, action.choice, action.text)]
+
+
+def _chosen(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [(kind, request.seat, action.choice, "")]
+
+
+def _chosen_if_any(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
+    return lambda request, action: [] if action.choice is None else [(kind, request.seat, action.choice, "")]
+
+
+def _witch(request: Request, action: Action) -> list[Logged]:
+    if action.choice is Option.SAVE:
+        return [(EventKind.ANTIDOTE_USED, request.seat, request.subject, "")]
+    return _chosen_if_any(EventKind.POISON_USED)(request, action)
+
+
+def _withdrawal(request: Request, action: Action) -> list[Logged]:
+    return [(EventKind.WITHDREW, request.seat, None, "")] if action.choice is Option.WITHDRAW else []
+
+
+def _campaign(request: Request, action: Action) -> list[Logged]:
+    return [*_said(EventKind.CAMPAIGN_SPEECH)(request, action), *_withdrawal(request, action)]
+
+
+def _badge(request: Request, action: Action) -> list[Logged]:
+    kind = EventKind.BADGE_TORN if action.choice is None else EventKind.BADGE_PASSED
+    return [(kind, request.seat, action.choice, "")]
+
+
+def _nothing(request: Request, action: Action) -> list[Logged]:
+    return []
+
+
+CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
+    Decision.WOLF_TALK: _said_with_target(EventKind.WOLF_SAYS),
+    Decision.GUARD: _chosen(EventKind.GUARDED),
+    Decision.WOLF_KILL: _chosen(EventKind.WOLF_VOTE),
+    Decision.SEER_CHECK: _chosen_if_any(EventKind.SEER_RESULT),
+    Decision.WITCH: _witch,
+    Decision.SIGN_UP: _nothing,  # revealed together: see _check_revealed_together
+    Decision.CAMPAIGN_SPEECH: _campaign,
+    Decision.WITHDRAWAL: _withdrawal,
+    Decision.SHERIFF_VOTE: _chosen(EventKind.SHERIFF_VOTE),
+    Decision.SHERIFF_PK_SPEECH: _said(EventKind.SHERIFF_PK_SPEECH),
+    Decision.SHERIFF_PK_VOTE: _chosen(EventKind.SHERIFF_VOTE),
+    Decision.LAST_WORDS: _said(EventKind.LAST_WORDS),
+    Decision.SHOT: _chosen_if_any(EventKind.SHOT),
+    Decision.BADGE: _badge,
+    Decision.SPEAKING_ORDER: _nothing,
+    Decision.SPEECH: _said(EventKind.SPEECH),
+    Decision.CLOSING_SPEECH: _said_with_target(EventKind.CLOSING_SPEECH),
+    Decision.EXILE_VOTE: _chosen(EventKind.VOTE),
+    Decision.PK_SPEECH: _said(EventKind.PK_SPEECH),
+    Decision.PK_VOTE: _chosen(EventKind.VOTE),
+    Decision.EXPLOSION: _nothing,
+}
+"""The events that an answer, unless it explodes, must bring about, and nobody else's."""
+
+ANSWER_KINDS = {
+    *(EventKind.WOLF_SAYS, EventKind.GUARDED, EventKind.WOLF_VOTE, EventKind.SEER_RESULT, EventKind.ANTIDOTE_USED),
+    *(EventKind.POISON_USED, EventKind.CAMPAIGN_SPEECH, EventKind.WITHDREW, EventKind.SHERIFF_VOTE),
+    *(EventKind.SHERIFF_PK_SPEECH, EventKind.LAST_WORDS, EventKind.SHOT, EventKind.BADGE_PASSED),
+    *(EventKind.BADGE_TORN, EventKind.SPEECH, EventKind.CLOSING_SPEECH, EventKind.VOTE, EventKind.PK_SPEECH),
+}
+
+SHOOTERS = {Role.HUNTER, Role.WOLF_KING}
+
+PRIVATE = {
+    EventKind.ROLE_DEALT: set(Role),
+    EventKind.GUARDED: {Role.GUARD},
+    EventKind.SEER_RESULT: {Role.SEER},
+    EventKind.WITCH_TOLD: {Role.WITCH},
+    EventKind.ANTIDOTE_USED: {Role.WITCH},
+    EventKind.POISON_USED: {Role.WITCH},
+    EventKind.SHOT_STATUS: SHOOTERS,
+}
+"""Events that only their own seat learns of, and the roles which that seat may have."""
+
+PK_PHASES = {Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE, Phase.PK_SPEECH, Phase.PK_VOTE}
+
+NIGHT = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION)
+"""Phases of which a seat that is not asked sees that it is night."""
+
+HIDDEN = (Phase.SHOT, Phase.UNOPPOSED)
+"""Phases of which a seat that is not asked sees nothing: to it the table stands where it stood before."""
+
+BEFORE_A_SHERIFF = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED)
+BALLOTS_OF_A_PK = (Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE)
+
+WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
+"""Events that all living wolves learn of and nobody else. What is in neither set is public."""
+
+
+def check_start(state: GameState) -> None:
+    """What must hold for a new game."""
+    assert state.living == frozenset(state.preset.seats) and state.day == 1 and winner(state) is None
+    assert [event.target or event.seat for event in state.events if event.kind is EventKind.ROLE_DEALT] == [
+        *state.preset.seats
+    ]
+    for event in state.events:
+        _check_audience(event, state.roles, state.living)
+    assert _public(state) == _seen(state)
+
+
+def check_invariants(before: GameState, actions: Mapping[int, Action], after: GameState) -> None:
+    """What must hold for one step: ``after`` is ``before`` with ``actions`` taken. AssertionError where it does not."""
+    requests = pending(before)
+    assert requests and Counter(request.seat for request in requests) == Counter(actions.keys())
+    assert after.events[: len(before.events)] == before.events
+    assert (after.preset, after.seed, after.roles) == (before.preset, before.seed, before.roles)
+    assert before.day <= after.day <= min(before.day + 1, before.preset.round_limit)
+    new = after.events[len(before.events) :]
+    for request in requests:
+        _check_question(request, before)
+    _check_who_is_asked({request.seat: request.decision for request in requests}, before)
+    _check_last_chance(before, after, new)
+    _check_consequences(requests, actions, new, before)
+    _check_deaths(before, after, new)
+    _check_badge(before, after, new)
+    _check_shooters(requests, before, after, new)
+    _check_potions(before, after, new)
+    _check_told(actions, before, after)
+    for event in new:
+        _check_audience(event, before.roles, before.living)
+    # Whoever looks on while somebody is asked in secret sees what it saw before.
+    assert _public(after) == (_public(before) if after.phase in HIDDEN else _seen(after))
+    _check_views(before, {request.seat: request for request in requests})
+    decided = who_has_won(after.preset, after.roles, after.living)
+    if winner(after) is None:
+        # A decided game goes on only for as long as somebody may still shoot.
+        assert pending(after) and (decided is None or after.shooters or after.phase is Phase.SHOT)
+    else:
+        assert after.phase is Phase.GAME_OVER and pending(after) == () and not after.shooters
+    assert not after.tied or after.phase in PK_PHASES
+
+
+def check_finished(state: GameState) -> None:
+    """What must hold for a game that is over."""
+    assert winner(state) is not None
+    check_record(state.preset, state.roles, state.events, winner(state))
+
+
+def _check_question(request: Request, state: GameState) -> None:
+    seat, decision = request.seat, request.decision
+    assert (request.day, request.phase) == (state.day, state.phase)
+    # Nobody may be asked, or spared, because of a death that is not announced: ``living`` is what all seats see.
+    assert (seat in state.living) is (decision not in AFTER_DEATH), request
+    assert [*request.targets] == sorted(TARGETS[decision](state, seat)), request
+    assert len(set(choices(request))) == len(choices(request)) > 0 and legal(request, request.default), request
+    assert request.default.choice is None or not request.may_pass, request
+    may_explode = decision in BY_DAY and state.preset.may_explode(state.role_of(seat))
+    assert (Option.EXPLODE in request.options) is may_explode, request
+    withdrawable = decision in (Decision.CAMPAIGN_SPEECH, Decision.WITHDRAWAL)
+    assert (Option.WITHDRAW in request.options) is withdrawable, request
+    assert (Option.SAVE in request.options) is (request.subject is not None and decision is Decision.WITCH), request
+    if request.subject is not None and decision is not Decision.WITCH:
+        assert state.phase is Phase.UNOPPOSED and {request.subject} == _running(state, seat), request
+    assert request.may_pass or not request.speaks, request
+
+
+def _explosive(state: GameState) -> set[int]:
+    """Living seats that may explode."""
+    able = {Role.WOLF, *([Role.WOLF_KING] if state.preset.wolf_king_may_explode else [])}
+    return {seat for seat in state.living if state.preset.wolves_may_explode and state.role_of(seat) in able}
+
+
+def _is_put_off(state: GameState) -> bool:
+    return _last(state, EventKind.ELECTION_PUT_OFF) is not None
+
+
+def _check_who_is_asked(asked: Mapping[int, Decision], state: GameState) -> None:
+    """Before a sheriff or an exile everybody that may explode is asked, with one question a round."""
+    explosive, phase = _explosive(state), state.phase
+    if phase in BEFORE_A_SHERIFF:
+        ran, put_off = set(_last(state, EventKind.SIGNED_UP).seats), _is_put_off(state)
+        voters = set(state.living) - ran
+        # On the first day those that ran were asked while candidates could withdraw.
+        alone = explosive if put_off else explosive - ran
+        ordinary, apart = {
+            Phase.WITHDRAWAL: (dict.fromkeys(_running(state, 0), Decision.WITHDRAWAL), explosive & ran),
+            Phase.SHERIFF_VOTE: (dict.fromkeys(voters, Decision.SHERIFF_VOTE), alone),
+            Phase.UNOPPOSED: ({}, alone),
+        }[phase]
+        assert asked == {**dict.fromkeys(apart, Decision.EXPLOSION), **ordinary}, asked
+        assert phase is Phase.UNOPPOSED or ordinary, asked
+    elif phase in BALLOTS_OF_A_PK:
+        stage = _tied(state, 0)
+        voters = dict.fromkeys(state.living - stage, Decision(phase.value))
+        assert asked == {**dict.fromkeys(explosive & stage, Decision.EXPLOSION), **voters}, asked
+    else:
+        assert Decision.EXPLOSION not in asked.values(), asked
+
+
+def _check_last_chance(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    """No sheriff is elected before candidates could withdraw, nor before everybody that may explode was asked."""
+    if not before.preset.sheriff or before.election is None:
+        return
+    put_off = _is_put_off(before)
+    if after.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED) and after.day == before.day and not put_off:
+        assert before.phase is Phase.WITHDRAWAL
+    kinds = {event.kind for event in new}
+    if (
+        EventKind.SHERIFF_ELECTED in kinds
+        and EventKind.SHERIFF_VOTE not in kinds
+        and before.phase is not Phase.UNOPPOSED
+    ):
+        ran = set(_last(after, EventKind.SIGNED_UP).seats)
+        assert not (_explosive(before) if put_off else _explosive(before) - ran)
+        assert put_off or before.phase is Phase.WITHDRAWAL
+
+
+def _check_consequences(
+    requests: Iterable[Request], actions: Mapping[int, Action], new: tuple[Event, ...], before: GameState
+) -> None:
+    exploding = [seat for seat, action in actions.items() if action.choice is Option.EXPLODE]
+    expected = [
+        logged
+        for request in requests
+        if not exploding
+        for logged in CONSEQUENCES[request.decision](request, actions[request.seat])
+    ]
+    found = [(event.kind, event.seat, event.target, event.text) for event in new if event.kind in ANSWER_KINDS]
+    assert Counter(found) == Counter(expected), (expected, found)
+    exploded = [event.seat for event in new if event.kind is EventKind.EXPLODED]
+    assert len(exploded) == bool(exploding) and set(exploded) <= set(exploding), (exploding, exploded)
+    if before.phase is Phase.SIGN_UP:
+        running = tuple(seat for seat in sorted(actions) if actions[seat].choice is Option.RUN)
+        assert [event.seats for event in new if event.kind is EventKind.SIGNED_UP] == [running]
+    if before.phase is Phase.SPEAKING_ORDER:
+        (order,) = [event for event in new if event.kind is EventKind.SPEAKING_ORDER]
+        assert {order.seat: Action(order.data["way"])} == actions
+    if before.phase is Phase.NIGHT_ACTIONS and any(before.role_of(seat).side is Side.WOLF for seat in actions):
+        votes = Counter(actions[seat].choice for seat in actions if before.role_of(seat).side is Side.WOLF)
+        (victim,) = [event.target for event in new if event.kind is EventKind.WOLF_TARGET]
+        assert votes[victim] == max(votes.values()), (votes, victim)
+
+
+def _check_deaths(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    dead: set[int | None] = set()
+    for event in new:
+        if event.kind is EventKind.DEATHS_ANNOUNCED:
+            dead.update(event.seats)
+        elif event.kind in (EventKind.EXILED, EventKind.SHOT):
+            dead.add(event.target)
+        elif event.kind is EventKind.EXPLODED:
+            dead.add(event.seat)
+    assert dead <= before.living and after.living == before.living - dead, (dead, before.living, after.living)
+
+
+def _check_badge(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    changes = {EventKind.SHERIFF_ELECTED, EventKind.BADGE_PASSED, EventKind.BADGE_TORN}
+    holders = [event.target for event in new if event.kind in changes]
+    assert [after.sheriff] == (holders or [before.sheriff]) and len(holders) <= 1, (before.sheriff, holders)
+
+
+def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    """Whoever dies in this step and may shoot joins the queue, and who was asked has left it for good."""
+    queue = [*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())]
+    queued = {*before.shooters, *(before.waiting if before.phase is Phase.SHOT else ())}
+    asked = {request.seat for request in requests if request.decision is Decision.SHOT}
+    barred = {event.seat for event in new if event.kind is EventKind.EXPLODED}
+    poisoned = _last(after, EventKind.POISON_USED)
+    if poisoned is not None and poisoned.day == before.day:
+        barred.add(poisoned.target)
+    died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS}
+    assert sorted(queue) == sorted((queued - asked) | (died - barred)), (queued, asked, died, barred, queue)
+
+
+def _check_potions(before: GameState, after: GameState, new: Iterable[Event]) -> None:
+    used = [event.kind for event in new if event.kind in (EventKind.ANTIDOTE_USED, EventKind.POISON_USED)]
+    assert len(used) <= 1
+    assert after.antidote is (before.antidote and EventKind.ANTIDOTE_USED not in used)
+    assert after.poison is (before.poison and EventKind.POISON_USED not in used)
+
+
+def _check_told(actions: Mapping[int, Action], before: GameState, after: GameState) -> None:
+    """With this, and what ``observe`` shows, a seat hears everything that it may know exactly once."""
+    for seat in before.preset.seats:
+        expected = len(before.events) if seat in actions else before.told[seat - 1]
+        assert after.told[seat - 1] == expected, (seat, after.told)
+
+
+def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int]) -> None:
+    if event.kind in PRIVATE:
+        assert event.audience == {event.seat} and roles[event.seat - 1] in PRIVATE[event.kind], event
+    elif event.kind in WOLVES_ONLY:
+        assert event.audience == {seat for seat in living if roles[seat - 1].side is Side.WOLF}, event
+    else:
+        assert event.audience is None, event
+
+
+View = tuple[int, Phase, frozenset[int], int | None, int]
+"""Day, phase, living seats, sheriff, and how many events happened before."""
+
+
+def _public(state: GameState) -> View:
+    public = state.public
+    return (public.day, public.phase, public.living, public.sheriff, public.events)
+
+
+def _seen(state: GameState) -> View:
+    """What a seat that is not asked sees of ``state`` where nobody is asked in secret by day."""
+    phase = Phase.NIGHTFALL if state.phase in NIGHT else state.phase
+    return (state.day, phase, state.living, state.sheriff, len(state.events))
+
+
+def _check_views(state: GameState, questions: Mapping[int, Request]) -> None:
+    """Two seats' views in each step, one of them asked; another pair the next time, to stay cheap."""
+    turn = len(state.events)
+    asked = [*questions]
+    for seat in {asked[turn % len(asked)], state.preset.seats[turn % len(state.preset.seats)]}:
+        view = observe(state, seat)
+        assert view.request == questions.get(seat)
+        now: View = (state.day, state.phase, state.living, state.sheriff, len(state.events))
+        day, phase, living, sheriff, events = now if seat in questions else _public(state)
+        assert (view.day, view.phase, view.living, view.sheriff) == (day, phase, tuple(sorted(living)), sheriff)
+        assert view.role is state.role_of(seat) and view.side is view.role.side
+        known = [event for event in state.events[:events] if event.visible_to(seat)]
+        news = [event for event in state.events[state.told[seat - 1] : events] if event.visible_to(seat)]
+        assert [*known_events(state, seat)] == known and [*view.events] == news

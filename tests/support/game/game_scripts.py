@@ -1,0 +1,134 @@
+"""Games told in a few words: a script names what matters, everybody else takes the declared default.
+
+One line for one phase, ``phase: seat=choice ...``, and blanks or more lines between the answers::
+
+    night_actions:  4=5  9,10,11=5      seat 4 guards 5, three wolves hit 5
+    witch_action:   2=save
+    campaign:       1=「我是预言家」  9=withdraw「过」
+    shot:           3=12  12=pass
+
+A choice is a seat, the value of an ``Option``, or ``pass``. Seats that are not named, and phases without a line,
+take the default (nobody, and silence). A line answers everything that is asked until its phase is left, so the
+rounds of the wolves' talk or a chain of shots are one line; ``9=5/6`` answers 5 first and 6 from then on.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from runners.werewolf.game import (
+    Action,
+    Event,
+    EventKind,
+    GameState,
+    Option,
+    Phase,
+    Request,
+    apply,
+    new_game,
+    pending,
+)
+from tests.support.game.game_playing import TWELVE, deck
+
+TWELVE_DEAL = deck(seer=1, witch=1, hunter=1, guard=1, villager=4, wolf=3, wolf_king=1)
+"""1 seer, 2 witch, 3 hunter, 4 guard, 5 to 8 villagers, 9 to 11 wolves, 12 wolf king."""
+
+Answers = Mapping[int, tuple[Action, ...]]
+"""seat -> its answers, one after the other; the last of them again and again."""
+
+_ANSWER = re.compile(r"(?P<seats>\d+(?:,\d+)*)=(?P<choices>[\w/]*)(?:「(?P<text>[^」]*)」)?")
+
+
+def read_script(script: str) -> Iterator[tuple[Phase, Answers]]:
+    """The lines of a script. ValueError for one that says nothing sensible."""
+    for line in re.split(r"\n\s*(?=\w+:)", f"\n{script.strip()}")[1:]:
+        name, _, words = line.partition(":")
+        if (rest := _ANSWER.sub("", words).strip()) != "":
+            raise ValueError(f"cannot read {rest!r} in {line!r}")
+        answers = {}
+        for match in _ANSWER.finditer(words):
+            told = tuple(Action(_choice(word), match["text"] or "") for word in match["choices"].split("/"))
+            answers.update(dict.fromkeys(map(int, match["seats"].split(",")), told))
+        yield Phase(name), answers
+
+
+def _choice(word: str) -> int | Option | None:
+    if word in ("", "pass"):
+        return None
+    return int(word) if word.isdigit() else Option(word)
+
+
+def play(state: GameState, script: str) -> GameState:
+    """The game after the last line of ``script``.
+
+    ValueError for a line whose phase does not come, or that answers for a seat that is not asked: such a script
+    would not tell what it says.
+    """
+    for phase, answers in read_script(script):
+        while state.phase is not phase:
+            if state.result is not None:
+                raise ValueError(f"the game ended ({state.result}) before {phase}")
+            state = step(state)
+        given: dict[int, int] = dict.fromkeys(answers, 0)
+        day = state.day
+        while (state.phase, state.day) == (phase, day) and (requests := pending(state)):
+            actions = {}
+            for request in requests:
+                actions[request.seat] = _next_answer(request, answers, given)
+            state = apply(state, actions)
+        unasked = [seat for seat, times in given.items() if not times]
+        if unasked:
+            raise ValueError(f"{phase} of day {day}: seats {unasked} were not asked")
+    return state
+
+
+def _next_answer(request: Request, answers: Answers, given: dict[int, int]) -> Action:
+    if request.seat not in answers:
+        return request.default
+    told = answers[request.seat]
+    action = told[min(given[request.seat], len(told) - 1)]
+    given[request.seat] += 1
+    return action
+
+
+def twelve(script: str, seed: int = 0, **rules: object) -> GameState:
+    """``script`` played with TWELVE_DEAL, in 12p_sheriff with ``rules`` in place of its own."""
+    return play(new_game(replace(TWELVE, **rules), seed, TWELVE_DEAL), script)
+
+
+def step(state: GameState) -> GameState:
+    """The game after everybody that is asked now took the default."""
+    return apply(state, {request.seat: request.default for request in pending(state)})
+
+
+def until(state: GameState, phase: Phase) -> GameState:
+    """The game at ``phase``, defaults taken until then."""
+    while state.phase is not phase:
+        state = step(state)
+    return state
+
+
+def asked(state: GameState) -> list[int]:
+    """Who is asked now."""
+    return [request.seat for request in pending(state)]
+
+
+def question(state: GameState, seat: int) -> Request:
+    """What ``seat`` is asked now."""
+    return next(request for request in pending(state) if request.seat == seat)
+
+
+def kinds(state: GameState, since: EventKind = EventKind.GAME_START) -> list[EventKind]:
+    """The kinds of all events from the last ``since`` on."""
+    found = [event.kind for event in state.events]
+    return found[len(found) - 1 - found[::-1].index(since) :]
+
+
+def all_of(state: GameState, kind: EventKind) -> list[Event]:
+    """Every event of a kind."""
+    return [event for event in state.events if event.kind is kind]
+
+
+def last(state: GameState, kind: EventKind) -> Event:
+    """The latest event of a kind."""
+    return all_of(state, kind)[-1]

@@ -1,0 +1,103 @@
+"""The stock memory backend and ours side by side; every test that takes ``backend`` runs against all of them."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+import store  # noqa: F401  before agentlightning: sets what its import reads
+
+# isort: split
+from agentlightning import InMemoryLightningStore
+from agentlightning.store.collection import InMemoryLightningCollections
+
+from store.sql.collections import SqlCollections
+from store.sql.lightning_store import SqlLightningStore
+from store.sql.opening import opened_collections, opened_store
+from store.sql.postgres_url import PostgresUrl
+from store.sql.sqlite import SqliteDatabase
+
+pytest_plugins = ("tests.support.hub.postgres_server",)
+
+OURS = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=["memory", *OURS])
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(params=OURS)
+def engine(request):
+    return request.param
+
+
+@asynccontextmanager
+async def address_for(engine, request, tmp_path):
+    """Where an engine keeps its data in this test."""
+    from tests.support.hub.postgres_server import a_database  # not before pytest has it as a plugin
+
+    if engine == "postgres":
+        async with a_database(request.getfixturevalue("postgres_server")) as url:
+            yield PostgresUrl(url)
+    else:
+        yield tmp_path / "hub.sqlite3"
+
+
+@pytest.fixture
+async def address(engine, request, tmp_path):
+    """Of each of our engines: where an empty database is, or will be."""
+    async with address_for(engine, request, tmp_path) as where:
+        yield where
+
+
+@pytest.fixture
+async def ours(address) -> SqlCollections:
+    """Our collections on each engine."""
+    async with opened_collections(address) as collections:
+        yield collections
+
+
+@pytest.fixture
+async def database(tmp_path):
+    """A file."""
+    database = SqliteDatabase(tmp_path / "hub.sqlite3")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def sqlite(tmp_path) -> SqlCollections:
+    async with opened_collections(tmp_path / "hub.sqlite3") as collections:
+        yield collections
+
+
+@pytest.fixture
+async def postgres(postgres_url) -> SqlCollections:
+    async with opened_collections(PostgresUrl(postgres_url)) as collections:
+        yield collections
+
+
+@pytest.fixture
+async def our_store(address) -> SqlLightningStore:
+    """Our store on each engine, looking for overdue attempts at every call."""
+    async with opened_store(address, scan_debounce_seconds=0) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def collections(backend, request, tmp_path):
+    if backend == "memory":
+        yield InMemoryLightningCollections("thread")
+        return
+    async with address_for(backend, request, tmp_path) as where, opened_collections(where) as collections:
+        yield collections
+
+
+@pytest.fixture
+async def lightning_store(backend, request, tmp_path):
+    """A store that looks for overdue attempts at every call."""
+    if backend == "memory":
+        yield InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
+        return
+    async with address_for(backend, request, tmp_path) as where, opened_store(where, scan_debounce_seconds=0) as opened:
+        yield opened

@@ -1,0 +1,86 @@
+"""The tables of replies under ``replies/``: the questions that they answer, and how their lines are read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request
+from runners.werewolf.language.replies import ReplyError, parse_reply
+from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
+
+FOLDER = Path(__file__).parents[2] / "runners" / "werewolf" / "replies"
+REASK = "re-ask"
+_ALL = (1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+_PHASES = {
+    **{decision: decision.value for decision in Decision},
+    **dict.fromkeys((Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK), Phase.NIGHT_ACTIONS),
+    **dict.fromkeys((Decision.SPEECH, Decision.CLOSING_SPEECH), Phase.DISCUSSION),
+    Decision.WITCH: Phase.WITCH_ACTION,
+    Decision.CAMPAIGN_SPEECH: Phase.CAMPAIGN,
+}
+
+
+def _ask(decision, targets=(), options=(), *, may_pass=True, chars=0, subject=None) -> Request:
+    default = Action() if may_pass else Action((*targets, *options)[0])
+    return Request(2, decision, 1, Phase(_PHASES[decision]), targets, options, may_pass, chars, default, subject)
+
+
+_EXPLODE, _SAVE = (Option.EXPLODE,), (Option.SAVE,)
+QUESTIONS = {
+    "vote": _ask(Decision.EXILE_VOTE, _ALL),
+    "forced_vote": _ask(Decision.EXILE_VOTE, _ALL, may_pass=False),
+    "wolf_vote": _ask(Decision.EXILE_VOTE, _ALL, _EXPLODE),
+    "pk": _ask(Decision.PK_VOTE, (3, 7)),
+    "sheriff": _ask(Decision.SHERIFF_VOTE, (3, 5, 9, 11)),
+    "sign_up": _ask(Decision.SIGN_UP, (), (Option.RUN,)),
+    "badge": _ask(Decision.BADGE, _ALL),
+    "order": _ask(Decision.SPEAKING_ORDER, (), (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT), may_pass=False),
+    "dead_order": _ask(Decision.SPEAKING_ORDER, (), (Option.DEAD_LEFT, Option.DEAD_RIGHT), may_pass=False),
+    "guard": _ask(Decision.GUARD, (1, 2, *_ALL[1:])),
+    "kill": _ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
+    "check": _ask(Decision.SEER_CHECK, _ALL),
+    "shot": _ask(Decision.SHOT, _ALL),
+    "witch": _ask(Decision.WITCH, _ALL, _SAVE, subject=5),
+    "poison": _ask(Decision.WITCH, _ALL),
+    "save": _ask(Decision.WITCH, (), _SAVE, subject=5),
+    "speech": _ask(Decision.SPEECH, chars=200),
+    "wolf_speech": _ask(Decision.SPEECH, (), _EXPLODE, chars=200),
+    "campaign": _ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW,), chars=200),
+    "closing": _ask(Decision.CLOSING_SPEECH, _ALL, chars=200),
+    "talk": _ask(Decision.WOLF_TALK, (1, 2, *_ALL[1:]), chars=200),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. accepted: what its reply may be read as, the best first; see ``outcome``."""
+
+    where: str
+    question: str
+    reply: str
+    accepted: tuple[str, ...]
+
+    def outcome(self, *, cut: bool = False) -> str:
+        """What the parser makes of the reply: a choice's word, ``say: …``, both, or ``re-ask``."""
+        request = QUESTIONS[self.question]
+        try:
+            action = parse_reply(self.reply, request, cut=cut)
+        except ReplyError:
+            return REASK
+        chosen = "" if request.speaks and action.choice is None else _word(action.choice, request.decision)
+        heard = f"say: {action.text}".strip() if request.speaks and action.choice is not Option.EXPLODE else ""
+        return f"{chosen} {heard}".strip()
+
+
+def rows(name: str) -> Iterator[Row]:
+    """The rows of a table."""
+    for number, line in enumerate((FOLDER / name).read_text(encoding="utf-8").splitlines(), start=1):
+        if not line or line.startswith("#"):
+            continue
+        question, reply, accepted = line.replace("\\|", "\0").split(" | ")
+        text = reply.replace("\\\\", "\1").replace("\\n", "\n").replace("\0", "|").replace("\1", "\\")
+        yield Row(f"{name}:{number}", question, text, tuple(part.strip() for part in accepted.split(" / ")))
+
+
+def _word(choice: Choice, decision: Decision) -> str:
+    return OPTION_WORDS[choice] if isinstance(choice, Option) else choice_name(choice, decision)

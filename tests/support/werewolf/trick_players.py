@@ -1,0 +1,102 @@
+"""Scripted players with one trick each, which a side that knows how scripted players think would try."""
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from runners.werewolf.brains import Brain, ScriptedBrain
+from runners.werewolf.game import Action, Decision, EventKind, Observation, Preset, Result, Role, Side, new_game
+from runners.werewolf.language.speech import understand
+from runners.werewolf.local import play_locally
+from runners.werewolf.prompts_zh.names import ROLE_NAMES
+from tests.support.werewolf.speech_classifier import SpeechClassifier
+
+PUBLIC_SPEECHES = frozenset(
+    {
+        EventKind.CAMPAIGN_SPEECH,
+        EventKind.SHERIFF_PK_SPEECH,
+        EventKind.SPEECH,
+        EventKind.CLOSING_SPEECH,
+        EventKind.PK_SPEECH,
+        EventKind.LAST_WORDS,
+    }
+)
+
+
+class KnifesItself(ScriptedBrain):
+    """As a wolf, hits one of the wolves in the first night, for the witch to save."""
+
+    def act(self, observation: Observation) -> Action:
+        action = super().act(observation)
+        request = observation.request
+        if request.decision not in (Decision.WOLF_TALK, Decision.WOLF_KILL) or request.day > 1:
+            return action
+        own = [seat for seat in request.targets if seat in self._memory.team]
+        text = f"自刀{own[0]}号。" if own and request.speaks else ""
+        return Action(own[0], text) if own else action
+
+
+class ClaimsToBeAGod(ScriptedBrain):
+    """As a wolf, calls itself the hunter, the witch or the guard in every speech, each wolf another."""
+
+    def act(self, observation: Observation) -> Action:
+        action = super().act(observation)
+        request = observation.request
+        if not request.speaks or request.decision is Decision.WOLF_TALK or observation.side is not Side.WOLF:
+            return action
+        gods = [role for role in (Role.HUNTER, Role.WITCH, Role.GUARD) if role in observation.deck]
+        if not gods or action.choice is not None or understand(action.text).claimed is Role.SEER:
+            return action
+        role = gods[sorted(self._memory.team).index(observation.seat) % len(gods)]
+        return Action(None, f"我是{ROLE_NAMES[role]}。{action.text}"[: request.speech_chars])
+
+
+class AlwaysPoses(ScriptedBrain):
+    """As a wolf, sees to it that one of the wolves poses as the seer in every game."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._temper.resolves |= {("send a poser", 0): True, ("pose", 0): True}
+
+
+class ReadsPhrases(ScriptedBrain):
+    """As a good seat, suspects whoever sounds like a wolf to a classifier of speeches."""
+
+    def __init__(self, rng: random.Random, classifier: SpeechClassifier) -> None:
+        super().__init__(rng)
+        self._classifier = classifier
+        self._heard: defaultdict[int, float] = defaultdict(float)
+
+    def act(self, observation: Observation) -> Action:
+        spoken = [event for event in observation.events if event.kind in PUBLIC_SPEECHES and event.text]
+        if observation.side is Side.GOOD and spoken:
+            for event, score in zip(spoken, self._classifier.scores([event.text for event in spoken]), strict=True):
+                self._heard[event.seat] += float(score)
+            for seat, sound in self._heard.items():
+                self._temper.hunches[seat] = 0.5 + 2.0 * math.tanh(sound)
+        return super().act(observation)
+
+
+class BelievesPlans(ScriptedBrain):
+    """As a good seat, believes to be the seer whoever says whom it will check next (警徽流), and nobody else."""
+
+    def act(self, observation: Observation) -> Action:
+        if observation.side is Side.GOOD:
+            for event in observation.events:
+                if event.kind in PUBLIC_SPEECHES and understand(event.text).claimed is Role.SEER:
+                    self._temper.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
+        return super().act(observation)
+
+
+def good_wins(preset: Preset, games: int, players: Mapping[Side, Callable[[random.Random], Brain]]) -> float:
+    """Share of seeded games that the good side wins. players: side -> who plays it."""
+    wins = 0
+    for seed in range(games):
+        roles = new_game(preset, seed).roles
+        brains = {
+            seat: players[role.side](random.Random(f"{seed}/{seat}"))
+            for seat, role in zip(preset.seats, roles, strict=True)
+        }
+        wins += play_locally(preset, seed, brains).state.result is Result.GOOD
+    return wins / games
