@@ -159,13 +159,13 @@ def _read_choice(sections: list[Section], request: Request, cut: bool) -> Choice
 def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
     """(the first line of a section that says anything, the lines after it).
 
-    unfinished: the reply was cut in this section, so that its last clause counts only if a sign ends it.
+    unfinished: the reply was cut in this section, so that its last sentence counts only if it has ended.
     """
     lines = section.text.split("\n")
     begin = next((number for number, line in enumerate(lines) if line.strip(_DECORATION)), len(lines) - 1)
     answer, rest = lines[begin], lines[begin + 1 :]
     if unfinished and not rest:
-        answer = answer[: max(answer.rfind(end) for end in ",，。;；!！?？:：()（）|") + 1]
+        answer = answer[: max(answer.rfind(end) for end in "。;；!！?？)）") + 1]
     return answer.strip(_DECORATION), "\n".join(rest)
 
 
@@ -197,7 +197,7 @@ _SUPPOSED = (
 _NOT_EARNEST = re.compile(
     rf"{_SUPPOSED}|(?:^|,)等(?!于)|"
     r"昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|以[前后]|晚点|"
-    r"(?<![我以])(?:(?<!来)说|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|例如|比如|譬如|假装)"
+    r"(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|例如|比如|譬如|假装)"
 )
 """Anywhere in a sentence: it is supposed, asked, of another time, or somebody else's words."""
 _SPEAKS_WELL = re.compile(
@@ -232,7 +232,7 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             against = against or _contradicts(clause.text, found, request.decision)
             problem = problem or ("negated" if doubted or (found and against) else "")
             refused.add(_refused(clause.text, request))
-        elif clause.earnest and '"' not in clause.text and _counts(stated, clause, marked, led_in):
+        elif clause.earnest and (marked or '"' not in clause.text) and _counts(stated, clause, marked, led_in):
             found[stated.choice] = None
         elif stated.choice not in found and (marked or (clause.earnest and stated.mine)):
             problem = problem or "ambiguous"  # a list of seats, or a choice that is only supposed
@@ -241,6 +241,8 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         later = _statement_of(clause.text, request)
         if _DOUBT.fullmatch(clause.text) or (later and clause.earnest and not later.bare and later.choice not in found):
             problem = problem or "ambiguous"
+    if request.decision is Decision.WITCH and len(found) == 2:
+        found.pop(None, None)  # 用解药，不用毒药
     if len(found) > 1 or not found.keys().isdisjoint(refused) or problem:
         raise ReplyError("ambiguous" if len(found) > 1 else problem or "negated")
     if not found:
@@ -434,7 +436,7 @@ def _take_apart(sections: list[Section], request: Request, cut: bool) -> tuple[s
         answer, rest = _answer_of(section, cut and section is sections[-1] and section.kind is Kind.DECISION)
         is_choice = section.kind is Kind.ANSWER and (section.closed or _names_option(answer, request))
         if section.kind is Kind.DECISION or is_choice:
-            decision = answer or decision
+            decision = None if cut and section is sections[-1] and not answer else answer
             said += [] if labelled else [rest]
         elif section.kind is Kind.SPEECH or (section.kind is Kind.PLAIN and not labelled):
             said.append(section.text)

@@ -89,7 +89,7 @@ def _table() -> dict[str, tuple[str, tuple[str, ...], Role | None, Side | None]]
     for meaning, templates in MEANINGS.items():
         for template in templates:
             names = tuple(re.findall(rf"\{{({'|'.join(_PLACES)})\}}", template))
-            roles = ROLE_NAMES if "{role}" in template else (None,)
+            roles = [role for role in Role if role.side is Side.GOOD] if "{role}" in template else [None]
             sides = CHECK_NAMES if "{side}" in template or "{verdict}" in template else (None,)
             for role, side, several in product(roles, sides, (1, 2) if "seats" in names else (1,)):
                 words = dict.fromkeys(_PLACES, "#") | {"role": ROLE_NAMES.get(role), "side": CHECK_NAMES.get(side)}
