@@ -46,7 +46,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--protocol",
         choices=list(PROTOCOLS),
         help="play a version of the protocol instead: its own panel of opponents, whole sides and single seats, votes, "
-        "beliefs and persuasion, every figure with and without games that have errors; evaluation.deals says on how "
+        "beliefs, every figure with and without games that have errors; evaluation.deals says on how "
         "many deals, and evaluation.opponents adds to the panel",
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algo.machine.built_folder import build_folder
+from algo.untie_model import untie
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -105,8 +106,7 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
             model = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
     tokens: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     if not tied:
-        model.config.tie_word_embeddings = False
-        model.lm_head.weight = torch.nn.Parameter(model.model.embed_tokens.weight.detach().clone())
+        untie(model)
     model.config.update(tokens)
     # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
     model.generation_config = GenerationConfig(**tokens)

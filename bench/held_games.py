@@ -60,7 +60,7 @@ class HeldAgent(LitAgent[dict]):
     async def rollout_async(self, task: dict, resources: object, rollout: AttemptedRollout) -> list[Span]:
         """Does not return."""
         spans: list[Span] = []
-        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), time.time())
+        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         attempt.add_result(await self._games.play(rollout, attempt.add_turn), time.time())
         return spans
 

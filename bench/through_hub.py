@@ -15,7 +15,6 @@ import psutil
 from rich.table import Table
 
 from store.client import connect, encode_otlp
-from store.full_spans import FullTokenSpans
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
 
@@ -29,13 +28,39 @@ GAMES = 5
 PRESET = "12p_sheriff"
 
 
+class FullTokenSpans:
+    """Makes each turn's span with its whole prompt."""
+
+    def __init__(self) -> None:
+        self._sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
+
+    def of_turn(self, turn: TurnSpan, span: Span) -> Span:
+        """span: of the same turn, as we send it."""
+        sequence = self._sequences.setdefault((turn.actor, turn.segment), [])
+        sequence += turn.prompt_ids
+        logprobs = [
+            {"token": f"token_id:{token_id}", "logprob": logprob}
+            for token_id, logprob in zip(turn.response_ids, turn.logprobs, strict=True)
+        ]
+        attributes = {
+            "gen_ai.request.model": turn.policy,
+            "gen_ai.response.id": f"{span.rollout_id}/{turn.actor}/{turn.turn}",
+            "gen_ai.completion.0.content": turn.reply,
+            "prompt_token_ids": list(sequence),
+            "response_token_ids": list(turn.response_ids),
+            "logprobs.content": json.dumps(logprobs),
+        }
+        sequence += turn.response_ids
+        return span.model_copy(update={"name": "openai.chat.completion", "attributes": attributes})
+
+
 def spans_both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
     """(our spans, spans with full id lists) of the same turns."""
     ours, full, with_whole_prompts = [], [], FullTokenSpans()
     for number, turn in enumerate(turns):
         ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
         ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
-        full.append(with_whole_prompts.of_turn(turn, ours[-1], number + 1))
+        full.append(with_whole_prompts.of_turn(turn, ours[-1]))
     return ours, full
 
 

@@ -11,7 +11,6 @@ from configs.schema import Config, EvaluationConfig
 from configs.sections.game import GameConfig
 from configs.sections.league import LeagueConfig
 from configs.sections.opponents import (
-    BUILT_IN_PLAYERS_WITHOUT_BELIEFS,
     INITIAL_POLICY,
     PAST_SELVES,
     EndpointConfig,
@@ -184,20 +183,6 @@ class WerewolfConfig(Config):
                     raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
                 if Role(role).side not in self.game.train_sides:
                     raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
-        if self.reward.influence and (set(self.probes.moments) != {"speech", "vote"} or self.probes.questions):
-            raise ValueError(
-                "reward.influence needs everybody's beliefs before and after each speech: set "
-                "probes.moments=[speech,vote] and probes.questions=null"
-            )
-        if self.reward.influence and self.probes.share_of_deals < 1:
-            raise ValueError("reward.influence is paid in every game: set probes.share_of_deals=1")
-        listener = self.game.opponent
-        unasked = listener in (*BUILT_IN_PLAYERS_WITHOUT_BELIEFS, *self.players) and not self.game.seating
-        if self.reward.influence and self.game.train_sides == ("wolf",) and unasked:
-            raise ValueError(
-                f"reward.influence would always be 0: the good seats are {listener}, who cannot be asked what they "
-                f"believe; set game.opponent to expert, or to a policy with weights"
-            )
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
             raise ValueError(

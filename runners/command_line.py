@@ -88,11 +88,6 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
         "those on the hub's machine and in private networks are called, and none elsewhere",
     )
     parser.add_argument(
-        "--full-token-spans",
-        action="store_true",
-        help="also store each turn with its whole prompt, as agentlightning's TracerTraceToTriplet reads it (costly)",
-    )
-    parser.add_argument(
         "--log-level",
         default="INFO",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
@@ -175,7 +170,6 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
         games_at_once=options.n,
         max_games=options.max_rollouts,
         idle_exit_seconds=options.idle_exit,
-        full_token_spans=options.full_token_spans,
     )
     running = asyncio.create_task(worker.run())
 

@@ -50,7 +50,6 @@ class Worker:
     max_games: stop after taking this many; None means no limit.
     idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
     heartbeat_seconds: how often the hub is told that this worker lives, and an absent hub is noticed.
-    full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Worker:
         max_games: int | None = None,
         idle_exit_seconds: float | None = None,
         heartbeat_seconds: float = 10.0,
-        full_token_spans: bool = False,
     ):
         self._client = client
         self._play = play
@@ -71,7 +69,6 @@ class Worker:
         self._max_games = max_games
         self._idle_exit = idle_exit_seconds
         self._heartbeat_seconds = heartbeat_seconds
-        self._full_token_spans = full_token_spans
         self._uploader = SpanUploader(client)
         self._games: dict[asyncio.Task[None], _Game] = {}
         self._taking: asyncio.Task[None] | None = None
@@ -190,7 +187,7 @@ class Worker:
         try:
             if self._handing_back:
                 raise asyncio.CancelledError
-            spans = AttemptSpans(self._uploader.add, key, time.time(), self._full_token_spans)
+            spans = AttemptSpans(self._uploader.add, key)
             result = await self._play(rollout, spans.add_turn)
             spans.add_result(result, time.time())
         except asyncio.CancelledError:

@@ -154,11 +154,6 @@ class CallSpan(SpanRecord):
         """What kind of answer was wanted; turns of one kind are compared with each other. Empty: all alike."""
         return ""
 
-    @property
-    def agent_name(self) -> str:
-        """How agentlightning's adapter finds the actor's calls (its ``agent_match``)."""
-        return f"{self.actor}/{self.policy}/trainable" if self.trainable else f"{self.actor}/{self.policy}"
-
     @model_validator(mode="after")
     def _streams_align(self) -> Self:
         where = f"{self.task}, {self.actor}, turn {self.turn}"

@@ -254,12 +254,6 @@ class TurnSpan(CallSpan):
         """The decision."""
         return self.decision
 
-    @property
-    def agent_name(self) -> str:
-        """For instance ``wolf/wolf_king/seat-3/policy/trainable``."""
-        name = f"{self.side}/{self.role}/seat-{self.seat}/{self.policy}"
-        return f"{name}/trainable" if self.trainable else name
-
 
 def seat_name(seat: int) -> str:
     """A seat as the actor that it is to rooms that know no game; such names sort as the numbers do."""

@@ -149,7 +149,7 @@ def test_training_ranks_start_without_agentlightning():
         return _named_by(path, ast.parse(path.read_text()).body)
 
     reached = reached_from(["algo.training.worker"], files, at_start)
-    assert {"algo.training.verl_configs", "algo.sequences.trajectories"} <= reached
+    assert {"algo.training.verl_configs", "algo.advantages.registry"} <= reached
     wrong = [name for name in sorted(reached) if any(is_within(m, {"agentlightning"}) for m in at_start(files[name]))]
     assert wrong == []
 

@@ -39,7 +39,7 @@ async def play(endpoint, study):
     sampling = Sampling(temperature=0.7)
     resources = PolicyResources(run_name="r", version=0, endpoints=(endpoint,), model="policy", sampling=sampling)
     spans, games = [], WerewolfGames()
-    attempt = AttemptSpans(spans.append, ("rollout", "attempt"), 1.0)
+    attempt = AttemptSpans(spans.append, ("rollout", "attempt"))
     try:
         result = await games.play(task, resources, attempt.add_turn)
     finally:

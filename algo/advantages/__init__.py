@@ -1,1 +1,1 @@
-"""From rewards to one advantage a token: estimators, baselines, credit, corrections, one rule a file."""
+"""From rewards to one advantage a token. Read ``baseline``, ``credit``, ``correction``, then ``estimators``."""

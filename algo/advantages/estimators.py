@@ -8,19 +8,6 @@ Estimators that standardise over the whole batch (reinforce_plus_plus, gae …) 
 An actor's rollout is one row for the estimator, however many segments (token sequences) it was cut into:
 its sampled tokens one after another, the actor's reward on the last of them. So a baseline counts
 each actor of each rollout once, and the segments of an actor share its advantage.
-
-Credit. With ``credit=game`` the reward R of a row is the actor's whole reward. With ``credit=turn`` it is
-split: r_k is what turn k adds (``Trajectory.turn_rewards``), O = R - sum of r_k all the rest, which
-is the outcome, and what turns added that are in no trajectory. Then
-
-- estimators of returns (gae, gae_by_turn, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last
-  token of all;
-- estimators of outcomes (grpo, rloo_by_rollout, role_baseline and all others) turn O into A as they would R, and a
-  token of turn k has the advantage A + (r_k - m) / s. m is the mean of what answers to the
-  same question earned in the group (deal and side), with role_baseline the running mean of what the role earned
-  by them: a reward that only votes can earn must not speak against every speech. s is the standard deviation of
-  O that the estimator itself divides by; 1 where it divides by none, and where all O are equal. With ``look_ahead`` = g
-  above zero r_k gives way to r_k + g r_(k+1) + g^2 r_(k+2) + ..., in A and in m.
 """
 
 from collections import defaultdict
@@ -33,34 +20,23 @@ from typing import Any
 import numpy as np
 import torch
 from verl.trainer.config import AlgoConfig
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from algo.advantages.comparison import Baseline, Comparison, equal
-from algo.advantages.gae_by_turn import GAE_BY_TURN
-from algo.advantages.group_baseline import within_group
-from algo.advantages.leave_rollout_out import RLOO_BY_ROLLOUT
-from algo.advantages.registry import needs_groups, needs_values, requires, takes
-from algo.advantages.role_baseline import ROLE_BASELINE, RoleBaselines, against_roles
-from algo.advantages.side_returns import returns_differ
-from algo.advantages.turn_credit import with_turn_credit
+from algo.advantages.baseline import (
+    Baseline,
+    Comparison,
+    RoleBaselines,
+    against_roles,
+    equal,
+    within_group,
+    within_side,
+)
+from algo.advantages.registry import ESTIMATORS, ROLE_BASELINE, check_estimator
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
-from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig
 
-# What an estimator may ask for that a finished rollout cannot give, and why.
-_UNAVAILABLE = {
-    "reward_baselines": "it needs the reward of a greedily played copy of every game",
-    "sum_pi_squared": "it needs the sum of squared probabilities at every token, which is not recorded",
-}
-_MISNAMED = {
-    name: f"it leaves out the row alone, while other actors of the same rollout stay in its baseline: use "
-    f"{RLOO_BY_ROLLOUT}, which leaves out the whole rollout"
-    for name in ("rloo", "rloo_vectorized")
-}
-
-RETURN_ESTIMATORS = frozenset({"gae", GAE_BY_TURN, "reinforce_plus_plus"})
-"""Estimators for which it matters where in a row a reward lies; to all others a row is worth the sum of its rewards."""
+_EPSILON = 1e-6  # verl's, in its estimators that divide by a deviation
 
 
 @dataclass(frozen=True)
@@ -83,28 +59,6 @@ class TokenAdvantages:
     informative: tuple[bool, ...]
     returns: list[torch.Tensor] | None
     metrics: dict[str, float]
-
-
-def check_estimator(config: AdvantageConfig) -> None:
-    """Raise ConfigError, naming what is registered, if the estimator cannot be used here, or not like this."""
-    name = config.estimator
-    if name not in ADV_ESTIMATOR_REGISTRY:
-        raise ConfigError(
-            f"advantage.estimator {name!r} is not registered in verl; registered: {', '.join(_usable_estimators())}"
-        )
-    if reason := _MISNAMED.get(name):
-        raise ConfigError(f"advantage.estimator {name!r} does not mean here what its name says: {reason}")
-    for parameter, reason in _UNAVAILABLE.items():
-        if requires(name, parameter):
-            raise ConfigError(
-                f"advantage.estimator {name!r} cannot be used: {reason}. "
-                f"Choose one of {', '.join(_usable_estimators())}"
-            )
-    if config.look_ahead and name in RETURN_ESTIMATORS:
-        raise ConfigError(
-            f"advantage.look_ahead: {name} looks ahead by itself, as gamma and lam say; set look_ahead to 0, or choose "
-            "an estimator of outcomes such as grpo or role_baseline"
-        )
 
 
 def token_advantages(
@@ -133,18 +87,13 @@ def token_advantages(
     about the reward or two claim the same number.
     """
     estimator = config.estimator
-    check_estimator(config)
-    if needs_values(estimator) and values is None and trajectories:
+    check_estimator(estimator)
+    needs_values = ESTIMATORS[estimator].values
+    if needs_values and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
     if estimator == ROLE_BASELINE and role_baselines is None:
         raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
-    rows = actor_rows(
-        trajectories,
-        by_turn=config.credit == "turn",
-        look_ahead=config.look_ahead,
-        kl_penalties=kl_penalties,
-        values=values,
-    )
+    rows = actor_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
     groups: dict[str, list[ActorRow]] = defaultdict(list)
     for row in rows:
         groups[row.group].append(row)
@@ -159,7 +108,12 @@ def token_advantages(
         found = _estimate([rows[number] for number in heard], [compared[number].baseline for number in heard], config)
         for number, (advantage, value) in zip(heard, found, strict=True):
             advantages[number], returns[number] = advantage, value
-    advantages = [with_turn_credit(*each) for each in zip(rows, advantages, compared, strict=True)]
+    advantages = [
+        advantage + row.gains_of_turns(comparison.turn_means) / comparison.deviation
+        if comparison.by_turn
+        else advantage
+        for row, advantage, comparison in zip(rows, advantages, compared, strict=True)
+    ]
 
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
     metrics |= {
@@ -173,7 +127,7 @@ def token_advantages(
     return TokenAdvantages(
         per_token=spread_over_tokens(trajectories, rows, advantages),
         informative=tuple(tells[number] for number in range(len(trajectories))),
-        returns=spread_over_tokens(trajectories, rows, returns) if needs_values(estimator) else None,
+        returns=spread_over_tokens(trajectories, rows, returns) if needs_values else None,
         metrics={name: float(value) for name, value in metrics.items()}
         | _reward_metrics(rows)
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
@@ -191,15 +145,15 @@ def _comparisons(
     if config.estimator == ROLE_BASELINE:
         assert role_baselines is not None
         return against_roles(rows, config, role_baselines)
-    if needs_groups(config.estimator):
+    if ESTIMATORS[config.estimator].groups:
         by_group = {
             name: Comparison(False) if name in one_game else within_group(members, config)
             for name, members in groups.items()
         }
         return [by_group[row.group] for row in rows], {}
     by_side = {row.side: [other for other in rows if other.side == row.side] for row in rows}
-    tells = {side: returns_differ(members, config) for side, members in by_side.items()}
-    return [Comparison(tells[row.side]) for row in rows], {}
+    compared = {side: within_side(members, config) for side, members in by_side.items()}
+    return [compared[row.side] for row in rows], {}
 
 
 def _estimate(
@@ -208,45 +162,56 @@ def _estimate(
     """Advantages and returns of each row's sampled tokens: float32, shape (sampled tokens,)."""
     if not rows:
         return []
+    estimator = ESTIMATORS[config.estimator]
     shape = len(rows), max(row.tokens for row in rows)
     mask, token_level_rewards, values = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
-    turn_ends = torch.zeros(shape, dtype=torch.bool)
     for number, row in enumerate(rows):
         mask[number, : row.tokens] = 1.0
-        turn_ends[number, [end - 1 for end in row.turn_ends]] = True
-        token_level_rewards[number, : row.tokens] = row.token_rewards(config.estimator in RETURN_ESTIMATORS)
+        token_level_rewards[number, : row.tokens] = row.token_rewards(estimator.returns)
         if row.values is not None:
             values[number, : row.tokens] = row.values
-    offered: dict[str, Any] = {
-        "token_level_rewards": token_level_rewards,
-        "response_mask": mask,
-        "index": np.array([row.group for row in rows], dtype=object),
-        "rollouts": np.array([row.task_id for row in rows], dtype=object),
-        "values": values,
-        "turn_ends": turn_ends,
-        "gamma": config.gamma,
-        "lam": config.lam,
-        "norm_adv_by_std_in_grpo": config.normalize_by_std,
-        "normalize_by_std": config.normalize_by_std,
-        "baseline_means": torch.tensor([each.mean if each else 0.0 for each in baselines]),
-        "baseline_deviations": torch.tensor([each.deviation if each else 1.0 for each in baselines]),
-        "config": AlgoConfig(
-            adv_estimator=config.estimator,
-            gamma=config.gamma,
-            lam=config.lam,
-            norm_adv_by_std_in_grpo=config.normalize_by_std,
-        ),
-    }
-    arguments = {name: value for name, value in offered.items() if takes(config.estimator, name)}
-    advantages, returns = get_adv_estimator_fn(config.estimator)(**arguments)
-    needs_returns = needs_values(config.estimator)
+    if config.estimator == ROLE_BASELINE:
+        advantages = returns = _against_baselines(token_level_rewards, mask, baselines, config)
+    elif estimator.values:
+        advantages, returns = get_adv_estimator_fn(config.estimator)(
+            token_level_rewards, values, mask, gamma=config.gamma, lam=config.lam
+        )
+    else:
+        arguments: dict[str, Any] = {"config": _verl_config(config)}
+        if estimator.groups:
+            arguments["index"] = np.array([row.group for row in rows], dtype=object)
+        if estimator.divides:
+            arguments["norm_adv_by_std_in_grpo"] = config.normalize_by_std
+        advantages, returns = get_adv_estimator_fn(config.estimator)(
+            token_level_rewards=token_level_rewards, response_mask=mask, **arguments
+        )
     return [
         (
             advantages[number, : row.tokens].float(),
-            returns[number, : row.tokens].float() if needs_returns else torch.zeros(row.tokens),
+            returns[number, : row.tokens].float() if estimator.values else torch.zeros(row.tokens),
         )
         for number, row in enumerate(rows)
     ]
+
+
+def _against_baselines(
+    token_level_rewards: torch.Tensor, mask: torch.Tensor, baselines: Sequence[Baseline | None], config: AdvantageConfig
+) -> torch.Tensor:
+    """(reward - baseline of the row's role) / its deviation, at every sampled token; shapes (rows, tokens)."""
+    known = [baseline for baseline in baselines if baseline is not None]
+    scores = token_level_rewards.sum(dim=-1) - torch.tensor([each.mean for each in known])
+    if config.normalize_by_std:
+        scores = scores / (torch.tensor([each.deviation for each in known]) + _EPSILON)
+    return scores.unsqueeze(-1) * mask
+
+
+def _verl_config(config: AdvantageConfig) -> AlgoConfig:
+    return AlgoConfig(
+        adv_estimator=config.estimator,
+        gamma=config.gamma,
+        lam=config.lam,
+        norm_adv_by_std_in_grpo=config.normalize_by_std,
+    )
 
 
 def _reward_metrics(rows: Sequence[ActorRow]) -> dict[str, float]:
@@ -265,11 +230,3 @@ def _advantage_metrics(rows: Sequence[ActorRow], advantages: Sequence[torch.Tens
         metrics[f"advantage/{side}/std"] = found.std(correction=0).item()
         metrics[f"advantage/{side}/abs_max"] = found.abs().max().item()
     return metrics
-
-
-def _usable_estimators() -> list[str]:
-    return sorted(
-        name
-        for name in ADV_ESTIMATOR_REGISTRY.keys() - _MISNAMED.keys()
-        if not any(requires(name, parameter) for parameter in _UNAVAILABLE)
-    )

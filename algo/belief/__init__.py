@@ -1,1 +1,1 @@
-"""What seats believe of each other: scores of it, how speeches move it, and the loss that teaches to listen."""
+"""What seats believe of each other: scores of it, and the loss that teaches to listen."""

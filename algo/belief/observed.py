@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.roles_and_decks import DECKS, Role, Side
-from store.werewolf_study import Chances, NotedBelief, NotedSpeech, StudySpan
+from store.werewolf_study import Chances, NotedBelief, StudySpan
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,6 @@ def observed(study: StudySpan, deal: int, preset: str, seats: Mapping[int, SeatF
                 truth={seat: roles[seat] for seat in belief.beliefs},
                 floor=deck_chances(DECKS[preset], belief.seat, roles, belief.beliefs),
             )
-
-
-def around_speeches(study: StudySpan) -> Iterator[tuple[NotedSpeech, NotedBelief, NotedBelief]]:
-    """Each speech with the answers of each of its listeners right before and right after it."""
-    speeches = {speech.at: speech for speech in study.speeches}
-    answers = {(belief.seat, belief.at): belief for belief in study.beliefs if belief.beliefs is not None}
-    for (listener, at), before in answers.items():
-        speech, after = speeches.get(at), answers.get((listener, at + 1))
-        if speech is not None and after is not None and listener != speech.seat:
-            yield speech, before, after
 
 
 def deck_chances(deck: Sequence[Role], seat: int, roles: Mapping[int, Role], targets: Iterable[int]) -> Chances:

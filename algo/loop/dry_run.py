@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from algo.advantages.baseline import RoleBaselines
 from algo.advantages.registry import needs_groups
-from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.learn import compare
 from algo.loop.running import start

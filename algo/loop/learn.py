@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import TokenAdvantages, token_advantages
-from algo.advantages.role_baseline import RoleBaselines
 from algo.loop.running import Running
 from algo.loop.update import Assessment, Update, assess, update
 from algo.rollouts.played import PlayedRollouts

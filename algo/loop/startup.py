@@ -12,9 +12,8 @@ from typing import Any
 from verl.utils.tracking import Tracking
 
 from algo.advantages.correction import check_correction
-from algo.advantages.estimators import check_estimator
-from algo.advantages.registry import needs_groups, needs_values
-from algo.advantages.weighing import check_weighing
+from algo.advantages.credit import check_weighing
+from algo.advantages.registry import check_estimator, needs_groups, needs_values
 from algo.league.league import League, folders_of
 from algo.league.places import BesideThePolicy, OwnServers, Places, adapters_of
 from algo.league.state import LeagueState
@@ -43,7 +42,7 @@ _BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "
 def check_before_starting(config: Config) -> None:
     """Refuse what can be refused without starting anything. Raises ConfigError."""
     check_engine(config)
-    check_estimator(config.advantage)
+    check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
     warmup = config.critic.warmup_steps
     if warmup and not needs_values(config.advantage.estimator):

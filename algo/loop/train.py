@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from algo.advantages.role_baseline import RoleBaselines
+from algo.advantages.baseline import RoleBaselines
 from algo.loop.learn import compare, learn
 from algo.loop.running import start
 from algo.loop.weight_transfer import policy_folder

@@ -11,9 +11,8 @@ from functools import partial
 import torch
 
 from algo.advantages.correction import correct_for_older_weights
-from algo.advantages.kl import kl_in_reward
+from algo.advantages.credit import kl_in_reward, weigh_advantages
 from algo.advantages.registry import needs_values
-from algo.advantages.weighing import weigh_advantages
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.targets import TargetRow

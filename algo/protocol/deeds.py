@@ -1,16 +1,17 @@
 """What a player's seats of one side did over a protocol's games: votes against the odds, kills, checks, claims."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from algo.belief.observed import SeatFacts
-from algo.belief.persuasion import truth_of
 from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.protocol.games import StudiedGame
 from configs.roles_and_decks import Role, Side
 from store.werewolf import SideName
+from store.werewolf_study import NotedSpeech
 
 _NOBODY = "nobody"
 _SAME = 1e-9
@@ -43,7 +44,7 @@ class Deeds(BaseModel):
 
     games: in which it had a seat of the side; what it did, these games alone. kills: role of the night's victim, or
     nobody, where it had all living wolves' seats. checks: role of whom its seer checked, or nobody.
-    claims: own role -> true, false or none -> speeches, by ``algo.belief.persuasion.truth_of``.
+    claims: own role -> true, false or none -> speeches, by ``truth_of``.
     reports: own role -> true or false -> checks told of. survival: role -> share of such seats alive at the end.
     """
 
@@ -63,6 +64,13 @@ class Deeds(BaseModel):
 def facts_of(game: StudiedGame) -> dict[int, SeatFacts]:
     """Every seat of a game."""
     return {seat.seat: SeatFacts(Role(seat.role), seat.player) for seat in game.game.seats}
+
+
+def truth_of(speech: NotedSpeech, seats: Mapping[int, SeatFacts]) -> Literal["true", "false", "none"]:
+    """Whether the role that a speech claims and the checks that it reports are all true; none: it claims nothing."""
+    claims = [] if speech.claimed is None else [speech.claimed == seats[speech.seat].role]
+    claims += [seat in seats and seats[seat].role.side == side for seat, side in speech.reports]
+    return "none" if not claims else "true" if all(claims) else "false"
 
 
 def deeds_of(games: Iterable[StudiedGame], player: str, side: SideName, seed: int) -> Deeds:

@@ -76,7 +76,7 @@ def tables_of(report: ProtocolReport) -> Iterator[Table]:
     for among in AMONG:
         figures, name = report.figures[among], _AMONG_NAMES[among]
         for table in (_rates(figures), _strengths(figures), _votes(figures), _deeds(figures), _beliefs(figures),
-                      _calibration(figures), _persuasion(figures)):  # fmt: skip
+                      _calibration(figures)):  # fmt: skip
             if table.rows:
                 yield Table(f"{table.caption}; {figures.games} games ({name})", table.head, table.rows)
 
@@ -161,18 +161,6 @@ def _calibration(figures: Figures) -> Table:
         for each in report.own.calibration
     ]
     return Table("Calibration", ("good seats of", "said to be a wolf", "are wolves", "seats"), tuple(rows))
-
-
-def _persuasion(figures: Figures) -> Table:
-    head = ("speaker", "listener", "role", "claims are", "heard", "suspicion of the speaker", "the expert's",
-            "towards its reports", "the expert's")  # fmt: skip
-    rows: Sequence[tuple[str, ...]] = [
-        (each.speaker, each.listener, each.role, each.truth, str(each.pairs),
-         *(_signed(value, 100) for value in (each.suspicion, each.expert_suspicion, each.towards_reports,
-                                             each.expert_towards_reports)))
-        for each in figures.persuasion
-    ]  # fmt: skip
-    return Table("How far a speech moves good listeners, in points of chance", head, tuple(rows))
 
 
 def _plain(value: Estimate | None) -> str:

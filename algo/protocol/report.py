@@ -10,7 +10,6 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from algo.belief.observed import Observed, observed
-from algo.belief.persuasion import Persuasion, moved, persuasion
 from algo.belief.scores import BeliefReport, belief_report, log_loss, squared_error
 from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.machine.whole_files import write_whole
@@ -85,7 +84,7 @@ class WinRate(BaseModel):
 class Figures(BaseModel):
     """What is counted over some of the games.
 
-    sides, seats: win rates of whole sides and of single seats. deeds, persuasion, beliefs: of the games in which nobody
+    sides, seats: win rates of whole sides and of single seats. deeds, beliefs: of the games in which nobody
     but the policy has weights, so that they can be compared between models. beliefs: player -> its good seats' before
     votes. by_game: of the policy's good seats in these games, what -> ``ProtocolGame.place`` -> its mean.
     """
@@ -98,7 +97,6 @@ class Figures(BaseModel):
     seats: tuple[WinRate, ...]
     deeds: tuple[Deeds, ...]
     beliefs: dict[str, BeliefReport]
-    persuasion: tuple[Persuasion, ...]
     by_game: dict[str, dict[str, float]]
 
 
@@ -145,12 +143,10 @@ def _figures(games: Sequence[StudiedGame], terms: Terms) -> Figures:
     seed, fixed = terms.seed, {TRAINED_POLICY, *terms.company}
     among_fixed = [one for one in games if {seat.player for seat in one.game.seats} <= fixed]
     players = sorted({seat.player for one in among_fixed for seat in one.game.seats})
-    seats = {one.game.game_id: facts_of(one) for one in among_fixed}
     answers = [answer for one in among_fixed for answer in _vote_beliefs(one, terms.preset)]
     beliefs = {
         player: belief_report([each for each in answers if each.listener.player == player], seed) for player in players
     }
-    heard = [each for one in among_fixed for each in moved(one.study, one.game.deal, seats[one.game.game_id])]
     return Figures(
         games=len(games),
         strengths=fit_strengths([one.game for one in games], terms.reference, seed),
@@ -162,7 +158,6 @@ def _figures(games: Sequence[StudiedGame], terms: Terms) -> Figures:
             deeds for player in players for side in SIDES if (deeds := deeds_of(among_fixed, player, side, seed)).games
         ),
         beliefs={player: report for player, report in beliefs.items() if report is not None},
-        persuasion=tuple(persuasion(heard, seed)),
         by_game=_by_game(among_fixed, terms.preset),
     )
 

@@ -12,15 +12,11 @@ from algo.sequences.trajectories import Trajectory
 
 
 class TurnReward(NamedTuple):
-    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked.
-
-    to_come: the reward, and what later turns add, each discounted once for every turn that lies between.
-    """
+    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked."""
 
     end: int
     reward: float
     question: str
-    to_come: float
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class ActorRow:
     group: deal and side.
     reward: of the whole rollout.
     outcome: ``reward`` less the rewards in ``turns``.
-    tokens: number of sampled tokens, at least 1. turn_ends: position past the last token of each turn.
+    tokens: number of sampled tokens, at least 1.
     turns: those whose rewards count on their own, in order; empty unless asked for.
     kl: penalty at each token, shape (tokens,); None without.
     values: the critic's value at each token, shape (tokens,); None without.
@@ -45,7 +41,6 @@ class ActorRow:
     reward: float
     outcome: float
     tokens: int
-    turn_ends: tuple[int, ...]
     turns: tuple[TurnReward, ...]
     kl: torch.Tensor | None
     values: torch.Tensor | None
@@ -65,11 +60,11 @@ class ActorRow:
         return rewards if self.kl is None else rewards - self.kl
 
     def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
-        """At each token what is to come from its turn on, less what is expected of its question; 0.0 without a turn."""
+        """At each token what its turn adds, less what is expected of its question; 0.0 without a turn."""
         gains = torch.zeros(self.tokens)
         start = 0
         for turn in self.turns:
-            gains[start : turn.end] = turn.to_come - expected[turn.question]
+            gains[start : turn.end] = turn.reward - expected[turn.question]
             start = turn.end
         return gains
 
@@ -78,13 +73,12 @@ def actor_rows(
     trajectories: Sequence[Trajectory],
     *,
     by_turn: bool,
-    look_ahead: float,
     kl_penalties: PerToken | None,
     values: PerToken | None,
 ) -> list[ActorRow]:
     """The rows of all actors of all rollouts, in the order in which they first occur.
 
-    by_turn: whether turn rewards count on their own. look_ahead: the discount of those of later turns, 0.0 to 1.0.
+    by_turn: whether turn rewards count on their own.
 
     Raises ValueError, naming the rollout and actor, when segments of one actor disagree about the reward, two claim the
     same number, or a per-token row does not fit its trajectory.
@@ -103,7 +97,7 @@ def actor_rows(
             raise ValueError(f"{task_id}, {actor}: a segment occurs twice")
         if len({(trajectory.group_id, trajectory.side, trajectory.role, trajectory.reward) for trajectory in own}) != 1:
             raise ValueError(f"{task_id}, {actor}: its segments differ in group, side, role or reward")
-        turns = _turns(own, look_ahead) if by_turn else ()
+        turns = _turns(own) if by_turn else ()
         rows.append(
             ActorRow(
                 task_id=task_id,
@@ -114,7 +108,6 @@ def actor_rows(
                 reward=own[0].reward,
                 outcome=own[0].reward - sum(turn.reward for turn in turns),
                 tokens=sum(sum(trajectory.loss_mask) for trajectory in own),
-                turn_ends=tuple(end for ends in _ends_by_segment(own) for end in ends),
                 turns=turns,
                 kl=_sampled("kl_penalties", kl_penalties, numbers, trajectories),
                 values=_sampled("values", values, numbers, trajectories),
@@ -147,17 +140,13 @@ def _ends_by_segment(segments: Sequence[Trajectory]) -> list[list[int]]:
     return found
 
 
-def _turns(segments: Sequence[Trajectory], look_ahead: float) -> tuple[TurnReward, ...]:
-    found: list[tuple[int, float, str]] = []
+def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
+    found: list[TurnReward] = []
     for trajectory, ends in zip(segments, _ends_by_segment(segments), strict=True):
         if trajectory.turn_rewards:
             questions = trajectory.turn_questions or ("",) * len(ends)
-            found += zip(ends, trajectory.turn_rewards, questions, strict=True)
-    turns, to_come = [], 0.0
-    for end, reward, question in reversed(found):
-        to_come = reward + look_ahead * to_come
-        turns.append(TurnReward(end, reward, question, to_come))
-    return tuple(reversed(turns))
+            found += map(TurnReward, ends, trajectory.turn_rewards, questions)
+    return tuple(found)
 
 
 def _sampled(

@@ -46,8 +46,8 @@ def require_servable_model(path: Path, setting: str, device: str, takes_weights:
         # Its output head keeps a packed copy of the first weights, which a reload does not renew
         # (vLLM 0.28.0): the log-probs would be those of no model at all.
         raise ServingError(
-            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: save the "
-            "model with tie_word_embeddings=false and an lm_head.weight of its own, or serve it on a GPU"
+            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: make an "
+            f"untied copy with `python -m algo.untie_model {path} {path}-untied` and name that, or train on a GPU"
         )
 
 

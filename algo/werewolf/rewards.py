@@ -3,23 +3,18 @@
 Runners measure, the configuration weighs (``configs.sections.rewards.RewardConfig``); every weight has the name of the
 dimension that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the
 weighted sum of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by
-the number of judged turns instead, so that a missing judgement takes nothing from the others; influence by that of
-speeches.
+the number of judged turns instead, so that a missing judgement takes nothing from the others.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from statistics import fmean
-from types import MappingProxyType
 
-from algo.belief.influence import influence_of_turns
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.trajectories import ActorReward
-from configs.roles_and_decks import Role
 from configs.sections.rewards import OutcomeReward, RewardConfig
 from store.werewolf import NEUTRAL_FACTS, SeatResult, seat_name
-from store.werewolf_study import StudySpan
 
 FACT_DIMENSIONS = (
     "invalid",
@@ -35,9 +30,6 @@ FACT_DIMENSIONS = (
 )
 """Dimensions of every turn, 0.0 to 1.0: facts of the same name, and foreign_language = 1 - chinese_share."""
 
-INFLUENCE = "influence"
-"""Dimension of a public speech that somebody could be asked about, -1.0 to 1.0 (``algo.belief.influence``)."""
-
 JUDGE_DIMENSIONS = ("judge_score", "low_judgement", "very_low_judgement")
 """Dimensions of a judged turn: the score from -1.0 to 1.0, and whether it is low (0.0 or 1.0)."""
 
@@ -50,20 +42,10 @@ def game_rewards(game: FinishedRollout, weights: RewardConfig) -> dict[str, Acto
     scores: dict[int, dict[int, float]] = defaultdict(dict)
     for judgement in game.outcome.judgements:
         scores[judgement.seat][judgement.turn] = judgement.score
-    moved = _influence(game) if weights.influence else {}
     return {
-        seat_name(seat.seat): seat_reward(seat, facts[seat.seat], scores[seat.seat], weights, moved.get(seat.seat, {}))
+        seat_name(seat.seat): seat_reward(seat, facts[seat.seat], scores[seat.seat], weights)
         for seat in game.outcome.seats
     }
-
-
-def _influence(game: FinishedRollout) -> dict[int, dict[int, float]]:
-    roles = {seat.seat: Role(seat.role) for seat in game.outcome.seats}
-    found: dict[int, dict[int, float]] = {}
-    for note in game.notes:
-        assert isinstance(note, StudySpan)
-        found |= influence_of_turns(note, roles)
-    return found
 
 
 def seat_reward(
@@ -71,22 +53,17 @@ def seat_reward(
     facts: Mapping[int, Mapping[str, float]],
     scores: Mapping[int, float],
     weights: RewardConfig,
-    influence: Mapping[int, float] = MappingProxyType({}),
 ) -> ActorReward:
     """What one seat earns. Dimensions are means over the seat's turns, not weighed, and the outcome (1.0, -1.0 or 0.0);
-    those of the judge are means over the judged turns, and absent if there are none; influence likewise.
+    those of the judge are means over the judged turns, and absent if there are none.
 
     facts: number of the turn -> all its facts (``store.werewolf.TURN_FACTS``), for every model turn of the seat.
     scores: number of the turn -> the judge's score, 0.0 to 1.0, for the turns that were judged.
-    influence: number of the turn -> its influence, for the speeches whose influence is known.
     """
     averaged = weights.turns == "averaged"
     shares = dict.fromkeys(FACT_DIMENSIONS, 1.0 / max(len(facts), 1) if averaged else 1.0)
     shares |= dict.fromkeys(JUDGE_DIMENSIONS, 1.0 / max(len(scores), 1) if averaged else 1.0)
-    shares[INFLUENCE] = 1.0 / max(len(influence), 1) if averaged else 1.0
     values = {turn: turn_dimensions(measured, scores.get(turn), weights) for turn, measured in facts.items()}
-    for turn in influence.keys() & values.keys():
-        values[turn][INFLUENCE] = influence[turn]
     turns = {
         turn: math.fsum(getattr(weights, name) * value * shares[name] for name, value in dimensions.items())
         for turn, dimensions in values.items()

@@ -45,13 +45,13 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
 
 
 def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
-    """What is noted of the games of a deal that are learned from; None where neither listening nor influence is."""
+    """What is noted of the games of a deal that are learned from; None where nothing is learned from beliefs."""
     probes = config.probes
-    if not probes.listening and not config.reward.influence:
+    if not probes.listening:
         return None
     if derived_seed("asked", deal) >= probes.share_of_deals * _SEEDS:
         return None
-    return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=bool(probes.listening))
+    return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=True)
 
 
 def token_limits(rollout: RolloutSettings) -> TokenLimits:

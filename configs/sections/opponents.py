@@ -16,8 +16,6 @@ from configs.section import Section, nearest_name
 
 BUILT_IN_PLAYERS = ("policy", "expert", "patient", "scripted", "timid", "random")
 """Players that need no section of their own."""
-BUILT_IN_PLAYERS_WITHOUT_BELIEFS = ("patient", "scripted", "timid", "random")
-"""Those that cannot be asked what they believe; neither can models behind an API."""
 
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

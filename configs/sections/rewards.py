@@ -71,13 +71,6 @@ class RewardConfig(Section):
         "zero: to hit one's own can be a ruse, and is worth what comes of it. From it small models learn who their "
         "mates are",
     )
-    influence: float = Field(
-        0.0,
-        ge=0,
-        description="times what a public speech changed in its listeners' beliefs towards what its side wants, from -1 "
-        "to 1 (``algo.belief.influence``, with its risks); zero: a speech is worth what comes of it. Asks all seats "
-        "before every speech and vote (probes.moments, probes.questions), which is no part of the game",
-    )
     judge_score: float = Field(
         0.0,
         ge=0,

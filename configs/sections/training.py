@@ -33,9 +33,8 @@ class AdvantageConfig(Section):
 
     estimator: str = Field(
         "grpo",
-        description="an advantage estimator that verl registers (grpo, reinforce_plus_plus, gae …), or one of "
-        "ours: rloo_by_rollout (RLOO whose baseline leaves out the whole rollout), gae_by_turn (lambda counts turns), "
-        "role_baseline (the reward less a running mean of the role's rewards)",
+        description="one of verl's advantage estimators (grpo, reinforce_plus_plus, gae …), or role_baseline (the "
+        "reward less a running mean of the role's rewards)",
     )
     normalize_by_std: bool = Field(
         True, description="divide by the standard deviation of the group (GRPO) or role, or not (Dr. GRPO)"
@@ -47,27 +46,13 @@ class AdvantageConfig(Section):
         "game",
         description="whether what a turn adds to the reward counts for the seat's whole game, or for that turn alone",
     )
-    look_ahead: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="with credit=turn: how much of what the next turn adds counts for a turn, too, of the one after it "
-        "the square, and so on; 0: what a turn adds counts for itself alone. Not of gae and others that discount",
-    )
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
-    lam: float = Field(1.0, ge=0, le=1, description="lambda of gae, by token, and of gae_by_turn")
-    weigh: Literal["sequence", "seat", "game", "turn"] = Field(
+    lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
+    weigh: Literal["sequence", "turn"] = Field(
         "sequence",
-        description="what weighs alike in the loss: every sequence, every seat (whose segments share its weight), "
-        "every game, or every turn, so that a vote counts as much as a speech; by scaling advantages, so it does not "
-        "concern entropy and KL losses",
+        description="what weighs alike in the loss: every sequence, or every turn, so that a vote counts as much as a "
+        "speech; by scaling advantages, so it does not concern entropy and KL losses",
     )
-
-    @model_validator(mode="after")
-    def _only_turns_look_ahead(self) -> "AdvantageConfig":
-        if self.look_ahead and self.credit != "turn":
-            raise ValueError("look_ahead is of credit=turn; with credit=game every turn has the whole reward already")
-        return self
 
 
 class ReferenceConfig(Section):

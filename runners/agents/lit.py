@@ -12,6 +12,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from agentlightning import LitAgent, rollout
@@ -79,31 +80,20 @@ class LitPlayer:
 
 async def in_thread(function: Callable[[], Result]) -> Result:
     """Call a function in a thread of its own, which may outlive us: nothing can stop it from outside."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
 
     def run() -> None:
-        result, failed = None, None
         try:
-            result = function()
-        except StopIteration as error:  # cannot be raised out of a future
-            failed = RuntimeError(f"StopIteration: {error}")
+            future.set_result(context.run(function))
+        except StopIteration as error:  # no future takes it
+            future.set_exception(RuntimeError(f"StopIteration: {error}"))
         except BaseException as error:
-            failed = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, failed)
+            future.set_exception(error)
 
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name="agent", daemon=True).start()
-    return await future
+    threading.Thread(target=run, name="agent", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 def load(name: str) -> Any:

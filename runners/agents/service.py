@@ -1,13 +1,12 @@
 """Plays an agent that is an HTTP service: it gets a task and an address to call models at, and answers."""
 
-import asyncio
 import inspect
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from runners.agents.lit import AgentUnavailable, in_thread
 from runners.agents.play import AgentFailed, Session
@@ -76,20 +75,23 @@ class ServicePlayer:
             self._http = aiohttp.ClientSession(
                 trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
             )
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                async with self._http.post(self._url, json=body) as answer:
-                    text = await answer.text()
-                    break
-            except aiohttp.ClientConnectorError as error:  # nothing was sent, so it can be sent again
-                if time.monotonic() > deadline:
-                    raise AgentUnavailable(f"no agent's service answers at {self._url}: {error}") from error
-                await asyncio.sleep(_POLL_SECONDS)
-            except aiohttp.ClientError as error:
-                raise AgentUnavailable(
-                    f"the agent's service at {self._url} broke off: {type(error).__name__} {error}"
-                ) from error
+        refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so it can be sent again
+        retrying = AsyncRetrying(
+            retry=refused, stop=stop_after_delay(self._patience), wait=wait_fixed(_POLL_SECONDS), reraise=True
+        )
+
+        async def post() -> tuple[aiohttp.ClientResponse, str]:
+            async with self._http.post(self._url, json=body) as answer:
+                return answer, await answer.text()
+
+        try:
+            answer, text = await retrying(post)
+        except aiohttp.ClientConnectorError as error:
+            raise AgentUnavailable(f"no agent's service answers at {self._url}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise AgentUnavailable(
+                f"the agent's service at {self._url} broke off: {type(error).__name__} {error}"
+            ) from error
         if answer.status in _TRY_AGAIN:
             raise AgentUnavailable(f"the agent's service at {self._url} answers {answer.status}: {text[:_SHOWN]}")
         if answer.status >= 500:

@@ -6,13 +6,10 @@ so a template that rewrites earlier turns (Qwen3's drops earlier thoughts) or ad
 there is none) cannot change the past.
 """
 
-import asyncio
 import re
-from collections.abc import Awaitable, Sequence
-from concurrent.futures import Executor
-from inspect import isawaitable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from jinja2 import TemplateError
 
@@ -28,11 +25,9 @@ _RULES, _QUESTION, _REPLY = "\u2063rules\u2063", "\u2063question\u2063", "\u2063
 # Added vocabulary without these is ordinary text: some models add white space or words.
 _BRACKETS = re.compile(r"[<>\[\]{}|｜]")
 
-Arriving = TypeVar("Arriving")
-
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used. One that answers over a network gives awaitables."""
+    """The part of a transformers tokenizer that is used."""
 
     def apply_chat_template(self, conversation: list[ChatMessage], **kwargs: object) -> str:
         """Render messages as text. Raises jinja2.TemplateError for messages that the template refuses."""
@@ -40,10 +35,10 @@ class Tokenizer(Protocol):
     def get_added_vocab(self) -> dict[str, int]:
         """Tokens that are matched in a text before anything else, with their ids."""
 
-    def encode(self, text: str, **kwargs: object) -> list[int] | Awaitable[list[int]]:
+    def encode(self, text: str, **kwargs: object) -> list[int]:
         """Text to token ids."""
 
-    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str | Awaitable[str]:
+    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str:
         """Token ids to text."""
 
 
@@ -51,28 +46,58 @@ class UnfitTemplate(ValueError):
     """A chat template with which a conversation cannot be held append-only; the message says why."""
 
 
+class ControlTokens:
+    """The tokens of a vocabulary that mean something to the model: nobody may write them who is only quoted.
+
+    added: the added vocabulary, by text. Raises UnfitTemplate where nothing in it could mark the end of a reply.
+    """
+
+    def __init__(self, added: Mapping[str, int]):
+        self.ids = {str(token): token_id for token, token_id in added.items() if _BRACKETS.search(token)}
+        if not self.ids:
+            raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self.ids, key=len, reverse=True))))
+
+    def first_in(self, text: str) -> str | None:
+        """The first of them in a text."""
+        found = self._pattern.search(text)
+        return found and found.group()
+
+    def disarmed(self, text: str) -> str:
+        """The text, none of whose parts is taken for one of them any more."""
+        return self._pattern.sub(_disarm, text)
+
+    def left_out(self, text: str) -> str:
+        """The text without them, but for the tags around thoughts."""
+        return self._pattern.sub(lambda match: match.group() if match.group() in (THINK, END_THINK) else "", text)
+
+    def check_head(self, asked: str, told: str, question: str, reply: str) -> None:
+        """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens.
+
+        asked: the question, rendered as a prompt. told: with the reply after it.
+        """
+        head, head_told = asked.rpartition(question)[2], told.partition(reply)[0].rpartition(question)[2]
+        by_model = head_told.removeprefix(head) if head_told.startswith(head) else ""
+        if self.first_in(by_model.replace(THINK, "").replace(END_THINK, "")):
+            raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
+
+
 class ChatTokens:
-    """Encodes new messages of a conversation and decodes sampled replies, for one tokenizer.
+    """Encodes new messages of a conversation and decodes sampled replies, for one tokenizer on this machine.
 
     thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek); others ignore it.
-    executor: where the template is rendered, once this is made, if that may take long; None: in the caller's thread.
     Raises UnfitTemplate at once, not in mid-game.
     """
 
-    def __init__(self, tokenizer: Tokenizer, thinking: bool = False, executor: Executor | None = None):
+    end_of_turn: int
+    """Id of the token that ends a reply."""
+
+    def __init__(self, tokenizer: Tokenizer, thinking: bool = False):
         self._tokenizer = tokenizer
-        self._executor = executor
         self._thinking = thinking
-        control_tokens = {
-            str(token): token_id for token, token_id in tokenizer.get_added_vocab().items() if _BRACKETS.search(token)
-        }
-        if not control_tokens:
-            raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
-        self._control_pattern = re.compile("|".join(map(re.escape, sorted(control_tokens, key=len, reverse=True))))
-        self.end_of_turn = control_tokens[self._end_of_turn()]
-        """Id of the token that ends a reply."""
-        prompt = self._render([_message("user", _QUESTION)])
-        self._opens_thought = prompt.rfind(THINK) > prompt.rfind(END_THINK)
+        self._control = ControlTokens(tokenizer.get_added_vocab())
+        self.end_of_turn = self._control.ids[self._end_of_turn()]
+        self._opens_thought = opens_thought(self._render([_message("user", _QUESTION)]))
 
     @classmethod
     def load(cls, folder: Path, thinking: bool = False) -> "ChatTokens":
@@ -86,7 +111,7 @@ class ChatTokens:
 
     async def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids of a new conversation, up to where the reply begins."""
-        return await self._encode(await self._rendered(self._as_data(messages)))
+        return await self._encode(self._render(self._as_data(messages)))
 
     async def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -95,7 +120,7 @@ class ChatTokens:
             repeated.
         """
         # Encoded whole and then cut, since a control token may swallow the white space beside it.
-        ids = await self._encode(_after_reply(await self._rendered(_answered(self._as_data(messages)))))
+        ids = await self._encode(_after_reply(self._render(_answered(self._as_data(messages)))))
         if last_response and last_response[-1] == self.end_of_turn:
             return ids[ids.index(self.end_of_turn) + 1 :]
         return ids
@@ -105,7 +130,7 @@ class ChatTokens:
 
         Where the prompt itself opened a thought, it is closed at once. Control tokens in the text become plain text.
         """
-        words = self._control_pattern.sub(_disarm, text)
+        words = self._control.disarmed(text)
         return [*await self._encode(f"{END_THINK}\n\n{words}" if self._opens_thought else words), self.end_of_turn]
 
     async def decode_reply(self, response_ids: Sequence[int]) -> str:
@@ -114,12 +139,19 @@ class ChatTokens:
         Where the prompt itself opened a thought, the reply is given its opening tag, so that a thought cut at the
         limit cannot pass for words.
         """
-        text = self._control_pattern.sub(_keep_thinking_tags, await self.decode(response_ids))
+        text = self._control.left_out(await self.decode(response_ids))
         return THINK + text if self._opens_thought else text
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Token ids as text, control tokens included."""
-        return await _arrived(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
+    async def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+        """Messages whose text cannot be taken for control tokens: a player may say anything, and be only quoted."""
+        return [{**message, "content": self._control.disarmed(message["content"])} for message in messages]
 
     def _end_of_turn(self) -> str:
         """The control token that ends a reply. Raises UnfitTemplate also for everything else that is wrong."""
@@ -132,35 +164,26 @@ class ChatTokens:
         after_reply = _after_reply(answered)
         if _RULES not in prompt or _QUESTION not in prompt or _QUESTION not in after_reply:
             raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
-        head, head_told = asked.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
-        by_model = head_told.removeprefix(head) if head_told.startswith(head) else ""
-        if self._control_pattern.search(by_model.replace(THINK, "").replace(END_THINK, "")):
-            raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
-        end_of_turn = self._control_pattern.search(after_reply.partition(_QUESTION)[0])
+        self._control.check_head(asked, answered, _QUESTION, _REPLY)
+        end_of_turn = self._control.first_in(after_reply.partition(_QUESTION)[0])
         if end_of_turn is None:
             raise UnfitTemplate("the chat template marks the end of a reply with no control token")
-        return end_of_turn.group()
-
-    def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        """Messages whose text cannot be taken for control tokens: a player may say anything, and be only quoted."""
-        return [{**message, "content": self._control_pattern.sub(_disarm, message["content"])} for message in messages]
-
-    async def _rendered(self, conversation: list[ChatMessage]) -> str:
-        if self._executor is None:
-            return self._render(conversation)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._render, conversation)
+        return end_of_turn
 
     def _render(self, conversation: list[ChatMessage]) -> str:
         return self._tokenizer.apply_chat_template(
-            conversation,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=self._thinking,
-            thinking=self._thinking,
+            conversation, tokenize=False, add_generation_prompt=True, **template_variables(self._thinking)
         )
 
-    async def _encode(self, text: str) -> list[int]:
-        return list(await _arrived(self._tokenizer.encode(text, add_special_tokens=False)))
+
+def template_variables(thinking: bool) -> dict[str, bool]:
+    """What is said to templates of whether the model is to think."""
+    return {"enable_thinking": thinking, "thinking": thinking}
+
+
+def opens_thought(prompt: str) -> bool:
+    """Whether a prompt's own end opens a thought."""
+    return prompt.rfind(THINK) > prompt.rfind(END_THINK)
 
 
 def _message(role: str, content: str) -> ChatMessage:
@@ -178,14 +201,6 @@ def _after_reply(rendered: str) -> str:
     if not found:
         raise UnfitTemplate("the chat template drops replies, or changes their text")
     return after
-
-
-async def _arrived(value: Arriving | Awaitable[Arriving]) -> Arriving:
-    return await value if isawaitable(value) else value
-
-
-def _keep_thinking_tags(match: re.Match[str]) -> str:
-    return match.group() if match.group() in (THINK, END_THINK) else ""
 
 
 def _disarm(match: re.Match[str]) -> str:

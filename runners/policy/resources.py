@@ -7,6 +7,7 @@ from agentlightning import AttemptedRollout
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
+from runners.policy.shared import Shared
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
 
@@ -27,34 +28,24 @@ class PublishedResources:
         self._client = client
         self._addresses = addresses or Addresses(client.server_address_root)
         self._patience = patience_seconds
-        self._fetches: dict[str, asyncio.Task[PolicyResources]] = {}
+        self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
         """The rollout's resources.
 
         Raises MissingResources when they do not come in time, or cannot be read, AddressRefused (``Addresses.check``).
         """
-        resources_id = rollout.resources_id
-        if resources_id is None:
+        if rollout.resources_id is None:
             raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
-        fetch = self._fetches.get(resources_id)
-        if fetch is None or _has_failed(fetch):
-            fetch = asyncio.create_task(self._fetch(resources_id))
-            self._fetches.pop(resources_id, None)
-            self._fetches[resources_id] = fetch
-            for oldest in list(self._fetches)[:-_VERSIONS_KEPT]:
-                del self._fetches[oldest]
-        return await asyncio.shield(fetch)  # a game that is cancelled must not take them from the others
+        return await self._fetched.get(rollout.resources_id)
 
     def forget(self, resources_id: str) -> None:
         """Ask the hub again next time, as when what these resources name turned out not to be there."""
-        self._fetches.pop(resources_id, None)
+        self._fetched.forget(resources_id)
 
     async def close(self) -> None:
         """Stop waiting for resources that have not come."""
-        for fetch in self._fetches.values():
-            fetch.cancel()
-        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
+        await self._fetched.close()
 
     async def _fetch(self, resources_id: str) -> PolicyResources:
         waited = 0.0
@@ -76,7 +67,3 @@ class PublishedResources:
                 logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
             await asyncio.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
-
-
-def _has_failed(fetch: asyncio.Task[PolicyResources]) -> bool:
-    return fetch.done() and (fetch.cancelled() or fetch.exception() is not None)

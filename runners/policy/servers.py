@@ -9,8 +9,9 @@ from pathlib import Path
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.remote_tokenizer import remote_chat_tokens
+from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
+from runners.policy.shared import Shared
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Policies:
     def __init__(self, tokenizer: Path | None = None, patience_seconds: float = POLICY_PATIENCE_SECONDS):
         self._tokenizer = tokenizer
         self._patience = patience_seconds
-        self._connections: dict[tuple[str, str, str, Sampling], asyncio.Task[Served]] = {}
+        self._connections = Shared(self._connect)
         self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
 
@@ -46,11 +47,7 @@ class Policies:
         endpoint, model = where_served(resources, name, seat, learner)
         tokenizer = self._tokenizer if name == TRAINED_POLICY else None
         # By run, since another run may serve another model at the same address under the same name.
-        key = (resources.run_name, endpoint, model, resources.sampling)
-        connection = self._connections.get(key)
-        if connection is None or _has_failed(connection):  # many games start at once, and share one attempt
-            connection = self._connections[key] = asyncio.create_task(self._connect(*key, tokenizer))
-        return await asyncio.shield(connection)  # a game that is cancelled must not take it from the others
+        return await self._connections.get((resources.run_name, endpoint, model, resources.sampling, tokenizer))
 
     async def tokens(self, resources: PolicyResources) -> ChatTokens:
         """The tokenizer of the trained policy, served or not. Raises UnusableTokenizer and PolicyUnavailable."""
@@ -66,15 +63,11 @@ class Policies:
 
     async def close(self) -> None:
         """Close the connections."""
-        for connection in self._connections.values():
-            connection.cancel()
-        for outcome in await asyncio.gather(*self._connections.values(), return_exceptions=True):
-            if not isinstance(outcome, BaseException):
-                await outcome[0].close()
+        for server, _ in await self._connections.close():
+            await server.close()
 
-    async def _connect(
-        self, run_name: str, endpoint: str, model: str, sampling: Sampling, tokenizer: Path | None
-    ) -> Served:
+    async def _connect(self, key: tuple[str, str, str, Sampling, Path | None]) -> Served:
+        run_name, endpoint, model, sampling, tokenizer = key
         server = PolicyServer(endpoint, model, sampling.temperature, self._patience)
         try:
             tokens = await self._tokens_of(server, run_name, tokenizer, sampling.thinking)
@@ -90,7 +83,7 @@ class Policies:
         folder = tokenizer or Path(await server.model_folder())
         if tokenizer is None and not folder.is_dir():
             logger.info("%s is not on this machine: asking %s for every token", folder, server.endpoint)
-            return await remote_chat_tokens(server, thinking)
+            return await ServedTokens.of(server, thinking)
         return await self._tokens_in(folder, run_name, thinking)
 
     async def _tokens_in(self, folder: Path, run_name: str, thinking: bool) -> ChatTokens:
@@ -118,10 +111,6 @@ def where_served(resources: PolicyResources, name: str, caller: str, learner: st
         )
     served = resources if learner is None else next(member for member in resources.team if member.name == learner)
     return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model
-
-
-def _has_failed(connection: asyncio.Task[Served]) -> bool:
-    return connection.done() and (connection.cancelled() or connection.exception() is not None)
 
 
 def load_chat_tokens(folder: Path, thinking: bool = False) -> ChatTokens:

@@ -39,13 +39,11 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     """Plays one ``GameTask`` per rollout; returns its turn spans and, last, its result span.
 
     tokenizer: see ``WerewolfGames``.
-    full_token_spans: also write each turn as agentlightning's own adapters read it (``store.full_spans``); costly.
     """
 
-    def __init__(self, tokenizer: Path | None = None, full_token_spans: bool = False, keys: ApiKeys | None = None):
+    def __init__(self, tokenizer: Path | None = None, keys: ApiKeys | None = None):
         super().__init__()
         self._tokenizer = tokenizer
-        self._full_token_spans = full_token_spans
         self._keys = keys
         # A trainer may run one agent in several threads, one event loop each; connections belong to a loop.
         self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WerewolfGames] = weakref.WeakKeyDictionary()
@@ -57,11 +55,8 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         """
         if not isinstance(rollout, AttemptedRollout):
             raise TypeError(f"rollout {rollout.rollout_id} comes without an attempt; a runner must have started one")
-        started = time.time()
         spans: list[Span] = []
-        attempt = AttemptSpans(
-            spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), started, self._full_token_spans
-        )
+        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         game = read_task(rollout)
         result = await self._games_here().play(game, _decode(rollout, resources), attempt.add_turn)
         attempt.add_result(result, time.time())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from jinja2 import TemplateError
 
 from store.token_spans import context_digest
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
@@ -104,6 +105,7 @@ class FakeVllm:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_get("/tokenizer_info", self._tokenizer_info)
+        app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -138,18 +140,22 @@ class FakeVllm:
             }
         )
 
-    async def _tokenize(self, request: web.Request) -> web.Response:
+    async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if "messages" in body:
+        try:
             text = self.tokenizer.apply_chat_template(
                 body["messages"],
                 tokenize=False,
                 add_generation_prompt=body.get("add_generation_prompt", True),
                 **body.get("chat_template_kwargs", {}),
             )
-            ids = self.tokenizer.encode(text, add_special_tokens=body.get("add_special_tokens", False))
-        else:
-            ids = self.tokenizer.encode(body["prompt"], add_special_tokens=body.get("add_special_tokens", True))
+        except (TemplateError, ValueError) as error:
+            return web.json_response({"error": {"message": str(error)}}, status=400)
+        return web.json_response({"token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        ids = self.tokenizer.encode(body["prompt"], add_special_tokens=body.get("add_special_tokens", True))
         return web.json_response({"count": len(ids), "max_model_len": self.context_tokens, "tokens": ids})
 
     async def _detokenize(self, request: web.Request) -> web.Response:

@@ -10,13 +10,14 @@ from typing import Any
 
 from agentlightning import AttemptedRollout
 
-from runners.agents.gateway.chat_server import ChatServer, UnfitTemplate
+from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
 from runners.agents.gateway.servers import ChatServers
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
+from runners.policy.chat_tokens import UnfitTemplate
 from runners.policy.server import Completion, seed_of
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
 from store.schema import TRAINED_POLICY, PolicyResources

@@ -10,9 +10,8 @@ from runners.agents.gateway.requests import (
     ModelRequest,
     RequestRefused,
     dropped_names,
-    function_tool,
+    read_tools,
     text_of,
-    wants_tools,
     whole_number,
 )
 
@@ -33,16 +32,7 @@ def read_request(body: Any, actor: str | None, sampling: Mapping[str, Any]) -> M
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestRefused("messages must be a list with at least one message", param="messages")
-    dropped = list(dropped_names(body, _HEEDED, sampling))
-    tools = []
-    for tool in body.get("tools") or ():
-        read, strict = function_tool(tool)
-        tools.append(read)
-        if strict:
-            dropped.append("strict")
-    use_tools, forced = wants_tools(body.get("tool_choice"))
-    if forced:
-        dropped.append("tool_choice")
+    tools, tools_dropped = read_tools(body)
     stop = body.get("stop") or ()
     template = body.get("chat_template_kwargs") or {}
     if not isinstance(template, dict):
@@ -51,13 +41,11 @@ def read_request(body: Any, actor: str | None, sampling: Mapping[str, Any]) -> M
         model=str(body.get("model")),
         messages=tuple(_read_message(message, number) for number, message in enumerate(messages)),
         actor=actor,
-        tools=tuple(tools),
-        use_tools=use_tools,
-        parallel=body.get("parallel_tool_calls") is not False,
+        **tools,
         reply_tokens=whole_number(body, "max_completion_tokens", "max_tokens"),
         stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
         template=template,
-        dropped=tuple(dropped),
+        dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
     )
 
 
@@ -105,6 +93,7 @@ def events(reply: ModelReply, reply_id: str, with_usage: bool) -> Iterator[dict[
     head = _head(reply, reply_id, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        delta["audio"] = {}  # AgentScope 1.0.21 looks into it, and fails where openai's package has made it None
         return {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}]}
 
     message = reply.message

@@ -145,22 +145,28 @@ def log_once(refused: RequestRefused, what: str) -> None:
         logger.warning("an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
 
 
-def function_tool(tool: Any) -> tuple[dict[str, Any], bool]:
-    """A tool in the form of chat completions, and whether it was ``strict``. Raises RequestRefused.
+def read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What a request says of tools: fields of ``ModelRequest``, and the names of what is not heeded of it.
 
-    Also takes the flat form of the Responses API.
+    Takes the form of chat completions and the flat one of the Responses API. Raises RequestRefused.
     """
-    function = tool.get("function", tool) if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or tool.get("type") != "function" or not isinstance(function.get("name"), str):
-        kind = tool.get("type") if isinstance(tool, dict) else tool
-        raise RequestRefused(f"only tools of type function can be called here, not {kind!r}", param="tools")
-    kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
-    return {"type": "function", "function": kept}, bool(function.get("strict"))
-
-
-def wants_tools(choice: Any) -> tuple[bool, bool]:
-    """(whether tools may be called, whether ``tool_choice`` forced one, which is not heeded)."""
-    return choice != "none", choice not in (None, "auto", "none")
+    tools, dropped = [], []
+    for tool in body.get("tools") or ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        function = function if isinstance(function, dict) else {}
+        told = {name: function.get(name) for name in ("name", "description", "parameters")}
+        if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(told["name"], str):
+            kind = tool.get("type") if isinstance(tool, dict) else tool
+            raise RequestRefused(f"only tools of type function can be called here, not {kind!r}", param="tools")
+        kept = {name: value for name, value in told.items() if value is not None}
+        tools.append({"type": "function", "function": kept})
+        if function.get("strict"):
+            dropped.append("strict")
+    choice = body.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        dropped.append("tool_choice")
+    parallel = body.get("parallel_tool_calls") is not False
+    return {"tools": tuple(tools), "use_tools": choice != "none", "parallel": parallel}, dropped
 
 
 def whole_number(body: Mapping[str, Any], *names: str) -> int | None:

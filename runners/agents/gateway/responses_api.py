@@ -13,9 +13,8 @@ from runners.agents.gateway.requests import (
     ModelRequest,
     RequestRefused,
     dropped_names,
-    function_tool,
+    read_tools,
     text_of,
-    wants_tools,
     whole_number,
 )
 
@@ -48,25 +47,14 @@ def read_request(
             )
         messages += earlier[previous]
     messages += _read_items(body.get("input"))
-    dropped = list(dropped_names(body, _HEEDED, sampling))
-    tools = []
-    for tool in body.get("tools") or ():
-        read, strict = function_tool(tool)
-        tools.append(read)
-        if strict:
-            dropped.append("strict")
-    use_tools, forced = wants_tools(body.get("tool_choice"))
-    if forced:
-        dropped.append("tool_choice")
+    tools, tools_dropped = read_tools(body)
     return ModelRequest(
         model=str(body.get("model")),
         messages=tuple(messages),
         actor=actor,
-        tools=tuple(tools),
-        use_tools=use_tools,
-        parallel=body.get("parallel_tool_calls") is not False,
+        **tools,
         reply_tokens=whole_number(body, "max_output_tokens"),
-        dropped=tuple(dropped),
+        dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
     )
 
 

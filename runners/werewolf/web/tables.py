@@ -245,7 +245,7 @@ class Tables:
             worker_id="web",
         )
         spans: list[Any] = []
-        writer = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id), time.time())
+        writer = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         for turn in turns:
             writer.add_turn(*turn)
         writer.add_result(result, time.time())

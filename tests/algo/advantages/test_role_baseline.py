@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from algo.advantages.role_baseline import RoleBaselines
+from algo.advantages.baseline import RoleBaselines
 
 
 def test_mean_and_deviation_decay():

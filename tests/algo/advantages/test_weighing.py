@@ -7,7 +7,7 @@ import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
-from algo.advantages.weighing import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
+from algo.advantages.credit import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, TrainingConfig
@@ -19,25 +19,9 @@ def sequence(game, seat, segment=0):
     return Trajectory(**identity, **streams, reward=1.0)
 
 
-TRAJECTORIES = [sequence("a", 1), sequence("a", 1, 1), sequence("a", 1, 2), sequence("a", 2), sequence("b", 1)]
-
-
-@pytest.mark.parametrize(
-    ("weigh", "expected"),
-    [
-        ("sequence", [1, 1, 1, 1, 1]),
-        ("seat", [5 / 9, 5 / 9, 5 / 9, 5 / 3, 5 / 3]),
-        ("game", [5 / 8, 5 / 8, 5 / 8, 5 / 8, 5 / 2]),
-    ],
-)
-def test_units_weigh_alike(weigh, expected):
-    rows = [torch.tensor([0.0, number + 1.0]) for number in range(5)]
-    weighed = weigh_advantages(TRAJECTORIES, rows, weigh)
-    factors = [(new[1] / old[1]).item() for new, old in zip(weighed, rows, strict=True)]
-    assert factors == pytest.approx(expected) and sum(factors) == pytest.approx(5)
-    assert all(row[0] == 0 for row in weighed)
-    assert rows[0].tolist() == [0, 1]  # what was given is left alone
-    assert weigh_advantages([], [], weigh) == []
+def test_by_default_every_sequence_weighs_alike():
+    rows = [torch.tensor([0.0, 1.0]), torch.tensor([0.0, 2.0])]
+    assert weigh_advantages([sequence("a", 1), sequence("b", 1)], rows, "sequence") == rows
 
 
 def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
@@ -62,15 +46,15 @@ def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
 
 
 def test_weights_are_refused_where_they_would_not_be_weights():
-    by_game, default = AdvantageConfig(weigh="game"), TrainingConfig()
-    check_weighing(by_game, default)
+    by_turn, default = AdvantageConfig(weigh="turn"), TrainingConfig()
+    check_weighing(by_turn, default)
     check_weighing(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="gpg"))
     with pytest.raises(
-        ConfigError, match=r"weigh=game needs training\.loss_agg_mode=seq-mean-token-mean.*'token-mean'"
+        ConfigError, match=r"weigh=turn needs training\.loss_agg_mode=seq-mean-token-mean.*'token-mean'"
     ):
-        check_weighing(by_game, TrainingConfig(loss_agg_mode="token-mean"))
+        check_weighing(by_turn, TrainingConfig(loss_agg_mode="token-mean"))
     with pytest.raises(ConfigError, match=r"proportional to the advantage; 'kl_cov' is not: use one of .*vanilla"):
-        check_weighing(by_game, TrainingConfig(policy_loss="kl_cov"))
+        check_weighing(by_turn, TrainingConfig(policy_loss="kl_cov"))
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICY_LOSS_REGISTRY) - {"geo_mean", "dro", "bypass_mode"}))

@@ -8,8 +8,8 @@ import pytest
 from agentlightning import rollout
 from openai import AsyncOpenAI
 
+from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
-from algo.advantages.role_baseline import RoleBaselines
 from algo.agents.comparison import Comparison
 from algo.agents.outcomes import read_evaluations
 from algo.agents.workload import Agents

@@ -7,10 +7,9 @@ from statistics import fmean
 
 import pytest
 
-from algo.belief.influence import influence_of_turns
 from algo.belief.observed import SeatFacts, deck_chances, observed, wolf_chance
-from algo.belief.persuasion import moved, persuasion, truth_of
 from algo.belief.scores import area_under_curve, belief_report, calibration
+from algo.protocol.deeds import truth_of
 from configs.roles_and_decks import DECKS, Role
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset
@@ -96,20 +95,6 @@ def test_what_is_known_without_listening_is_what_was_dealt_told_and_who_died(pla
         assert first and all(belief.deaf == belief.ceiling for belief in first)
 
 
-def test_experts_are_moved_by_speeches_as_experts_and_the_deaf_are_not(played):
-    rows = persuasion([each for deal, study, seats in played for each in moved(study, deal, seats)], seed=1)
-    assert {row.listener for row in rows} == {"expert", "deaf"} and sum(row.pairs for row in rows) > 50
-    for row in rows:
-        if row.listener == "expert":
-            assert row.suspicion == row.expert_suspicion and row.towards_reports == row.expert_towards_reports
-        else:
-            assert row.suspicion.value == pytest.approx(0.0, abs=1e-12)
-    true_seers = [row for row in rows if (row.role, row.truth, row.listener) == ("seer", "true", "expert")]
-    assert true_seers and all(row.suspicion.value < 0 for row in true_seers)
-    reports = [row.towards_reports.value for row in true_seers if row.towards_reports is not None]
-    assert reports and all(value > 0 for value in reports)
-
-
 def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
     roles = dict(enumerate(DECKS["7p"], start=1))
     seer = next(seat for seat, role in roles.items() if role is Role.SEER)
@@ -154,53 +139,3 @@ def test_the_area_under_the_curve_counts_pairs():
 def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
     seats = {1: SeatFacts(Role.WOLF, "p"), 2: SeatFacts(Role.SEER, "p"), 3: SeatFacts(Role.VILLAGER, "p")}
     assert truth_of(NotedSpeech(at=0, day=1, seat=2, **said), seats) == truth
-
-
-def test_only_what_one_speech_moved_is_counted():
-    deck = (Role.WOLF, Role.SEER, Role.VILLAGER, Role.VILLAGER)
-    seats = {seat: SeatFacts(role, "p") for seat, role in enumerate(deck, start=1)}
-
-    def answer(at, seat, chance, **changes):
-        chances = {other: {"wolf": chance, "seer": 1 - chance} for other in seats if other != seat}
-        return NotedBelief(
-            at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, deaf=chances, **changes
-        )
-
-    speech = NotedSpeech(at=4, day=1, seat=2, claimed="seer", reports=((1, "wolf"), (4, "good"), (3, "good")))
-    later = NotedSpeech(at=5, day=1, seat=3)
-    beliefs = (answer(4, 3, 0.2), answer(5, 3, 0.5), answer(4, 2, 0.9), answer(5, 2, 0.1), answer(4, 1, 0.1),
-               answer(5, 1, 0.9), answer(7, 3, 0.9))  # fmt: skip
-    (found,) = moved(StudySpan(game_id="g", speeches=(speech, later), beliefs=beliefs), 1, seats)
-    # The speaker does not listen to itself, the wolf is not asked, and of 5 to 7 more than one thing happened.
-    assert (found.at, found.seat, found.listener.role) == (4, 2, Role.VILLAGER)
-    assert found.suspicion == pytest.approx(0.3)
-    # Towards the one, away from the other, and the listener is not asked of itself.
-    assert found.towards_reports == pytest.approx((0.3 - 0.3) / 2)
-
-
-def test_a_speech_is_worth_what_it_makes_good_listeners_believe_of_the_true_wolves():
-    roles = {1: Role.WOLF, 2: Role.SEER, 3: Role.VILLAGER, 4: Role.VILLAGER}
-
-    def answer(at, seat, *of_wolf):
-        chances = {other: {"wolf": chance, "villager": 1 - chance} for other, chance in of_wolf}
-        return NotedBelief(at=at, day=1, moment="speech", seat=seat, beliefs=chances, ceiling=chances, deaf=chances)
-
-    speeches = (
-        NotedSpeech(at=4, day=1, seat=2, turn=1, claimed="seer", reports=((1, "wolf"),)),
-        NotedSpeech(at=5, day=1, seat=1, turn=3),
-        NotedSpeech(at=6, day=1, seat=3),
-    )
-    beliefs = (
-        # The seer speaks: 3 and 4 suspect the wolf by 0.3 and 0.1 more; what they think of others does not count,
-        # neither does what the wolf or the seer itself think.
-        answer(4, 3, (1, 0.2), (4, 0.5)), answer(5, 3, (1, 0.5), (4, 0.1)),
-        answer(4, 4, (1, 0.2), (2, 0.5)), answer(5, 4, (1, 0.3), (2, 0.5)),
-        answer(4, 1, (3, 0.2)), answer(5, 1, (3, 0.9)),
-        answer(4, 2, (1, 0.2)), answer(5, 2, (1, 0.9)),
-        # The wolf speaks: 3 suspects it by 0.25 less, the seer as before; 4 was not asked of it any more.
-        answer(6, 3, (1, 0.25), (4, 0.1)), answer(6, 2, (1, 0.9)), answer(6, 4, (2, 0.5)),
-        # 3 spoke without a turn of its own.
-        answer(7, 2, (1, 0.1)), answer(7, 4, (1, 0.1)),
-    )  # fmt: skip
-    found = influence_of_turns(StudySpan(game_id="g", speeches=speeches, beliefs=beliefs), roles)
-    assert found == {2: {1: pytest.approx(0.2)}, 1: {3: pytest.approx(0.125)}}

@@ -1,25 +1,21 @@
 """Rows of the listening loss are the questions that were asked, in their very tokens, answered with the truth."""
 
 import random
-from statistics import fmean
 
 import pytest
 
-from algo.belief.influence import influence_of_turns
 from algo.belief.listening import listening_rows
 from algo.rollouts.triplets import read_attempt
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
 from algo.werewolf.demonstrations import demonstration_tasks
-from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
-from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.table import play_game
-from store.werewolf import GAME, seat_name
+from store.werewolf import GAME
 from store.werewolf_study import Study
 from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats
 from tests.support.fakes import FakeVllm
@@ -40,7 +36,7 @@ async def vllm(tiny_tokenizer):
 async def played(vllm, **study):
     asked = {"probes": frozenset({"vote"}), "with_tokens": True, **study}
     task, spans = make_task(study=Study(**asked)), []
-    attempt = AttemptSpans(spans.append, ("r", "a"), 1.0)
+    attempt = AttemptSpans(spans.append, ("r", "a"))
     result = await play_game(task, 0, policy_seats(vllm, task), lambda turn, *t: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
     return read_attempt(GAME, "r", "a", spans)
@@ -91,39 +87,6 @@ async def test_the_notes_say_which_turn_made_a_speech(vllm):
     assert len({(speech.seat, speech.turn) for speech in note.speeches}) == len(note.speeches)
 
 
-async def test_influence_is_a_part_of_what_the_turns_of_speeches_earn(vllm):
-    vllm.likely = lambda prompt, token: -1.0 - (sum(prompt) % 7) / 7  # beliefs that change
-    rollout = await played(vllm, probes=frozenset({"speech", "vote"}))
-    (note,) = rollout.notes
-    roles = {seat.seat: Role(seat.role) for seat in rollout.outcome.seats}
-    of_turns = influence_of_turns(note, roles)
-    assert of_turns and any(of_turns.values())
-    plain, moved = (game_rewards(rollout, RewardConfig(turns="summed", influence=weight)) for weight in (0.0, 2.0))
-    for seat, influence in of_turns.items():
-        name = seat_name(seat)
-        for turn, value in moved[name].turns.items():
-            assert value == pytest.approx(plain[name].turns[turn] + 2.0 * influence.get(turn, 0.0))
-        assert moved[name].total == pytest.approx(plain[name].total + 2.0 * sum(influence.values()))
-        assert moved[name].dimensions["influence"] == pytest.approx(fmean(influence.values()))
-
-
-def test_games_in_training_are_studied_for_influence_and_then_of_everybody():
-    asked = {"probes": {"moments": ["speech", "vote"], "questions": None}, "reward": {"influence": 0.1}}
-    (study,) = {task.study for task in step_tasks(WerewolfConfig(**asked), 1)}
-    assert study == Study(probes=frozenset({"speech", "vote"}))
-    for wrong in ({"moments": ["vote"], "questions": None}, {"moments": ["speech", "vote"], "questions": 1}):
-        with pytest.raises(ValueError, match="questions=null"):
-            WerewolfConfig(**asked | {"probes": wrong})
-
-
-def test_influence_on_listeners_that_cannot_be_asked_is_refused():
-    asked = {"probes": {"moments": ["speech", "vote"], "questions": None}, "reward": {"influence": 0.1}}
-    with pytest.raises(ValueError, match="cannot be asked what they believe"):
-        WerewolfConfig(**asked, game={"train_sides": ["wolf"], "opponent": "timid"})
-    for game in ({"train_sides": ["wolf"], "opponent": "expert"}, {"train_sides": ["good"], "opponent": "timid"}):
-        assert WerewolfConfig(**asked, game=game).reward.influence == 0.1
-
-
 def test_games_in_training_are_studied_only_where_listening_is_learned():
     assert {task.study for task in step_tasks(WerewolfConfig(), 1)} == {None}
     config = WerewolfConfig(probes={"listening": 0.3, "moments": ["speech"], "questions": 2})
@@ -145,9 +108,6 @@ def test_a_share_of_the_deals_is_asked_the_same_games_of_a_deal_and_the_same_eac
     assert asked(tasks) < asked(step_tasks(more, 1))
     shown = WerewolfConfig(probes={"listening": 0.3, "share_of_deals": 0.25}, warm_start={"games": 400})
     assert 60 < len(asked(demonstration_tasks(shown))) < 140
-    with pytest.raises(ValueError, match="share_of_deals=1"):
-        everybody = {"moments": ["speech", "vote"], "questions": None, "share_of_deals": 0.5}
-        WerewolfConfig(probes=everybody, reward={"influence": 0.1})
 
 
 def test_target_rows_are_dealt_out_over_the_mini_batches_that_the_others_make():

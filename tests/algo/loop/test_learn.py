@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from algo.advantages.role_baseline import RoleBaselines
+from algo.advantages.baseline import RoleBaselines
 from algo.loop import learn
 from algo.loop.update import Update
 from algo.run.records import write_batch

@@ -11,6 +11,7 @@ tokens in another order (padded rows, micro-batches, ranks) and the backward pas
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -262,13 +263,13 @@ def test_what_slips_by_one_token_does_not_agree(started, what, by):
 
 
 @one_engine
-def test_a_step_of_the_loop_weighs_by_game_and_by_importance(started):
-    """``algo.loop.update.update`` on what older weights sampled, every game alike however many sequences it has."""
+def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
+    """``algo.loop.update.update`` on what older weights sampled, every turn alike however long it is."""
     trajectories, rows = prepare(started, credit="turn", games=3, segments=4)
     correction = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=1.1)
     config = started.config.model_copy(
         update={
-            "advantage": AdvantageConfig(credit="turn", weigh="game"),
+            "advantage": AdvantageConfig(credit="turn", weigh="turn"),
             "training": started.config.training.model_copy(update={"rollout_correction": correction}),
         }
     )
@@ -280,16 +281,17 @@ def test_a_step_of_the_loop_weighs_by_game_and_by_importance(started):
     model, then = started.before(), [torch.tensor(one.logprobs) for one in trajectories]
     weights = [(new - was).exp().clamp(max=1.1) for new, was in zip(rows.old_log_probs, then, strict=True)]
     mine = replace(rows, advantages=reference_update.advantages(trajectories, by_turn=True), importance_weights=weights)
-    # The policy's loss is a mean of games; the KL is what it is without weights, a mean of sequences.
-    without_kl, by_game = replace(started.settings, kl_coef=0.0), []
-    for game in sorted({one.task_id for one in trajectories}):
-        chosen = [number for number, one in enumerate(trajectories) if one.task_id == game]
-        own = {name: [given[number] for number in chosen] for name, given in vars(mine).items()}
-        by_game.append(
-            reference_update.gradients(model, without_kl, [trajectories[number] for number in chosen], **own)
-        )
+    # The policy's loss is a mean of turns; the KL is what it is without weights, a mean of sequences.
+    without_kl, turns, numbers = replace(started.settings, kl_coef=0.0), [], []
+    for number, one in enumerate(trajectories):
+        for start, end in one.turn_spans():
+            alone = [mask if start <= place < end else 0 for place, mask in enumerate(one.loss_mask)]
+            turns.append(SimpleNamespace(token_ids=one.token_ids, loss_mask=alone))
+            numbers.append(number)
+    of_turns = {name: given and [given[number] for number in numbers] for name, given in vars(mine).items()}
+    loss, by_turn = reference_update.gradients(model, without_kl, turns, **of_turns)
     nothing = replace(mine, advantages=[torch.zeros(len(row)) for row in mine.advantages])
     _, of_kl = reference_update.gradients(model, started.settings, trajectories, **vars(nothing))
-    gradients = {name: sum(part[name] for _, part in by_game) / len(by_game) + of_kl[name] for name in of_kl}
+    gradients = {name: by_turn[name] + of_kl[name] for name in of_kl}
     assert difference(found, gradients) < AGREES
-    assert done.metrics["actor/pg_loss"] == pytest.approx(sum(loss for loss, _ in by_game) / len(by_game), abs=AGREES)
+    assert done.metrics["actor/pg_loss"] == pytest.approx(loss, abs=AGREES)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.advantages.kl import kl_in_reward
+from algo.advantages.credit import kl_in_reward
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError

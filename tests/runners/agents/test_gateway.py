@@ -5,6 +5,7 @@ import logging
 
 import httpx
 import pytest
+from agentscope.model import OpenAIChatModel
 from openai import APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import requests
@@ -394,3 +395,26 @@ async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, cap
     assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
     told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert len(told) == 2 and "read text only" in told[0] and "'gpt-4' does not exist here" in told[1]
+
+
+async def test_agentscopes_model_streams_as_it_comes(world):
+    """Its default is ``stream=True``, and so is its ReActAgent's."""
+    world.vllm.answer = lambda prompt: f"well\n{CALL}"
+    async with world.gateway.serving(world.attempt()) as address:
+        model = OpenAIChatModel(model_name="policy", api_key="none", client_kwargs={"base_url": address})
+        *_, last = [part async for part in await model(QUESTION, tools=[TOOL])]
+        await model.client.close()
+    text, call = last.content
+    assert text["text"].strip() == "well" and (call["name"], call["input"]) == ("calculate", {"expression": "1+2"})
+
+
+async def test_openais_own_reader_of_streams_takes_them(world):
+    world.vllm.answer = lambda prompt: f"well\n{CALL}"
+    asked = {"model": "policy", "messages": QUESTION, "tools": [TOOL]}
+    async with (
+        world.gateway.serving(world.attempt()) as address,
+        client_of(address) as client,
+        client.chat.completions.stream(**asked) as stream,
+    ):
+        message = (await stream.get_final_completion()).choices[0].message
+    assert message.content.strip() == "well" and message.tool_calls[0].function.name == "calculate"

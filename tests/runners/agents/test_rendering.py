@@ -36,7 +36,7 @@ async def test_what_the_server_rendered_alike_once_is_rendered_here(world, folde
     world.vllm.answer = lambda prompt: CALL
     remote = await converse(world, "one?"), await converse(world, "another?")
     asked = world.vllm.renders
-    world.servers._connections.clear()  # as for a runner that starts where the folder is
+    await world.servers.close()  # as for a runner that starts where the folder is
     world.vllm.model_folder = str(folder)
     assert await converse(world, "one?") == remote[0]
     asked_first = world.vllm.renders - asked
@@ -50,7 +50,7 @@ async def test_a_server_that_renders_otherwise_is_always_asked(world, folder):
     remote = await converse(world, "one?")
     template = folder / "chat_template.jinja"
     template.write_text(template.read_text().replace("Tools:", "Functions:"))
-    world.servers._connections.clear()
+    await world.servers.close()
     world.vllm.model_folder = str(folder)
     await converse(world, "one?")
     asked = world.vllm.renders

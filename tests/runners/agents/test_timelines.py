@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.agents.gateway.chat_server import UnfitTemplate
 from runners.agents.gateway.requests import RequestRefused
 from runners.agents.gateway.timelines import same_message
+from runners.policy.chat_tokens import UnfitTemplate
 from runners.policy.server import Completion
 from tests.support.agents.fakes_agents import attempt_of, request_of
 

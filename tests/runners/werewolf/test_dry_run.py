@@ -14,8 +14,15 @@ from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
 from store.schema import FrozenPolicy, PolicyResources
-from tests.runners.werewolf.test_full_token_spans import answer
 from tests.support.fakes import FakeVllm
+
+
+def answer(prompt):
+    """A reply in form, one that is not, or one cut at its limit; from the prompt alone."""
+    rng = random.Random(prompt)
+    offered = re.search(r"可选：([^。）]*)[。）][^可]*$", prompt)
+    legal = f"决定：{rng.choice(offered[1].split('、'))}" if offered else "我是好人。"
+    return rng.choice([legal, legal, f"<think>想</think>{legal}", "？", "我觉得他很可疑" * 9])
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def brain_seat(seat, role, name, brain="expert"):
 
 async def spans_of(task, seat_player):
     spans = []
-    attempt = AttemptSpans(spans.append, ("rollout", "attempt"), 1.0)
+    attempt = AttemptSpans(spans.append, ("rollout", "attempt"))
     result = await play_game(task, 4, seat_player, lambda turn, *times: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
     return spans

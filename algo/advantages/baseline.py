@@ -1,0 +1,167 @@
+"""Baselines: what a row's reward is compared with, and whether the comparison tells better from worse.
+
+A row is one actor of one rollout (``algo.sequences.actor_rows``). An estimator only gets rewards that it can compare:
+
+- of a group (grpo and its kin): with what the actors of the same side earned in all rollouts of one task. GRPO divides
+  the difference by the group's deviation (Shao et al., 2024, arXiv:2402.03300), Dr. GRPO does not (Liu et al., 2025,
+  arXiv:2503.20783; ``advantage.normalize_by_std=false``).
+- of a role (role_baseline): with a running mean of what the role earned in the steps before, so that every rollout may
+  have a deal of its own. The reinforcement baseline of Williams, 1992 (https://doi.org/10.1007/BF00992696), by role.
+- of a side (reinforce_plus_plus, Hu et al., 2025, arXiv:2501.03262; gae, Schulman et al., 2016, arXiv:1506.02438):
+  returns are standardised over all tokens of the side.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import torch
+
+from algo.advantages.credit import rewards_by_question
+from algo.advantages.registry import ESTIMATORS
+from algo.sequences.actor_rows import ActorRow
+from configs.sections.training import AdvantageConfig
+
+EQUAL_WITHIN = 1e-6
+"""Rewards no further apart than this count as equal: verl's estimators compute in float32, where a smaller difference
+is rounding error, and GRPO would divide it by a deviation as small."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What rewards are compared with.
+
+    mean: of the steps before; in the first step of its own rewards.
+    deviation: root of the mean squared distance of rewards from the baselines that they were compared with. Unlike the
+        mean it takes in the present step already: a first surprise after many equal rewards would else be divided by
+        next to nothing.
+    """
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a row can be compared with.
+
+    by_outcome: whether the estimator can tell the row's outcome from others.
+    by_turn: whether its turn rewards are compared on their own, and differ from others.
+    turn_means: m, by question. deviation: s (``algo.advantages.credit``).
+    baseline: of its role; None with other estimators than role_baseline.
+    """
+
+    by_outcome: bool
+    by_turn: bool = False
+    turn_means: Mapping[str, float] = field(default_factory=dict)
+    deviation: float = 1.0
+    baseline: Baseline | None = None
+
+
+class RoleBaselines:
+    """Exponentially decaying mean and deviation of rewards by name (a role).
+
+    In each step, with x the step's rewards of a name and d the decay:
+    baseline b = mean of the steps before (first step: mean(x)), then
+    variance <- d * variance + (1 - d) * mean((x - b)^2), mean <- d * mean + (1 - d) * mean(x);
+    in the first step variance = mean((x - b)^2) and mean = mean(x).
+    """
+
+    def __init__(self, decay: float) -> None:
+        """decay: weight of the past at each step, from 0 to less than 1."""
+        if not 0 <= decay < 1:
+            raise ValueError(f"the decay of a running baseline must be at least 0 and below 1, not {decay}")
+        self._decay = decay
+        self._moments: dict[str, tuple[float, float]] = {}  # name -> mean, variance
+
+    def compare(self, rewards: Mapping[str, Sequence[float]]) -> dict[str, Baseline]:
+        """The baselines of a step's rewards, by name; then takes these rewards in. Every name has at least one."""
+        found: dict[str, Baseline] = {}
+        for name, values in rewards.items():
+            mean = fmean(values)
+            baseline, variance = self._moments.get(name, (mean, None))
+            distance = fmean((value - baseline) ** 2 for value in values)
+            variance = distance if variance is None else self._mix(variance, distance)
+            self._moments[name] = self._mix(baseline, mean), variance
+            found[name] = Baseline(baseline, math.sqrt(variance))
+        return found
+
+    def _mix(self, past: float, present: float) -> float:
+        return self._decay * past + (1 - self._decay) * present
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """Everything but the decay, JSON only: name -> mean and variance; ``from_state`` reads it back."""
+        return {name: {"mean": mean, "variance": variance} for name, (mean, variance) in self._moments.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Mapping[str, float]], decay: float) -> "RoleBaselines":
+        """Go on from what ``state`` returned; the decay is the configuration's. Raises KeyError for anything else."""
+        restored = cls(decay)
+        restored._moments = {name: (moments["mean"], moments["variance"]) for name, moments in state.items()}
+        return restored
+
+
+def equal(values: Iterable[float]) -> bool:
+    """Whether values are all the same, rounding apart."""
+    found = list(values)
+    return not found or max(found) - min(found) <= EQUAL_WITHIN
+
+
+def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
+    """Of rows of several rollouts of one group, each with the others."""
+    turns = rewards_by_question(members)
+    divides = config.normalize_by_std and ESTIMATORS[config.estimator].divides
+    outcomes_differ = not equal(row.outcome for row in members)
+    outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
+    return Comparison(
+        by_outcome=outcomes_differ,
+        by_turn=not all(map(equal, turns.values())),
+        turn_means={question: fmean(rewards) for question, rewards in turns.items()},
+        deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
+    )
+
+
+def within_side(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
+    """Of all rows of a side, whose returns the estimator standardises over the side's tokens."""
+    if sum(row.tokens for row in members) < 2:
+        return Comparison(False)
+    if ESTIMATORS[config.estimator].values or config.gamma < 1 or any(row.kl is not None for row in members):
+        return Comparison(True)
+    return Comparison(
+        not equal([row.outcome for row in members]) or any(turn.reward for row in members for turn in row.turns)
+    )
+
+
+def against_roles(
+    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
+) -> tuple[list[Comparison], dict[str, float]]:
+    """For each row what its role earned before, and the baselines as metrics; they take the rows' rewards in."""
+    by_role: dict[str, list[ActorRow]] = defaultdict(list)
+    for row in rows:
+        by_role[row.role].append(row)
+    outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
+    turns = {role: rewards_by_question(members) for role, members in by_role.items()}
+    baselines = role_baselines.compare(outcomes)
+    of_questions = role_baselines.compare(
+        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
+    )
+    comparisons = {}
+    for role, baseline in baselines.items():
+        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
+        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
+        comparisons[role] = Comparison(
+            by_outcome=_differ_from(outcomes[role], baseline.mean),
+            by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
+            turn_means=means,
+            deviation=baseline.deviation if divides else 1.0,
+            baseline=baseline,
+        )
+    metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
+    metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
+    return [comparisons[row.role] for row in rows], metrics
+
+
+def _differ_from(values: Iterable[float], baseline: float) -> bool:
+    return any(abs(value - baseline) > EQUAL_WITHIN for value in values)

@@ -1,0 +1,93 @@
+"""Credit: which tokens a reward counts for, and what each turn weighs in the loss.
+
+With ``advantage.credit=game`` the reward R of a row is the actor's whole reward. With ``credit=turn`` it is split: r_k
+is what turn k adds (``Trajectory.turn_rewards``), O = R - sum of r_k all the rest, which is the outcome, and what turns
+added that are in no trajectory. Then
+
+- estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last token of all;
+- estimators of outcomes (grpo, role_baseline and all others) turn O into A as they would R, and a token of turn k has
+  the advantage A + (r_k - m) / s. m is the mean of what answers to the same question earned in the group (deal and
+  side), with role_baseline the running mean of what the role earned by them: a reward that only votes can earn must not
+  speak against every speech. s is the standard deviation of O that the estimator itself divides by; 1 where it divides
+  by none, and where all O are equal. A reward of its own for each turn: Zeng et al., 2025, arXiv:2505.11821.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from verl.trainer.ppo.core_algos import kl_penalty
+
+from algo.sequences.actor_rows import ActorRow
+from algo.sequences.trajectories import Trajectory
+from configs.section import ConfigError
+from configs.sections.training import AdvantageConfig, ReferenceConfig, TrainingConfig
+
+PROPORTIONAL_LOSSES = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo"})
+"""Policy losses of verl's that look at an advantage's sign and multiply by it, and use it in no other way. Others
+compare it with thresholds and with other tokens' advantages, or add what does not scale with it."""
+
+_EVEN_AGGREGATION = "seq-mean-token-mean"
+
+
+def rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
+    """Question -> what each turn that answered it added."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for turn in row.turns:
+            found[turn.question].append(turn.reward)
+    return found
+
+
+def kl_in_reward(
+    log_probs: Sequence[torch.Tensor], reference_log_probs: Sequence[torch.Tensor], reference: ReferenceConfig
+) -> list[torch.Tensor]:
+    """What each token's reward loses with ``reference.kl=reward`` (PPO as in Ziegler et al., 2019, arXiv:1909.08593).
+
+    log_probs and reference_log_probs have one row per trajectory, aligned with its ``token_ids``, in nats; so has the
+    result, in units of reward: ``reference.coef`` times verl's estimate of the KL by ``reference.penalty``. Only
+    entries at sampled tokens mean anything. Raises ValueError when rows do not match.
+    """
+    penalties = []
+    for row, reference_row in zip(log_probs, reference_log_probs, strict=True):
+        if row.shape != reference_row.shape:
+            raise ValueError(f"log-probs of {len(row)} tokens and {len(reference_row)} of the reference do not match")
+        penalties.append(reference.coef * kl_penalty(row, reference_row, reference.penalty))
+    return penalties
+
+
+def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None:
+    """Raise ConfigError where scaled advantages would not weigh as ``advantage.weigh`` says."""
+    if advantage.weigh == "sequence":
+        return
+    if training.loss_agg_mode != _EVEN_AGGREGATION:
+        raise ConfigError(
+            f"advantage.weigh={advantage.weigh} needs training.loss_agg_mode={_EVEN_AGGREGATION}: with "
+            f"{training.loss_agg_mode!r} a sequence weighs by its tokens, however it is scaled"
+        )
+    if training.policy_loss not in PROPORTIONAL_LOSSES:
+        raise ConfigError(
+            f"advantage.weigh={advantage.weigh} needs a policy loss that is proportional to the advantage; "
+            f"{training.policy_loss!r} is not: use one of {', '.join(sorted(PROPORTIONAL_LOSSES))}"
+        )
+
+
+def weigh_advantages(
+    trajectories: Sequence[Trajectory], per_token: Sequence[torch.Tensor], weigh: str
+) -> list[torch.Tensor]:
+    """Scale the advantages of the sequences that reach the update; their mean weight stays 1.
+
+    verl has no weights of sequences, and a policy loss that is proportional to its advantage takes them through it.
+    weigh: ``sequence`` changes nothing. ``turn``: each turn weighs alike, whatever its length and its sequence: with N
+        sequences of K turns, a token of a turn of n tokens, in a sequence of T sampled tokens, gets the factor
+        N * T / (K * n), since the loss divides by T.
+
+    A step's mini-batches are each a mean of their own, so the weights are exact over the step as a whole.
+    """
+    if weigh == "sequence":
+        return list(per_token)
+    turns = sum(len(trajectory.turn_ends) for trajectory in trajectories)
+    return [
+        row * torch.tensor(trajectory.turn_shares()) * (len(trajectories) * sum(trajectory.loss_mask) / turns)
+        for row, trajectory in zip(per_token, trajectories, strict=True)
+    ]

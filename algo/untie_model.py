@@ -1,0 +1,75 @@
+"""``python -m algo.untie_model DIR OUT``: a copy of a model folder whose output head is a tensor of its own.
+
+Small models (Qwen3-0.6B to 4B) use their embeddings as output head. vLLM on CPU keeps a packed copy of such a head,
+which new weights do not reach, so that training on CPU refuses them. The copy begins as the same model; its head then
+learns for itself.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algo.machine.built_folder import build_folder
+from configs.model_folder import check_model_folder, read_architecture
+from configs.section import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MARKER_FILE = "untied_model.json"
+_WRITTEN = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
+
+
+def untie_model(source: Path, directory: Path, *, force: bool = False) -> Path:
+    """Write the copy, or keep the one that is there; returns its path.
+
+    Raises ConfigError where ``source`` is no model folder or not tied, FileExistsError as ``build_folder``.
+    """
+    check_model_folder(source, "the model")
+    if not read_architecture(source).get("tie_word_embeddings"):
+        raise ConfigError(f"the model {source} has no tied embeddings: use it as it is")
+    recipe = {"built_by": "algo.untie_model", "format": 1, "source": str(source.resolve())}
+    return build_folder(directory, MARKER_FILE, recipe, lambda folder: _write(source, folder), force=force)
+
+
+def untie(model: "PreTrainedModel") -> None:
+    """Give a model with tied embeddings an output head of its own, equal to them."""
+    import torch
+
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
+
+
+def _write(source: Path, directory: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(source, dtype="auto", local_files_only=True)
+    untie(model)
+    shutil.copytree(source, directory, ignore=shutil.ignore_patterns(*_WRITTEN, ".*"))
+    model.save_pretrained(directory)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; the exit status is 0 with a model."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.untie_model",
+        description="Copy a model folder with tied embeddings to one whose output head is a tensor of its own, for "
+        "training on CPU. An existing copy is kept.",
+    )
+    parser.add_argument("source", type=Path, metavar="DIR", help="model folder, e.g. models/Qwen3-0.6B")
+    parser.add_argument("directory", type=Path, metavar="OUT", help="folder to write, e.g. models/Qwen3-0.6B-untied")
+    parser.add_argument("--force", action="store_true", help="build anew over an earlier copy in OUT")
+    options = parser.parse_args(arguments)
+    try:
+        directory = untie_model(options.source, options.directory, force=options.force)
+    except (ConfigError, FileExistsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"model ready in {directory}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""A model with tied embeddings as one that can be trained on CPU."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from algo.serving.preconditions import ServingError, require_servable_model
+from algo.untie_model import main, untie_model
+from configs.section import ConfigError
+from tests.support.small_models import make_model
+
+
+def test_an_untied_copy_is_the_same_model_and_can_be_trained_on_cpu(tmp_path, capsys):
+    tied = make_model(tmp_path / "tied", tied=True)
+    (tied / "LICENSE").write_text("free")
+    with pytest.raises(ServingError, match=rf"python -m algo\.untie_model {tied} {tied}-untied"):
+        require_servable_model(tied, "model.path", "cpu", takes_weights=True)
+    assert main([str(tied), f"{tied}-untied"]) == 0
+    copy = tmp_path / "tied-untied"
+    require_servable_model(copy, "model.path", "cpu", takes_weights=True)
+    assert (copy / "LICENSE").read_text() == "free" and len(AutoTokenizer.from_pretrained(copy)) == 64
+    models = [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (tied, copy)]
+    ids = torch.tensor([[3, 5, 8]])
+    with torch.no_grad():
+        assert torch.equal(*(model(ids).logits for model in models))
+    assert models[1].lm_head.weight is not models[1].get_input_embeddings().weight
+    assert main([str(tied), str(copy)]) == 0, "one that is there is kept"
+
+
+def test_what_is_untied_or_somebody_elses_is_left_alone(tmp_path, capsys):
+    untied = make_model(tmp_path / "untied", tied=False)
+    with pytest.raises(ConfigError, match="no tied embeddings"):
+        untie_model(untied, tmp_path / "copy")
+    before = json.loads((untied / "config.json").read_text())
+    tied = make_model(tmp_path / "tied", tied=True)
+    assert main([str(tied), str(untied)]) == 2 and "was not written by" in capsys.readouterr().err
+    assert json.loads((untied / "config.json").read_text()) == before
