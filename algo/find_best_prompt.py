@@ -1,8 +1,9 @@
 """``python -m algo.find_best_prompt``: which of several prompts is best, for any agent or for the game.
 
 Prompts race on the same tasks, a model may edit the one that is ahead, and the winner is called better than the first
-prompt only after it was on tasks that no race has seen (``algo.prompt_search.racing``). Everything goes through the
-hub: start runners for the agent (``python -m runners.agents``) or the game (``python -m runners.werewolf``) beside it.
+prompt only where it was on tasks that no race has seen (``algo.prompt_search.search``). Everything goes through the
+hub: start runners of the agent (``python -m runners.agents``) or of the game (``python -m runners.werewolf``), or give
+``--local``.
 
 Exit status: 0 when the search came to its end, whether or not a better prompt was found; 2 for a command line or
 prompts that cannot be used; 130 when stopped; 1 for all else. ``--resume auto`` goes on after any end.
@@ -14,9 +15,8 @@ import sys
 from pathlib import Path
 
 from algo.agents.data import read_tasks
-from algo.prompt_search.candidates import Slot, Tree
-from algo.prompt_search.inputs import agent_prompts, game_prompts, split
-from algo.prompt_search.plan import ProposerBounds, SearchPlan
+from algo.prompt_search.plan import SearchPlan, check_budget, check_players, sides_of, split
+from algo.prompt_search.prompts import Slots, Tree, agent_prompts, game_prompts
 from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
 from configs.loading import CONFIG_DIR
@@ -42,13 +42,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add_configuration_options(parser, example="store.url=http://hub:4747")
     search = parser.add_argument_group("the search")
-    defaults = SearchPlan(budget=400)
-    search.add_argument("--budget", type=int, default=defaults.budget, help="rollouts in all (default: %(default)s)")
+    search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
     search.add_argument(
-        "--until-apart",
+        "--apart",
         action="store_true",
-        help="confirm a winner until its interval and the first prompt's "
-        "do not touch, instead of until their difference leaves out zero",
+        help="call a winner better only where its interval and the first prompt's do not touch, besides that of their "
+        "difference leaving out zero",
     )
     search.add_argument(
         "--resume",
@@ -72,14 +71,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     game.add_argument("--player", default="policy", help="whose prompts are searched (default: %(default)s)")
     game.add_argument("--opponent", default="scripted", help="who plays the other side (default: %(default)s)")
     proposer = parser.add_argument_group("a model that edits prompts")
-    bounds = ProposerBounds()
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
-    proposer.add_argument("--proposer-calls", type=int, default=bounds.calls, help="at most (default: %(default)s)")
-    proposer.add_argument("--proposer-tokens", type=int, default=bounds.tokens, help="at most (default: %(default)s)")
-    proposer.add_argument("--generations", type=int, default=defaults.generations, help="default: %(default)s")
-    proposer.add_argument("--edits", type=int, default=defaults.edits, help="a generation (default: %(default)s)")
+    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most (default: %(default)s)")
+    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most (default: %(default)s)")
+    proposer.add_argument("--generations", type=int, default=2, help="default: %(default)s")
+    proposer.add_argument("--edits", type=int, default=3, help="a generation (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
         parser.error("--proposer-url and --proposer-model: both or neither")
@@ -98,37 +96,39 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def search_suffix(options: argparse.Namespace) -> str:
-    """What is added to the name of the run."""
-    return "" if options.tasks else "-prompts"
-
-
 def main() -> int:
     """Entry point."""
     options = parse_arguments()
     if options.tasks and options.config is None:
         options.config = CONFIG_DIR / "find_best_prompt.yaml"
-    found: list[tuple[dict[str, Slot], Tree]] = []
+    plan = SearchPlan(options.budget, options.apart, options.generations, options.edits)
+    found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:
+        rollouts_of_task = 1
         if isinstance(config, WerewolfConfig):
-            found.append(game_prompts(options.prompts, config, bool(options.proposer_url)))
+            slots, tree = game_prompts(options.prompts, config, bool(options.proposer_url))
+            check_players(options.player, options.opponent, tuple(slots))
+            rollouts_of_task = len(sides_of(None, tuple(slots)))
             if options.player == "policy" and config.serving.mode == "start":
                 check_model_folder(config.model.path)
         else:
-            found.append(agent_prompts(options.prompts))
+            slots, tree = agent_prompts(options.prompts)
             split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
+        check_budget(plan, slots, tree, bool(options.proposer_url), rollouts_of_task)
+        found.append((slots, tree))
 
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)
     if isinstance(config, int):
         return config
+    suffix = "" if options.tasks else "-prompts"
     if options.local:
         workload = ("agents", "--agent", options.agent) if options.tasks else ("werewolf",)
-        return run_locally("algo.find_best_prompt", config, options, search_suffix(options), *workload)
+        return run_locally("algo.find_best_prompt", config, options, suffix, *workload)
     # agentlightning takes many seconds to import.
     from algo.prompt_search.run import run
 
-    return run(config, options, *found[0], search_suffix(options))
+    return run(config, options, plan, *found[0], suffix)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,7 @@ def _least(others, find):
 
 
 def _by_races(rates, seed, budget):
-    race = raced(rates, seed, budget)
-    return race.winner, race.spent
+    return raced(rates, seed, budget)
 
 
 def _by_testing_all(rates, seed, budget):

@@ -25,7 +25,7 @@ READMES = [
     *ROOT.glob("*.md"),
     *(path for top in ("algo", "configs", "runners", "store") for path in (ROOT / top).rglob("*.md")),
 ]
-NOT_OURS = {"pip", "pytest", "bench", "vllm.entrypoints.openai.api_server"}
+NOT_OURS = {"pip", "pytest", "vllm.entrypoints.openai.api_server"}
 OF_AGENTS = {"algo.agent_verl", "algo.learn_agents"}
 REAL_TOOLS = ("sed", "mkdir", "basename", "dirname")
 RECORDER = """

@@ -1,44 +1,77 @@
-"""Lets candidates play through the hub: one resources version for each, the same tasks for all, rewards read back."""
+"""Lets candidates play through the hub: one resources version for each, the same tasks for all, rewards read back.
 
+Every answer, a reward or a proposer's reply, is in the journal before it is used. A search follows from its plan and
+these answers, so it is resumed by running it again from the start: what the journal has is not played again.
+"""
+
+import json
 import logging
 import math
+import os
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from algo.machine.progress import game_progress
-from algo.prompt_search.candidates import Candidate
-from algo.prompt_search.journal import Journal
-from algo.prompt_search.racing import Plays
+from algo.prompt_search.prompts import Candidate
+from algo.prompt_search.tasks import Stage, Workload, resources_of
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.triplets import FinishedRollout
 from configs.section import ConfigError
-from store.schema import PolicyResources, Task
+from store.schema import Task
 
-logger = logging.getLogger(__name__)
-
-Say = Callable[[str], None]
-"""Takes a line of what is told while a search goes on."""
+logger = logging.getLogger("algo.find_best_prompt")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A part of a search, whose tasks are no other part's.
+class Journal:
+    """Answers by key, one JSON object a line, each on disk before it is used. A line that was cut off is dropped."""
 
-    slot: the prompt that its candidates differ in; None for several. held_out: its tasks are those that confirm.
-    """
+    def __init__(self, path: Path):
+        self._path = path
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        self._answers = {entry["key"]: entry["answer"] for entry in map(json.loads, whole.splitlines())}
+        self._file = path.open("ab")
+        self._file.truncate(len(whole))
 
-    name: str
-    slot: str | None
-    held_out: bool = False
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, key: str) -> Any | None:
+        """The answer, if there is one."""
+        return self._answers.get(key)
+
+    def put(self, key: str, answer: Any) -> None:
+        """Keep an answer; what JSON can hold, and not None."""
+        line = json.dumps({"key": key, "answer": answer}, ensure_ascii=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._answers[key] = answer
+
+    def check_plan(self, plan: dict[str, Any]) -> None:
+        """Raise ConfigError when the journal is that of a search with another plan; the first plan is kept."""
+        known = self.get("plan")
+        if known is None:
+            self.put("plan", plan)
+            return
+        if changed := sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name)):
+            raise ConfigError(
+                f"{self._path} is the journal of a search with other {', '.join(changed)}: resume it with what it was "
+                f"begun with, or begin another with --resume never"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 @dataclass(frozen=True)
 class Played:
-    """What one candidate's doing of one task came to. reward: NaN where it failed. told, transcript: for reading."""
+    """What came of one candidate's task. reward: NaN where it failed. told, transcript: for reading."""
 
     task: int
     reward: float
@@ -46,27 +79,8 @@ class Played:
     transcript: str = ""
 
 
-class Workload(Protocol):
-    """What is played: the game, or an agent's tasks."""
-
-    low: float
-    high: float
-
-    def rollouts_a_task(self, stage: Stage) -> int:
-        """Rollouts that one candidate needs for one task."""
-
-    def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """Those rollouts. Everything in them but their names is the same for all candidates."""
-
-    def reward(self, task: Task, finished: FinishedRollout) -> float:
-        """From ``low`` to ``high``."""
-
-    def resources(self, candidate: Candidate) -> PolicyResources:
-        """What runners are told, the candidate's number as the version."""
-
-
 class Arena:
-    """Plays what a race asks for. Rollouts that an earlier process enqueued or finished are not enqueued again.
+    """Plays what a search needs. Rollouts that an earlier process enqueued or finished are not enqueued again.
 
     check_alive: see ``RolloutQueue.collect``. resumed: there may be such rollouts.
     """
@@ -77,7 +91,6 @@ class Arena:
         queue: RolloutQueue,
         journal: Journal,
         check_alive: Callable[[], Awaitable[object]],
-        say: Say,
         resumed: bool = False,
     ):
         self.workload = workload
@@ -86,7 +99,6 @@ class Arena:
         self._queue = queue
         self._journal = journal
         self._check_alive = check_alive
-        self._say = say
         self._resumed = resumed
         self._played: dict[tuple[str, int], list[Played]] = {}
 
@@ -94,78 +106,67 @@ class Arena:
         """What a candidate has played in a stage, in the order of its tasks."""
         return self._played.get((stage.name, candidate.number), [])
 
-    async def play(self, stage: Stage, plays: Plays, candidates: Sequence[Candidate]) -> np.ndarray:
-        """Rewards, shape (tasks, candidates of ``plays``), NaN where a rollout failed for good.
+    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> np.ndarray:
+        """Let each candidate do each of a stage's tasks, which it has not done before.
 
-        candidates: those that ``plays`` has indices of. Raises what ``RolloutQueue.collect`` does, and ConfigError for
-        a reward out of bounds.
+        Returns rewards, shape (tasks, candidates), NaN where a rollout failed for good.
+        Raises what ``RolloutQueue.collect`` does, and ConfigError for a reward out of bounds.
         """
-        playing = [candidates[index] for index in plays.candidates]
-        wanted = {
-            (candidate.number, number): list(self.workload.tasks(stage, number, candidate))
-            for candidate in playing
-            for number in plays.tasks
-        }
-        await self._let_play(stage, playing, wanted)
-        rewards = np.full((len(plays.tasks), len(playing)), math.nan)
-        for column, candidate in enumerate(playing):
-            for row, number in enumerate(plays.tasks):
-                played = self._read(number, wanted[candidate.number, number])
-                rewards[row, column] = played.reward
+        wanted = [[self.workload.tasks(stage, number, one) for number in numbers] for one in candidates]
+        missing = [
+            [task for tasks in of_one for task in tasks if self._journal.get(task.task_id) is None] for of_one in wanted
+        ]
+        if any(missing):
+            await self._play_missing(stage, candidates, missing)
+        table = np.full((len(numbers), len(candidates)), math.nan)
+        for column, (candidate, of_one) in enumerate(zip(candidates, wanted, strict=True)):
+            for row, (number, tasks) in enumerate(zip(numbers, of_one, strict=True)):
+                answers = [self._journal.get(task.task_id) for task in tasks]
+                rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
+                told, transcript = (
+                    glue.join(answer[name] for answer in answers).strip()
+                    for name, glue in (("told", "; "), ("transcript", "\n\n"))
+                )
+                played = Played(number, statistics.fmean(rewards), told, transcript)
                 self._played.setdefault((stage.name, candidate.number), []).append(played)
-        self.spent += sum(map(len, wanted.values()))
-        self.failed += sum(self._journal.get(task.task_id)["reward"] is None for one in wanted.values() for task in one)
-        return rewards
+                table[row, column] = played.reward
+                self.spent += len(tasks)
+                self.failed += sum(map(math.isnan, rewards))
+        return table
 
-    async def _let_play(
-        self, stage: Stage, playing: Sequence[Candidate], wanted: dict[tuple[int, int], list[Task]]
-    ) -> None:
-        missing: dict[int, list[Task]] = {}
-        for (number, _), tasks in wanted.items():
-            missing.setdefault(number, []).extend(task for task in tasks if self._journal.get(task.task_id) is None)
-        tasks = [task for of_candidate in missing.values() for task in of_candidate]
-        if not tasks:
-            return
-        for candidate in playing:
-            if of_candidate := missing[candidate.number]:
-                resources = self.workload.resources(candidate)
-                self._say(f"prompt {candidate.name} published as {resources.resources_id}")
-                known = await self._queue.enqueue(of_candidate, resources, self._resumed, mode="val")
-                in_hub = f", {known} of them in the hub before" if known else ""
-                self._say(f"{len(of_candidate)} rollouts queued with prompt {candidate.name}{in_hub}")
-        self._resumed = False  # only what was under way when a process ended can be in the hub unread
-        by_id = {task.task_id: task for task in tasks}
-        with game_progress(stage.name, len(tasks)) as on_progress:
-            played = await self._queue.collect(tasks, self._check_alive, on_progress)
-        finished = {one.outcome.task: one for one in played.finished}
+    async def _play_missing(self, stage: Stage, candidates: Sequence[Candidate], missing: list[list[Task]]) -> None:
+        playing = [(one, tasks) for one, tasks in zip(candidates, missing, strict=True) if tasks]
+        for candidate, tasks in playing:
+            resources = resources_of(self.workload, candidate)
+            logger.info("prompt %s published as %s", candidate.name, resources.resources_id)
+            known = await self._queue.enqueue(tasks, resources, self._resumed, mode="val")
+            in_hub = f", {known} of them in the hub before" if known else ""
+            logger.info("%d rollouts queued with prompt %s%s", len(tasks), candidate.name, in_hub)
+        self._resumed = False  # only what was in flight when a process ended can be in the hub unread
+        every = [task for _, tasks in playing for task in tasks]
+        with game_progress(stage.name, len(every)) as on_progress:
+            played = await self._queue.collect(every, self._check_alive, on_progress)
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
-        for task_id, task in by_id.items():
-            one = finished.get(task_id)
-            answer = {"reward": None, "told": "failed", "transcript": ""}
-            if one is not None:
-                reward = self.workload.reward(task, one)
-                if not self.workload.low <= reward <= self.workload.high:
-                    raise ConfigError(
-                        f"task {task_id} earned {reward:g}, which is not from {self.workload.low:g} to "
-                        f"{self.workload.high:g}: name the bounds of your rewards with --reward-range LOW HIGH"
-                    )
-                answer = {"reward": reward, "told": one.outcome.told, "transcript": one.outcome.transcript}
-            self._journal.put(task_id, answer)
-        for candidate in playing:
-            if of_candidate := missing[candidate.number]:
-                read = [finished[task.task_id] for task in of_candidate if task.task_id in finished]
-                rewards = [self._journal.get(one.outcome.task)["reward"] for one in read]
-                shown = f"{statistics.fmean(rewards):.3f}" if rewards else "none"
-                spans = sum(len(one.turns) + 1 for one in read)
-                self._say(f"{spans} spans of prompt {candidate.name} read, mean reward {shown}")
+        finished = {one.outcome.task: one for one in played.finished}
+        for candidate, tasks in playing:
+            spans, rewards = 0, []
+            for task in tasks:
+                answer = {"reward": None, "told": "failed", "transcript": ""}
+                if one := finished.get(task.task_id):
+                    reward = self._checked(task, self.workload.reward(task, one))
+                    answer = {"reward": reward, "told": one.outcome.told, "transcript": one.outcome.transcript}
+                    spans += len(one.turns) + 1
+                    rewards.append(reward)
+                self._journal.put(task.task_id, answer)
+            mean = f"{statistics.fmean(rewards):.3f}" if rewards else "none"
+            logger.info("%d spans of prompt %s read, mean reward %s", spans, candidate.name, mean)
 
-    def _read(self, number: int, tasks: Sequence[Task]) -> Played:
-        answers = [self._journal.get(task.task_id) for task in tasks]
-        rewards = [answer["reward"] for answer in answers]
-        return Played(
-            number,
-            math.nan if None in rewards else statistics.fmean(rewards),
-            "; ".join(answer["told"] for answer in answers),
-            "\n\n".join(answer["transcript"] for answer in answers).strip(),
-        )
+    def _checked(self, task: Task, reward: float) -> float:
+        low, high = self.workload.low, self.workload.high
+        if not low <= reward <= high:
+            raise ConfigError(
+                f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the bounds of "
+                f"your rewards with --reward-range LOW HIGH"
+            )
+        return reward

@@ -1,32 +1,90 @@
-"""How much a search may spend, and on what."""
+"""What a search may spend, and the checks that need no hub. Light to import."""
 
+import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from algo.prompt_search.prompts import Slots, Tree
+from configs.roles_and_decks import Role, SideName
+from configs.section import ConfigError
+from configs.sections.game import FRAME
+from configs.sections.opponents import BUILT_IN_PLAYERS
+
+FIRST_LOOK = 8
+"""Tasks of a prompt that has no rival yet, for the proposer to read."""
+_RACE_TASKS = 4
+_FEWEST_INPUTS = 4
+CONFIRMING_TASKS = 20
+"""The fewest on which two prompts are compared: with fewer, the interval leaves out zero too often by chance."""
+_SIDES: tuple[SideName, ...] = ("wolf", "good")
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """budget: rollouts of the whole search. for_search: share of it for races; what they leave confirms the winner.
+    """budget: rollouts of the whole search. apart: see ``search.judge``.
 
-    until_apart: see ``racing.Confirmation``. generations: rounds of edits for each prompt; edits: of one round.
-    error: of every claim; see ``racing``.
+    generations: rounds of edits of each prompt. edits: of one round.
     """
 
     budget: int
-    for_search: float = 0.5
-    until_apart: bool = False
-    generations: int = 2
-    edits: int = 3
-    error: float = 0.05
+    apart: bool
+    generations: int
+    edits: int
 
 
-@dataclass(frozen=True)
-class ProposerBounds:
-    """calls: answers asked for in a search. tokens: prompts and answers of all calls together. reply_tokens: of one.
+def split(inputs: Sequence[object], held_out: float, seed: int) -> tuple[list[object], list[object]]:
+    """(tasks to search with, tasks to confirm a winner with); drawn by the seed. Raises ConfigError for too few."""
+    shuffled = list(inputs)
+    random.Random(seed).shuffle(shuffled)
+    count = round(len(shuffled) * held_out)
+    if min(count, len(shuffled) - count) < _FEWEST_INPUTS:
+        raise ConfigError(
+            f"{len(shuffled)} tasks are too few: {_FEWEST_INPUTS} to search with and {_FEWEST_INPUTS} others to "
+            f"confirm a winner with are the least (--held-out is {held_out:g})"
+        )
+    return shuffled[count:], shuffled[:count]
 
-    context_chars: of the attempts shown in one call.
+
+def sides_of(slot: str | None, searched: Collection[str]) -> tuple[SideName, ...]:
+    """The sides of each deal that are played to compare texts for ``slot``; None: for all of ``searched``."""
+    names = searched if slot is None else (slot,)
+    return tuple(side for side in _SIDES if FRAME in names or any(Role(name).side == side for name in names))
+
+
+def check_players(player: str, opponent: str, searched: Collection[str]) -> None:
+    """Raise ConfigError where the opponent reads the prompts that are searched."""
+    if player == opponent:
+        raise ConfigError(f"--player and --opponent are both {player!r}: the prompts of one must be searched alone")
+    without_model = [name for name in BUILT_IN_PLAYERS if name != "policy"]
+    if opponent not in without_model and (FRAME in searched or len(searched) > 1):
+        raise ConfigError(
+            f"--opponent {opponent!r} would read the same prompts: name one that reads none, for the frame of the "
+            f"system prompt or for several prompts ({', '.join(without_model)})"
+        )
+
+
+def races_of(slots: Slots, tree: Tree, generations: int) -> int:
+    """How many races a search has at most."""
+    with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
+    return with_rivals + generations * len(slots) + (len(slots) > 1)
+
+
+def check_budget(plan: SearchPlan, slots: Slots, tree: Tree, with_proposer: bool, rollouts_of_task: int) -> None:
+    """Raise ConfigError where there is nothing to compare, or the budget is too small for races and confirmation.
+
+    rollouts_of_task: rollouts that a prompt needs for one task, at most.
     """
-
-    calls: int = 24
-    tokens: int = 200_000
-    reply_tokens: int = 1024
-    context_chars: int = 8000
+    generations = plan.generations if with_proposer else 0
+    races = races_of(slots, tree, generations)
+    if not races:
+        raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
+    entrants = [len(tree.entrants(name)) for name in slots]
+    entrants += [1 + plan.edits] if generations else []
+    entrants += [2 + len(slots)] if len(slots) > 1 else []
+    tasks = max(races * (_RACE_TASKS * max(entrants) + (FIRST_LOOK if generations else 0)), 2 * CONFIRMING_TASKS)
+    least = 2 * tasks * rollouts_of_task  # one half is for the races
+    if plan.budget < least:
+        raise ConfigError(
+            f"--budget {plan.budget} is too small: {races} races of up to {max(entrants)} prompts and a confirmation "
+            f"on {CONFIRMING_TASKS} tasks need {least} rollouts"
+        )

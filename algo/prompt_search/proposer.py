@@ -1,26 +1,31 @@
-"""A model that reads what went badly, says why, and edits the prompt: within so many calls and tokens, and no more.
+"""A model that reads what went badly, names the cause, and edits the prompt, within a number of calls and tokens.
 
-Any OpenAI-compatible endpoint. What it answers is in the journal, so that a search that is taken up again does not ask
-twice. An edit that cannot be used is refused, with the reason, and costs its call.
+Any OpenAI-compatible endpoint. Its replies are in the journal, so a resumed search does not pay for them twice. An edit
+that cannot be used is refused with the reason, and costs its call.
 """
 
 import difflib
 import hashlib
+import logging
 import re
 from collections.abc import Sequence
 
 import openai
 
-from algo.prompt_search.arena import Played, Say
-from algo.prompt_search.candidates import Candidate, Slot, Tree, in_braces
-from algo.prompt_search.journal import Journal
-from algo.prompt_search.plan import ProposerBounds
+from algo.prompt_search.arena import Journal, Played
+from algo.prompt_search.prompts import Candidate, Slot, Tree, in_braces
 
-_TRIES = 3
-_LOSSES_SHOWN = 3
-_TRIES_A_CHILD = 2
+logger = logging.getLogger("algo.find_best_prompt")
 
-_ASKS = {
+_RETRIES = 2
+_TIMEOUT_SECONDS = 120.0
+_REPLY_TOKENS = 1024
+_ATTEMPTS_SHOWN = 3
+_ATTEMPT_CHARS = 8000
+"""Of all the attempts in one call."""
+_CALLS_AN_EDIT = 2
+
+_TEXTS = {
     "en": (
         "You improve a prompt. The prompt is given to a model before each of its tasks; a reward says how well a task "
         "went. Read the attempts that went badly, name in one sentence what went wrong that a better prompt could "
@@ -45,46 +50,40 @@ _ASKS = {
         "你上次的回答不能用：{problem}。\n",
     ),
 }
-"""Language -> what the model is asked: its instructions; prompt and attempts; one attempt; earlier edits; a refusal."""
+"""By language: instructions; prompt and attempts; one attempt; earlier edits; why the last answer was refused."""
 
 
 class ProposerUnavailable(RuntimeError):
-    """The proposer does not answer; the message says which, and what is kept."""
+    """The proposer gives no answer; the message names it, and the remedy."""
 
 
 class Proposer:
-    """Edits prompts. api_key: anything where the endpoint wants none. language: of its instructions, en or zh."""
+    """Edits prompts.
+
+    api_key: anything where the endpoint needs none. bounds: (calls, tokens of prompts and replies together), at most.
+    language: of its instructions, en or zh.
+    """
 
     def __init__(
-        self,
-        endpoint: str,
-        model: str,
-        api_key: str,
-        bounds: ProposerBounds,
-        journal: Journal,
-        language: str,
-        say: Say,
-        timeout_seconds: float = 120.0,
+        self, endpoint: str, model: str, api_key: str, bounds: tuple[int, int], journal: Journal, language: str
     ):
         self.calls = 0
-        self.tokens = 0
+        self._tokens = 0
         self._endpoint = endpoint
         self._model = model
         self._client = openai.AsyncOpenAI(
-            base_url=endpoint, api_key=api_key, timeout=timeout_seconds, max_retries=_TRIES - 1
+            base_url=endpoint, api_key=api_key, timeout=_TIMEOUT_SECONDS, max_retries=_RETRIES
         )
-        self._bounds = bounds
+        self._most_calls, self._most_tokens = bounds
         self._journal = journal
-        self._asks = _ASKS[language]
-        self._say = say
+        self._texts = _TEXTS[language]
 
     async def check(self) -> None:
-        """Raise ProposerUnavailable unless the endpoint answers; so that a wrong address costs no rollout."""
+        """Raise ProposerUnavailable unless the endpoint answers, so that a wrong address costs no rollout."""
         try:
             await self._client.models.list()
-        except openai.APIStatusError as error:
-            if error.status_code != 404:  # not all have this list
-                raise self._unavailable(error) from error
+        except openai.NotFoundError:
+            pass  # not all have this list
         except openai.OpenAIError as error:
             raise self._unavailable(error) from error
 
@@ -101,30 +100,27 @@ class Proposer:
         """
         made: list[Candidate] = []
         problem = ""
-        for _ in range(_TRIES_A_CHILD * count):
-            if len(made) == count or self._spent():
+        for _ in range(_CALLS_AN_EDIT * count):
+            spent = self.calls >= self._most_calls or self._tokens + _REPLY_TOKENS > self._most_tokens
+            if len(made) == count or spent:
                 break
-            reply = await self._ask(self._messages(tree, slot, leader, played, problem))
+            reply = await self._reply(self.messages(tree, slot, leader, played, problem))
             reason, text, problem = _read(reply)
             templates = dict(leader.templates) | {slot.name: text}
-            if not problem:
-                problem = slot.problem_with(text) or ""
+            problem = problem or slot.problem_with(text) or ""
             if not problem and (same := tree.known(templates)):
                 problem = f"it is the same prompt as {same.name}"
             if problem:
                 tree.refused.append(f"answer {self.calls} of the proposer, to {leader.name} {slot.name}: {problem}")
-                self._say(tree.refused[-1])
+                logger.info("%s", tree.refused[-1])
                 continue
             made.append(tree.add(templates, slot.name, leader, reason))
-            self._say(f"prompt {made[-1].name} proposed from {leader.name}: {reason}")
+            logger.info("prompt %s proposed from %s: %s", made[-1].name, leader.name, reason)
         if len(made) < count:
-            self._say(f"{len(made)} of {count} edits of {leader.name} came of it; {self.calls} calls made so far")
+            logger.info("%d of %d edits of %s made; %d calls so far", len(made), count, leader.name, self.calls)
         return made
 
-    def _spent(self) -> bool:
-        return self.calls >= self._bounds.calls or self.tokens + self._bounds.reply_tokens > self._bounds.tokens
-
-    async def _ask(self, messages: list[dict[str, str]]) -> str:
+    async def _reply(self, messages: list[dict[str, str]]) -> str:
         self.calls += 1
         digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
         key = f"proposal/{self.calls}/{digest}"
@@ -134,46 +130,43 @@ class Proposer:
                 completion = await self._client.chat.completions.create(
                     model=self._model,
                     messages=messages,  # type: ignore[arg-type]
-                    max_tokens=self._bounds.reply_tokens,
+                    max_tokens=_REPLY_TOKENS,
                     seed=self.calls,
                 )
             except openai.OpenAIError as error:
                 raise self._unavailable(error) from error
             reply = (completion.choices[0].message.content if completion.choices else None) or ""
-            asked = sum(len(message["content"]) for message in messages)
-            tokens = completion.usage.total_tokens if completion.usage else asked + len(reply)
-            answer = {"reply": reply, "tokens": tokens}
+            chars = sum(len(message["content"]) for message in messages) + len(reply)
+            answer = {"reply": reply, "tokens": completion.usage.total_tokens if completion.usage else chars}
             self._journal.put(key, answer)
-        self.tokens += answer["tokens"]
+        self._tokens += answer["tokens"]
         return answer["reply"]
 
-    def _messages(
+    def messages(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
     ) -> list[dict[str, str]]:
-        rules, body, attempt, earlier, refusal = self._asks
-        worst = sorted((one for one in played if one.reward == one.reward), key=lambda one: one.reward)[:_LOSSES_SHOWN]
-        room = self._bounds.context_chars // max(1, len(worst))
+        """One call's. problem: with the answer to the call before."""
+        rules, body, attempt, earlier, refusal = self._texts
+        worst = sorted((one for one in played if one.reward == one.reward), key=lambda one: one.reward)
+        worst = worst[:_ATTEMPTS_SHOWN]
+        room = _ATTEMPT_CHARS // max(1, len(worst))
         losses = "".join(
             attempt.format(reward=one.reward, transcript=(one.transcript or one.told)[-room:]) for one in worst
         )
         edits = "\n".join(
-            "\n".join(_changed(leader.templates[slot.name], child.templates[slot.name]))
+            line
             for child in tree.candidates
             if child.slot == slot.name and child.parent == leader.number
-        )[-self._bounds.context_chars :]
+            for line in _changed(leader.templates[slot.name], child.templates[slot.name])
+        )[-_ATTEMPT_CHARS:]
         names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
-        return [
-            {"role": "system", "content": rules.format(**names)},
-            {
-                "role": "user",
-                "content": body.format(
-                    prompt=leader.templates[slot.name],
-                    losses=losses,
-                    tried=earlier.format(edits=edits) if edits else "",
-                    problem=refusal.format(problem=problem) if problem else "",
-                ),
-            },
-        ]
+        asked = body.format(
+            prompt=leader.templates[slot.name],
+            losses=losses,
+            tried=earlier.format(edits=edits) if edits else "",
+            problem=refusal.format(problem=problem) if problem else "",
+        )
+        return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": asked}]
 
     def _unavailable(self, error: openai.OpenAIError) -> ProposerUnavailable:
         return ProposerUnavailable(

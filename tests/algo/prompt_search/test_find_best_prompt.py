@@ -83,7 +83,7 @@ async def working(client, agent=scripted_agent):
 
 
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):
-    search = SearchProcess(tmp_path, hub, "--budget", "200", "--until-apart")
+    search = SearchProcess(tmp_path, hub, "--budget", "200", "--apart")
     async with working(client):
         search.start()
         status = await search.ended()
@@ -101,7 +101,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
     for told in ("published as best_prompt-", "rollouts queued with prompt #2", "spans of prompt #2 read, mean reward"):
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
-    assert len(held_out) == 2 * verdict["difference"]["count"]
+    assert len(held_out) == 2 * verdict["tasks"]
 
 
 async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hub, client, tmp_path):

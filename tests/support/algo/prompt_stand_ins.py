@@ -1,8 +1,10 @@
 """Scripted stand-ins for prompts: candidates that succeed with a known probability, on tasks of uneven difficulty."""
 
+import asyncio
+
 import numpy as np
 
-from algo.prompt_search.racing import Confirmation, Race
+from algo.prompt_search.search import halve, judge
 
 
 class StandIns:
@@ -20,22 +22,24 @@ class StandIns:
 
 
 def raced(rates, seed, budget):
-    stand_ins, race = StandIns(rates, seed), Race(len(rates), budget)
-    while plays := race.ask():
-        race.tell(plays, stand_ins.play(plays.candidates, len(plays.tasks)))
-    return race
+    """(index of the winner, plays spent)."""
+    stand_ins = StandIns(rates, seed)
+
+    async def play(left, tasks):
+        return stand_ins.play(left, len(tasks))
+
+    winner, rewards = asyncio.run(halve(len(rates), budget, play))
+    return winner, sum(map(len, rewards))
 
 
-def searched(rates, seed, budget, for_search=0.5):
-    """A race, then the winner against candidate 0 on fresh tasks; (race, verdict or None where 0 won, plays spent)."""
-    race = raced(rates, seed, int(budget * for_search))
-    if race.winner == 0:
-        return race, None, race.spent
-    confirmation = Confirmation(budget - race.spent)
-    fresh = StandIns([rates[race.winner], rates[0]], seed + 1_000_000)
-    while plays := confirmation.ask():
-        confirmation.tell(plays, fresh.play(plays.candidates, len(plays.tasks)))
-    return race, confirmation.verdict(), race.spent + confirmation.spent
+def searched(rates, seed, budget):
+    """A race, then the winner against 0 on fresh tasks; (winner, verdict or None where 0 won, plays spent)."""
+    winner, spent = raced(rates, seed, budget // 2)
+    if winner == 0:
+        return winner, None, spent
+    tasks = (budget - spent) // 2
+    fresh = StandIns([rates[winner], rates[0]], seed + 1_000_000)
+    return winner, judge(fresh.play((0, 1), tasks)), spent + 2 * tasks
 
 
 def planted(seed, best=0.70, others=(0.25, 0.50), count=16):

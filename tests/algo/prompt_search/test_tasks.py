@@ -1,22 +1,30 @@
-"""The search's workload for the game: deals, sides, placeholders."""
+"""What is played and asked in a search: tasks, deals, sides, placeholders, the proposer's messages."""
+
+import json
+import math
+from pathlib import Path
 
 import pytest
 
 from algo import find_best_prompt
-from algo.prompt_search.arena import Stage
-from algo.prompt_search.candidates import Candidate
-from algo.prompt_search.game_tasks import GameTasks, check_players
-from algo.prompt_search.inputs import ALL_SLOTS, game_prompts, game_slot
+from algo.prompt_search.arena import Played
+from algo.prompt_search.plan import check_players, split
+from algo.prompt_search.prompts import GAME_SLOTS, Candidate, Slot, Tree, format_names, game_prompts, game_slot
+from algo.prompt_search.proposer import Proposer
+from algo.prompt_search.tasks import AgentTasks, GameTasks, Stage, resources_of
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, check_templates
-from store.schema import PolicyResources
+from store.schema import PolicyResources, TokenLimits
 
 CONFIG = WerewolfConfig()
 BASE = PolicyResources(run_name="search", version=0, endpoints=("http://x/v1",), model="policy")
 FIRST, OTHER = Candidate(0, {}), Candidate(1, {"wolf": "藏好身份。"}, "wolf", 0)
+
+
+FROZEN = json.loads((Path(__file__).parent / "frozen.json").read_text())
 
 
 def without_names(game):
@@ -27,18 +35,41 @@ def test_all_candidates_play_the_same_deals_with_the_same_luck():
     workload, stage = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf"]), Stage("wolf-0", "wolf")
     (one,), (other,) = (workload.tasks(stage, 3, candidate) for candidate in (FIRST, OTHER))
     assert one.game_id != other.game_id and without_names(one) == without_names(other)
-    (next_one,) = workload.tasks(stage, 4, FIRST)
-    assert next_one.seed != one.seed and next_one.sampling_seed != one.sampling_seed
 
 
-def test_a_role_is_tried_on_its_side_and_the_frame_on_both_sides_of_a_deal():
-    workload = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf", "seer", "system"])
-    sides = {}
-    for slot in ("wolf", "seer", "system", None):
-        games = workload.tasks(Stage("s", slot), 0, FIRST)
-        assert len(games) == workload.rollouts_a_task(Stage("s", slot)) and len({game.seed for game in games}) == 1
-        sides[slot] = [rule.side for game in games for rule in game.seating if "policy" in rule.players]
-    assert sides == {"wolf": ["wolf"], "seer": ["good"], "system": ["wolf", "good"], None: ["wolf", "good"]}
+def test_tasks_are_those_that_searches_played_before_the_search_was_written_anew():
+    """A role is tried on its side, the frame and several prompts on both; names, seeds and draws are as they were."""
+    games = GameTasks(CONFIG, "policy", "scripted", BASE, ["wolf", "seer", "system"])
+    stages = [
+        Stage("wolf-0", "wolf"),
+        Stage("seer-1", "seer"),
+        Stage("together", None),
+        Stage("held-out", "system", True),
+    ]
+    found = [task for stage in stages for number in (0, 7) for task in games.tasks(stage, number, Candidate(3, {}))]
+    assert [task.model_dump(mode="json") for task in found] == FROZEN["games"]
+    halves = split([{"q": number} for number in range(20)], 0.5, 5)
+    limits = TokenLimits(context_tokens=100, reply_tokens=10)
+    agents = AgentTasks(*halves, BASE, limits, 5, (0.0, 1.0))
+    stages = [Stage("template-0", "template"), Stage("held-out", "template", True)]
+    found = [task for stage in stages for number in (0, 7) for task in agents.tasks(stage, number, Candidate(2, {}))]
+    assert [task.model_dump(mode="json") for task in found] == FROZEN["agents"]
+
+
+def test_a_proposer_reads_what_it_read_before():
+    tree = Tree()
+    first = tree.add({"template": "a {q}\nb"}, reason="first")
+    child = tree.add({"template": "a {q}\nc"}, "template", first, "b was wrong")
+    tree.add({"template": "a {q}\nd"}, "template", first, "b was long")
+    tree.add({"template": "z {q}"}, "template", child, "c was wrong too")
+    tree.refused.append("answer 1 of the proposer, to #0 template: it is empty")
+    assert tree.text() == FROZEN["tree"]
+    played = [Played(0, 1.0, "told", "went well"), Played(1, 0.0, "told", "x" * 5000 + "lost")]
+    played += [Played(2, math.nan, "failed"), Played(3, 0.5, "half", "")]
+    for language, required, allowed in (("en", {"q"}, {"q"}), ("zh", set(), {"seat"})):
+        slot = Slot("template", frozenset(required), frozenset(allowed), format_names)
+        proposer = Proposer("http://127.0.0.1:9/v1", "m", "none", (24, 200_000), None, language)
+        assert proposer.messages(tree, slot, first, played, "the answer is empty") == FROZEN["asked"][language]
 
 
 def test_held_out_deals_are_none_that_a_race_or_a_training_run_plays():
@@ -51,7 +82,7 @@ def test_held_out_deals_are_none_that_a_race_or_a_training_run_plays():
 
 def test_resources_have_the_candidates_prompts_in_the_place_of_the_configured_ones():
     base = BASE.model_copy(update={"prompt_templates": {"seer": "验人。"}})
-    published = GameTasks(CONFIG, "policy", "scripted", base, ["wolf"]).resources(OTHER)
+    published = resources_of(GameTasks(CONFIG, "policy", "scripted", base, ["wolf"]), OTHER)
     assert published.prompt_templates == {"seer": "验人。", "wolf": "藏好身份。"} and published.version == 1
 
 
@@ -59,7 +90,7 @@ def test_an_opponent_that_reads_the_same_prompts_is_refused():
     with pytest.raises(ConfigError, match="would read the same prompts"):
         check_players("policy", "friend", ["system"])
     check_players("policy", "friend", ["wolf"])
-    with pytest.raises(ConfigError, match="it is the same"):
+    with pytest.raises(ConfigError, match="are both 'policy'"):
         check_players("policy", "policy", ["wolf"])
 
 
@@ -75,7 +106,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("slot", [*ALL_SLOTS])
+@pytest.mark.parametrize("slot", GAME_SLOTS)
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_prompt_is_refused_exactly_when_runners_would_refuse_it(slot, text):
     try:
@@ -119,19 +150,21 @@ def test_guidance_is_refused_under_a_frame_that_leaves_it_out(tmp_path):
         load_config(overrides=[f"game.prompts={{system: {frame}, wolf: {tmp_path}/wolf/bold.txt}}"])
 
 
-def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, caplog):
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, capsys):
     (tmp_path / "wolf").mkdir()
     (tmp_path / "wolf/bold.txt").write_text("冲。")
-    settings = [
-        f"run.dir={tmp_path}/runs",
-        "serving={mode: attach, urls: [http://127.0.0.1:9]}",
-        "store.url=http://127.0.0.1:9",
-    ]
+    settings = [f"run.dir={tmp_path}/runs", "serving={mode: attach, urls: [http://127.0.0.1:9]}"]
     overrides = [part for one in settings for part in ("--set", one)]
-    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
-    monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", "9", *overrides])
-    assert find_best_prompt.main() == 1
-    assert "--budget 9 is too small" in caplog.text
+    for budget, least in ((79, 80), (9, 80)):
+        monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", str(budget), *overrides])
+        assert find_best_prompt.main() == 2
+        assert f"--budget {budget} is too small" in (told := capsys.readouterr().err) and f"need {least}" in told
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "system").mkdir()  # the frame is tried on both sides, and then together with the wolves'
+    (tmp_path / "system/a.txt").write_text("{reply_format}{seat}{role}{guidance}")
+    monkeypatch.setattr("sys.argv", ["search", "--prompts", str(tmp_path), "--budget", "79", *overrides])
+    assert find_best_prompt.main() == 2
+    assert "3 races of up to 4 prompts" in (told := capsys.readouterr().err) and "need 192" in told
 
 
 def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):

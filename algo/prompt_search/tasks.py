@@ -1,0 +1,127 @@
+"""What is played to compare prompts: an agent's tasks, or deals of the game. The same for all prompts of a stage."""
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from algo.prompt_search.plan import sides_of
+from algo.prompt_search.prompts import Candidate
+from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.matches import SIDES
+from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
+from configs.werewolf import WerewolfConfig
+from store.agents import AgentTask
+from store.schema import PolicyResources, Task, TokenLimits
+from store.werewolf import GameTask, SeatingRule
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a search with tasks of its own.
+
+    slot: the prompt in which its candidates differ; None for several. held_out: its tasks are those that confirm.
+    """
+
+    name: str
+    slot: str | None
+    held_out: bool = False
+
+
+class AgentTasks:
+    """Each task of a stage is drawn from its file's half, with replacement and with a sampling seed of its own.
+
+    So what is found holds for the mean over that half, however few tasks it has. bounds: of a reward. limits: of one
+    call. base: resources of which prompts and version are replaced.
+    """
+
+    def __init__(
+        self,
+        searched: Sequence[object],
+        held_out: Sequence[object],
+        base: PolicyResources,
+        limits: TokenLimits,
+        seed: int,
+        bounds: tuple[float, float],
+    ):
+        self.base = base
+        self.low, self.high = bounds
+        self._inputs = {False: searched, True: held_out}
+        self._limits = limits
+        self._seed = seed
+
+    def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
+        """The stage's task of that number."""
+        chance = random.Random(f"{self._seed}/{stage.name}/{number}")
+        drawn = chance.choice(self._inputs[stage.held_out])
+        return [
+            AgentTask(
+                task_id=f"{stage.name}-task{number:05d}-prompt{candidate.number:03d}",
+                group_id=f"{stage.name}-task{number:05d}",
+                input=drawn,
+                sampling_seed=chance.getrandbits(31),
+                limits=self._limits,
+                failure_rewards={"reward": self.low},
+            )
+        ]
+
+    def reward(self, task: Task, finished: FinishedRollout) -> float:
+        """The primary dimension."""
+        return next(iter(finished.outcome.rewards().values()))
+
+
+class GameTasks:
+    """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
+
+    A role's guidance is tried on that role's side; the frame, and several prompts together, on both sides of each deal.
+    player, opponent: names as in ``store.werewolf.SeatingRule``. searched: slots. base: as of ``AgentTasks``.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(
+        self, config: WerewolfConfig, player: str, opponent: str, base: PolicyResources, searched: Collection[str]
+    ):
+        self.base = base
+        self._config = config
+        self._player, self._opponent = player, opponent
+        self._searched = searched
+
+    def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
+        """A deal's games."""
+        seed = self._config.run.seed
+        if stage.held_out:
+            deal = held_out_deal(seed, number)
+        else:
+            deal = training_deal(seed, derived_seed(f"stage/{stage.name}"), number)
+        group_id = f"{stage.name}-deal{number:05d}"
+        return [
+            GameTask(
+                game_id=f"{group_id}-prompt{candidate.number:03d}-{side}",
+                group_id=group_id,
+                seed=deal,
+                sampling_seed=derived_seed(f"prompt/{stage.name}/{side}", deal),
+                preset=self._config.game.preset,
+                rules=self._config.game.rules.chosen(),
+                seating=(
+                    SeatingRule(side=side, players={self._player: 1.0}),
+                    SeatingRule(side=SIDES[1 - SIDES.index(side)], players={self._opponent: 1.0}),
+                ),
+                trainable=frozenset(),
+                limits=token_limits(self._config.rollout),
+            )
+            for side in sides_of(stage.slot, self._searched)
+        ]
+
+    def reward(self, task: Task, finished: FinishedRollout) -> float:
+        """1 for a game that the player's side won; a draw is no win."""
+        assert isinstance(task, GameTask)
+        return float(finished.outcome.result == task.seating[0].side)
+
+
+Workload = AgentTasks | GameTasks
+
+
+def resources_of(workload: Workload, candidate: Candidate) -> PolicyResources:
+    """What runners read: the candidate's prompts in the place of the configured ones, its number as the version."""
+    prompts = workload.base.prompt_templates | dict(candidate.templates)
+    return workload.base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})
