@@ -246,7 +246,9 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     if len(found) > 1 or not found.keys().isdisjoint(refused) or problem:
         raise ReplyError("ambiguous" if len(found) > 1 else problem or "negated")
     if not found:
-        unknown = text.strip(_DECORATION) in (*OPTION_WORDS.values(), *PASS_WORDS.values()) or _ONE_SEAT.fullmatch(text)
+        unknown = text.strip(_DECORATION) in (*OPTION_WORDS.values(), *PASS_WORDS.values())
+        # The witch may save or poison a seat.
+        unknown = unknown or (_ONE_SEAT.fullmatch(text) and ("救" in text or request.decision is not Decision.WITCH))
         raise ReplyError("illegal_target" if unknown else "negated" if refused - {""} else "no_choice")
     return _legal(next(iter(found)), request)
 
