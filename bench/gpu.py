@@ -20,14 +20,13 @@ from typing import Any
 
 import aiohttp
 import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from verl.utils.torch_functional import logprobs_from_logits
 
 from algo.loop.agreement import measured
-from algo.planning.machine import GIB, H100_GIB, this_machine
-from algo.planning.plan import make_plan, show_plan
+from algo.plan import H100_GIB
 from algo.real_model import NotInstalled, build_real_model
-from algo.reports.terminal import wide_console
+from algo.run.plan import GIB, Shape, make_plan
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.policy import Serving
@@ -38,6 +37,36 @@ from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 
 WORDS, WIDTH = 151_936, 1024
+
+
+def rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Matrix products and bytes copied a second, the best of a few tries."""
+    size, copied = (8192, 2**30) if device.type == "cuda" else (1024, 2**27)
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    block = torch.empty(copied, device=device, dtype=torch.uint8)
+
+    def seconds(call: Callable[[], object]) -> float:
+        tries = []
+        for _ in range(5):
+            started = time.perf_counter()
+            call()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            tries.append(time.perf_counter() - started)
+        return min(tries)
+
+    return 2 * size**3 / seconds(lambda: matrix @ matrix), 2 * copied / seconds(lambda: block.clone())
+
+
+def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: int) -> float:
+    """Of one forward pass over tokens in sequences of that length: weights, and causal attention.
+
+    scored: of the tokens, those whose logits are computed. Embeddings are looked up, not multiplied.
+    """
+    settings = AutoConfig.from_pretrained(model)
+    attention = 2 * shape.layers * settings.num_attention_heads * settings.head_dim * tokens * length
+    body = shape.parameters - shape.head * (1 if shape.tied else 2)
+    return 2.0 * (body * tokens + shape.head * scored) + attention
 
 
 class Bench:
@@ -58,10 +87,9 @@ class Bench:
             torch.manual_seed(0)
             Qwen3ForCausalLM(settings).to(torch.bfloat16).save_pretrained(self.model)
             AutoTokenizer.from_pretrained(folder / "tiny").save_pretrained(self.model)
-        self.machine = this_machine(self.device.type, "float32" if on_cpu else "bfloat16")
-        self.add("rates", "matrix products", f"{self.machine.flops / 1e12:.2f} TFLOP/s", flops=self.machine.flops)
-        copied = self.machine.bandwidth
-        self.add("rates", "memory", f"{copied / 1e9:.0f} GB/s", bandwidth=copied, memory_gib=self.machine.gpu_gib)
+        self.flops, self.bandwidth = rates(self.device, torch.float32 if on_cpu else torch.bfloat16)
+        self.add("rates", "matrix products", f"{self.flops / 1e12:.2f} TFLOP/s", flops=self.flops)
+        self.add("rates", "memory", f"{self.bandwidth / 1e9:.0f} GB/s", bandwidth=self.bandwidth)
 
     def config(self, **sections: dict[str, Any]) -> WerewolfConfig:
         """A run of this model where vLLM and one rank share the GPU."""
@@ -171,7 +199,7 @@ def parity(bench: Bench, part: str, engine: Engine, rows: list[Trajectory]) -> N
 async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
     """vLLM and the trainer on one GPU, as a run starts them: parity, sleep and wake, an update, pushes."""
     config = bench.config(**sections)
-    plan = make_plan(config, bench.machine)
+    plan = make_plan(config)
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
@@ -203,7 +231,7 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
                     )
                 took = time.perf_counter() - started
                 size = (2 if config.model.dtype == "bfloat16" else 4) * (plan.shape.adapters or plan.shape.parameters)
-                least = size / bench.machine.bandwidth
+                least = size / bench.bandwidth
                 figure = f"{took:.2f} s for {size / GIB:.2f} GiB, {least:.3f} s at the memory's rate"
                 bench.add(
                     part, f"push {version} by {'folder' if adapters else transfer}", figure, seconds=took, bytes=size
@@ -221,12 +249,12 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
             took = time.perf_counter() - started
             tokens = sum(len(row.token_ids) for row in rows)
             scored = sum(sum(row.loss_mask) for row in rows)
-            used = 3 * plan.shape.flops(tokens, bench.tokens, scored) / took / bench.machine.flops
+            forward = forward_flops(plan.shape, config.model.path, tokens, bench.tokens, scored)
+            used = 3 * forward / took / bench.flops
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure, seconds=took, tokens=tokens, utilisation=used)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
-            phase = next((each for each in plan.phases if each.name == "a GPU while updating"), None)
-            planned = 0.0 if phase is None else phase.needed / GIB
+            planned = next((each.needed / GIB for each in plan.memories if each.name == "a GPU while updating"), 0.0)
             bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}", peak=peak, planned=planned)
             await push(2)
             after = await sampled(serving, bench, 2)
@@ -248,7 +276,7 @@ async def measure(bench: Bench) -> None:
     if bench.on_cpu:
         return
     await bench.try_("ipc", lambda: shared(bench, "ipc", serving={"weight_transfer": "ipc"}))
-    if bench.machine.gpus > 1:
+    if torch.cuda.device_count() > 1:
         apart = {"weight_transfer": "nccl", "share_gpus": False}
         await bench.try_("nccl", lambda: shared(bench, "nccl", serving=apart))
     if importlib.util.find_spec("flash_attn") is None:
@@ -271,7 +299,7 @@ def main() -> int:
             heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
             Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads).save_pretrained(model)
             config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"], WerewolfConfig)
-            show_plan(make_plan(config, this_machine("cuda", "bfloat16", gpu_gib=H100_GIB)), config, wide_console())
+            print(make_plan(config, gpu_gib=H100_GIB).table(config, 7))
             return 0
         bench = Bench(Path(folder), options.on_cpu)
         asyncio.run(measure(bench))

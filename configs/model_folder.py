@@ -30,9 +30,10 @@ def check_model_folder(path: Path, setting: str = "model.path") -> None:
     missing = [what for what, patterns in needed.items() if not any(any(path.glob(each)) for each in patterns)]
     if missing:
         problem = f"lacks {', '.join(missing)}" if path.is_dir() else "does not exist"
+        tiny = f"; or make a tiny random model there: `python -m algo.tiny_model {path}`" if "tiny" in path.name else ""
         raise ConfigError(
-            f"{setting} {path} {problem}: make a tiny model there with `python -m algo.tiny_model {path}` "
-            f"(`make model` makes the default one), or set {setting} to a Hugging Face model folder"
+            f"{setting} {path} {problem}: set {setting} to a Hugging Face model folder, or download one there, e.g. "
+            f"`hf download Qwen/Qwen3-8B --local-dir {path}`{tiny}"
         )
     try:
         read_architecture(path)

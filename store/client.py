@@ -13,7 +13,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 from agentlightning import AttemptedRollout, LightningStoreClient, Span
@@ -99,7 +99,9 @@ class PatientStoreClient(LightningStoreClient):
         self._has_met_hub = False
         self._token = read_token() if token is None else check_token(token, "the hub's token")
 
-    async def _request_json(self, method: str, path: str, *, json: Any | None = None, params: Any | None = None) -> Any:
+    async def _request_json(
+        self, method: Literal["get", "post"], path: str, *, json: Any | None = None, params: Any | None = None
+    ) -> Any:
         """Also asks again where the stock client gives up: an answer broke off, or a gateway has too many requests.
 
         Raises NotAHub, or aiohttp.ContentTypeError, when a page comes where JSON is expected, and goes on coming.

@@ -48,13 +48,16 @@ class Task(Protocol):
     @property
     def task_id(self) -> str:
         """Unlike all others of its run."""
+        ...
 
     @property
     def group_id(self) -> str:
         """Its group: tasks whose rollouts are compared with each other."""
+        ...
 
     def encode(self) -> dict[str, Any]:
         """As a rollout's input, JSON only."""
+        ...
 
 
 class WrongKind(ValueError):

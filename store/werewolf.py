@@ -292,7 +292,7 @@ class SeatResult(BaseModel):
     side: Literal["wolf", "good"]
     policy: str
     trainable: bool
-    outcome: Literal[1.0, -1.0, 0.0]
+    outcome: Literal[1.0, -1.0, 0.0]  # pyright: ignore[reportInvalidTypeForm] pydantic takes floats, too
     turns: int
     invalid_turns: int
     segments: int

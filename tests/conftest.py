@@ -2,6 +2,10 @@
 
 import os
 import signal
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -31,9 +35,71 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# marker -> what starts it: a fixture, a function or class that the test's module imports, or a parameter.
+STARTED_BY = {
+    "vllm": {"serve_vllm", "real_vllm"},
+    "ray": {"ray_cluster"},
+    "browser": {"drivers", "start_driver"},
+    "postgres": {"postgres_server", "postgres"},
+    "hub": {"HubProcess", "StockHub", "hub_process"},
+}
+LEFT_OUT = {"vllm": "vLLM", "ray": "Ray", "browser": "a browser", "postgres": "PostgreSQL", "slow": "more time"}
+"""Markers of tests that ``make test`` leaves out, and what those need."""
+left_out: Counter[str] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """The longest first, so that what runs beside them fills the time until the last of them ends."""
-    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        names = {*item.fixturenames, *vars(item.module), *(each for each in parameters if isinstance(each, str))}
+        for marker, starters in STARTED_BY.items():
+            if starters & names:
+                item.add_marker(marker)
+        if _needs(item) and not item.get_closest_marker("fast"):
+            item.add_marker("full")
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else item.location[0]))
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    return [marker for marker in LEFT_OUT if item.get_closest_marker(marker)]
+
+
+def pytest_deselected(items: list[pytest.Item]):
+    """Count what ``make test`` leaves out."""
+    for item in items:
+        if item.get_closest_marker("full") and not {"endurance", "soak"} & {mark.name for mark in item.iter_markers()}:
+            left_out[_needs(item)[0]] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session):
+    """A worker of pytest-xdist tells its controller."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Every worker has collected the same tests."""
+    left_out.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
+    """Say what ``make test`` left out."""
+    if left_out and "not full" in terminalreporter.config.option.markexpr:
+        parts = ", ".join(f"{count} that need {LEFT_OUT[marker]}" for marker, count in left_out.items())
+        terminalreporter.write_line(f"left out: {parts}. They run by: make test-rest (everything: make test-all)")
+
+
+@pytest.fixture(autouse=True)
+def ray_is_started_by_its_fixture_alone(request):
+    """Or the test would lack its marker, and Ray would start again for each file."""
+    yield
+    if "ray" in sys.modules and not request.node.get_closest_marker("ray"):
+        assert not sys.modules["ray"].is_initialized(), "a test that uses Ray takes the fixture ray_cluster"
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +143,36 @@ async def client(hub):
     client = connect(hub.url, patience_seconds=20)
     yield client
     await client.close()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray of two nodes for all engines of a session; the engines of a test take their ranks from it."""
+    import ray
+
+    from tests.support.ray_nodes import ray_cluster_of
+
+    with ray_cluster_of(nodes=2, cpus_each=3):
+        ray.init(logging_level="WARNING", log_to_driver=False)
+        del os.environ["RAY_ADDRESS"]  # programs that a test starts have a Ray of their own
+        yield
+
+
+@pytest.fixture(scope="session")
+def serve_vllm(tmp_path_factory):
+    """``serve_vllm(model, *settings)``: the base URL of a real vLLM, which all tests that ask for the same share."""
+    from tests.support.real_vllm import real_vllm
+
+    with ExitStack() as stack:
+        served = {}
+
+        def serve(model: Path, *settings: str) -> str:
+            if (model, settings) not in served:
+                log = tmp_path_factory.mktemp("vllm") / "log"
+                served[model, settings] = stack.enter_context(real_vllm(log, f"model.path={model}", *settings))
+            return served[model, settings]
+
+        yield serve
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,6 @@ GENERIC_ROOMS = (
     "serving",
     "league",
     "run",
-    "planning",
     "loop",
 )
 

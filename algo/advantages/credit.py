@@ -52,7 +52,8 @@ def kl_in_reward(
     for row, reference_row in zip(log_probs, reference_log_probs, strict=True):
         if row.shape != reference_row.shape:
             raise ValueError(f"log-probs of {len(row)} tokens and {len(reference_row)} of the reference do not match")
-        penalties.append(reference.coef * kl_penalty(row, reference_row, reference.penalty))
+        penalty = kl_penalty(row, reference_row, reference.penalty)  # pyright: ignore[reportArgumentType] old names of tensors
+        penalties.append(reference.coef * penalty)
     return penalties
 
 

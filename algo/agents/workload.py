@@ -32,10 +32,6 @@ class Agents:
         """The tasks of one step."""
         return step_tasks(self.config, self._data.train, step)
 
-    def policy_actors(self) -> float:
-        """The agent."""
-        return 1.0
-
     def published(self) -> Mapping[str, Any]:
         """Nothing: agents have their prompts themselves."""
         return {}

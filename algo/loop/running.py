@@ -14,13 +14,12 @@ from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
 from algo.loop.startup import open_tracking, start_frozen, start_league, start_policy
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
-from algo.planning.machine import this_machine
-from algo.planning.plan import make_plan
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
+from algo.run.plan import make_plan
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -185,11 +184,9 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
-    # Measured on CPU alone: elsewhere that would take memory that vLLM is about to be given.
-    machine = this_machine(config.training.device, config.model.dtype, rates=config.training.device == "cpu")
     others = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
-    plan = make_plan(config, machine, workload.policy_actors(), others)
-    logger.info("planned: %s", plan.in_a_line())
+    plan = make_plan(config, others)
+    logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await start_frozen(config, alone, stack)

@@ -49,9 +49,6 @@ class Workload(Protocol):
     def tasks(self, step: int) -> Sequence[Task]:
         """What is played for one step (from 1); the same at every call, also of another process."""
 
-    def policy_actors(self) -> float:
-        """Actors of a rollout that the policy plays, on average, for the plan of a step's seconds."""
-
     def published(self) -> Mapping[str, Any]:
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 

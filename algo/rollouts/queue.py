@@ -197,9 +197,9 @@ class RolloutQueue:
         if rollout.status == "succeeded" and not spans and not may_lack_spans:
             return
         attempt = getattr(rollout, "attempt", None)
-        earlier = []
+        retried = []
         if attempt is not None and attempt.sequence_id > 1:
-            earlier = await self._client.query_attempts(rollout.rollout_id)
-        retried = [reason_of(one) for one in earlier if one.attempt_id != attempt.attempt_id]
+            attempts = await self._client.query_attempts(rollout.rollout_id)
+            retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
         opened = self._open.pop(rollout.rollout_id)
         self._ended[opened.task.task_id] = read_rollout(self._kind, rollout, spans, opened.resources, retried)

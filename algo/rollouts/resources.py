@@ -16,10 +16,12 @@ class ServedPolicy(Protocol):
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Base URLs of its servers."""
+        ...
 
     @property
     def model(self) -> str:
         """Its name there."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -303,7 +303,7 @@ def _columns(batch: TensorDict) -> _Columns:
 
 
 def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
-    tensors: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor | list[Any]] = {}
     for name, parts in columns.by_row.items():
         # A prompt of one token and a response of one token: the shortest row that verl accepts.
         length = 2 if name in _WHOLE_SEQUENCE else 1

@@ -27,8 +27,6 @@ from tensordict import TensorDict
 from algo.belief.listening import listening_rows
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
-from algo.planning.machine import this_machine
-from algo.planning.plan import make_plan
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.rollouts.tokenizer_check import check_tokenizer
@@ -38,6 +36,7 @@ from algo.run.export import write_card
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import Stopwatch
 from algo.run.names import RUN_FILE
+from algo.run.plan import make_plan
 from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
@@ -298,8 +297,7 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
-    machine = this_machine(config.training.device, imitation.model.dtype, rates=False)
-    make_plan(imitation, machine, serves=False).check(imitation)
+    make_plan(imitation, serves=False).check(imitation)
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:

@@ -1,12 +1,9 @@
 """The games of a step: which deals, who sits where, with which seeds. All of it follows from the configuration."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection
-from statistics import fmean
 from typing import get_args
 
-from configs.roles_and_decks import DECKS
 from configs.sections.game import GameConfig
 from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
@@ -67,14 +64,6 @@ def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
     if config.opponent == TRAINED_POLICY:
         return config.train_sides
     return (config.train_sides[deal % len(config.train_sides)],)
-
-
-def policy_seats(config: GameConfig) -> float:
-    """How many seats of a training game the policy plays, on average; seating rules of the configuration aside."""
-    sides = Counter(role.side.value for role in DECKS[config.preset])
-    if config.opponent == TRAINED_POLICY:
-        return sides.total()
-    return fmean(sum(sides[side] for side in _learning_sides(config, deal)) for deal in range(len(config.train_sides)))
 
 
 def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[SeatingRule, ...]:

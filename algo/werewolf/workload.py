@@ -14,7 +14,7 @@ from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
 from algo.werewolf.rewards import game_rewards
-from algo.werewolf.tasks import policy_seats, step_tasks
+from algo.werewolf.tasks import step_tasks
 from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
 from store.werewolf import GAME, GameTask
@@ -39,10 +39,6 @@ class Werewolf:
     def tasks(self, step: int) -> Sequence[GameTask]:
         """The games of one step."""
         return step_tasks(self.config, step)
-
-    def policy_actors(self) -> float:
-        """Seats of a game."""
-        return policy_seats(self.config.game)
 
     def published(self) -> Mapping[str, Any]:
         """The prompts that replace the built-in ones, and the judge."""

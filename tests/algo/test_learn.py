@@ -1,6 +1,6 @@
 """A learning run's folder, its stages' command lines, what is skipped, what is put aside, and how it ends.
 
-The stages that run here are tiny stand-in commands; the real ones run in tests/test_learn_end_to_end.py.
+The stages that run here are tiny stand-in commands; the real ones run in tests/end_to_end/test_learn.py.
 """
 
 import os

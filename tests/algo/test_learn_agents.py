@@ -1,6 +1,6 @@
 """What ``python -m algo.learn_agents`` starts, in which order, and how it ends; with stand-ins for what it starts.
 
-The real processes run in tests/test_agents_end_to_end.py.
+The real processes run in tests/end_to_end/test_agents.py.
 """
 
 import json

@@ -13,11 +13,12 @@ HEAVY = {
 }  # fmt: skip
 WRONG_KEY = ["--set", "run.stps=3"]
 AGENT = ["--config", "configs/agent_math.yaml"]
+SEARCH = ["--prompts", "algo/prompt_search/example/prompts.txt", "--tasks", "algo/prompt_search/example/tasks.jsonl"]
 NO_MODEL = ["--set", "model.path=no/such/folder"]
 ASKED = [
     *((program, ["--help"], 0) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo", "tiny_model", "learning.report",
-       "agent_verl", "learn_agents", "exploit")),
+       "agent_verl", "learn_agents", "exploit", "find_best_prompt")),
     *((program, ["--print-config"], 0) for program in ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table")),
     *((program, WRONG_KEY, 2) for program in
       ("werewolf_verl", "werewolf_sft", "evaluate", "cross_table", "learn", "demo")),
@@ -31,6 +32,7 @@ ASKED = [
     ("cross_table", [*NO_MODEL, "--deals", "1"], 2),
     ("learn", ["--directory", "tests"], 2),
     ("learning.report", ["tests"], 2),
+    ("find_best_prompt", [*SEARCH, "--budget", "20"], 2),
     ("learn", ["--resume", "--runs-dir", "tests"], 2),
 ]  # fmt: skip
 ASK = """

@@ -97,7 +97,7 @@ def served_model(request, tiny_model, tmp_path):
         return tmp_path
 
 
-@pytest.mark.e2e
+@pytest.mark.vllm
 @pytest.mark.timeout(900)
 async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_template(served_model, tmp_path):
     """Three turns under each template, sampled by vLLM at its temperature, from ids that only grow."""

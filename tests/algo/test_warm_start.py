@@ -334,7 +334,9 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
 
 
 @pytest.mark.timeout(400)
-async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_it(hub, client, tiny_model, tmp_path):
+async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_it(
+    ray_cluster, hub, client, tiny_model, tmp_path
+):
     config = make_config(
         tiny_model,
         **{

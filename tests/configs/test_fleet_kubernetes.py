@@ -1,4 +1,4 @@
-"""The Kubernetes recipe: its objects fit each other, and its pods are watched, bounded and confined."""
+"""The Kubernetes recipe: its objects fit each other; a runner has the time to finish its games."""
 
 import re
 import shutil
@@ -21,11 +21,7 @@ def named(kind):
 def test_kubernetes_objects_fit_each_other():
     generated = recipes.kustomization()
     configs, secrets = generated["configMapGenerator"], generated["secretGenerator"]
-    assert generated["resources"] == ["kubernetes.yaml"] and generated["generatorOptions"] == {
-        "disableNameSuffixHash": True
-    }
     assert all((FLEET / file).is_file() for config in configs for file in config["files"])
-    assert [secret["files"] for secret in secrets] == [["token=hub_token"]] and not named("Secret")
     claims, config_names = named("PersistentVolumeClaim"), {config["name"] for config in configs}
     used_claims = set()
     for name, pod in recipes.pods().items():
@@ -50,7 +46,6 @@ def test_kubernetes_objects_fit_each_other():
         for container in recipes.containers(pod)
         if "/" not in container["image"]
     }
-    assert {scaled["name"] for scaled in generated["replicas"]} == {"werewolf-runner"}
 
 
 def test_kubernetes_selectors_and_ports():
@@ -84,28 +79,7 @@ def test_kubernetes_selectors_and_ports():
         assert rule["ports"] == [{"port": POLICY_PORT}]
 
 
-def test_kubernetes_pods_are_watched_bounded_and_confined():
-    for pod in recipes.pods().values():
-        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
-        assert pod["spec"]["automountServiceAccountToken"] is False
-        for container in recipes.containers(pod):
-            name = container["name"]
-            expected = (
-                {"readinessProbe"} if name == "algorithm" else {"startupProbe", "readinessProbe", "livenessProbe"}
-            )
-            assert set(recipes.probes(container)) == expected, name
-            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
-            assert "memory" in container["resources"]["limits"], name
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False, name
-            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
-    hub = named("Deployment")["werewolf-hub"]["spec"]
-    assert hub["replicas"] == 1 and hub["strategy"] == {"type": "Recreate"}
-    algorithm = named("Job")["werewolf-algorithm"]["spec"]
-    containers = {container["name"] for container in algorithm["template"]["spec"]["containers"]}
-    assert algorithm["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] in containers
-    assert algorithm["template"]["spec"]["initContainers"][0]["restartPolicy"] == "Always", "else it is no sidecar"
-    assert algorithm["template"]["spec"]["restartPolicy"] == "Never", "which a podFailurePolicy wants"
-    assert "nvidia.com/gpu" in algorithm["template"]["spec"]["containers"][0]["resources"]["limits"]
+def test_a_runner_has_the_time_to_finish_its_games():
     runner = recipes.pods()["werewolf-runner"]["spec"]
     drain = re.search(r"timeout (\d+)", runner["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][2])
     assert longest_game() <= int(drain[1]) < runner["terminationGracePeriodSeconds"]

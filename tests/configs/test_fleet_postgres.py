@@ -98,7 +98,7 @@ def test_what_compose_is_given_fits():
 
 
 def test_the_proxy_leads_to_the_hubs():
-    """``tests/test_fleet_replicas.py`` has a real one do it."""
+    """``tests/end_to_end/test_fleet_replicas.py`` has a real one do it."""
     text = (FOLDER / "hub_proxy.cfg").read_text()
     assert f'bind "${{HUB_BIND-:{HUB_PORT}}}"' in text and f'"${{HUBS-hub-process:{HUB_PORT}}}"' in text
     hub = compose()["services"]["hub"]

@@ -223,6 +223,7 @@ def test_a_dry_run_takes_no_processes(capsys):
     assert "--processes" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # three processes import all that a runner does
 async def test_the_real_runner_in_two_processes(tmp_path):
     """One of them is killed, and plays again; their names differ; SIGTERM finishes what is played."""
     hub = await HubProcess(tmp_path).start()

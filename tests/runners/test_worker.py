@@ -14,8 +14,9 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.schema import PolicyResources
-from store.werewolf import GameTask, is_result, is_turn
+from store.werewolf import is_result, is_turn
 from tests.support.fakes import FakeVllm, make_result, make_turn
+from tests.support.tasks import game_task
 
 RETRY = RolloutConfig(
     timeout_seconds=60,
@@ -287,17 +288,8 @@ async def test_an_idle_worker_leaves_when_told_to(client, play):
 
 
 def werewolf_task(**changes):
-    fields = dict(
-        game_id="g",
-        group_id="d",
-        seed=1,
-        sampling_seed=8,
-        preset="5p_tiny",
-        seating={"wolf": "policy", "good": "scripted"},
-        trainable=["wolf"],
-        limits={"context_tokens": 3000, "reply_tokens": 30},
-    )
-    return GameTask(**{**fields, **changes}).encode()
+    own = dict(seed=1, seating={"wolf": "policy", "good": "scripted"}) | changes
+    return game_task(context_tokens=3000, reply_tokens=30, **own).encode()
 
 
 @pytest.fixture

@@ -4,20 +4,13 @@ from pydantic import ValidationError
 
 from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling, WrongKind
 from store.werewolf import GameTask, SeatingRule
+from tests.support.tasks import game_task
 
 
 def make_task(**changes):
-    fields = dict(
-        game_id="g",
-        group_id="d",
-        seed=7,
-        sampling_seed=8,
-        preset="5p_tiny",
-        seating={"wolf": "policy", "good": "scripted"},
-        trainable=["wolf"],
-        limits={"context_tokens": 100, "reply_tokens": 10},
+    return game_task(
+        context_tokens=100, reply_tokens=10, **(dict(seating={"wolf": "policy", "good": "scripted"}) | changes)
     )
-    return GameTask(**{**fields, **changes})
 
 
 def test_task_survives_json():

@@ -93,25 +93,26 @@ def start_shot(state: GameState) -> None:
 def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Whoever is shot dies without last words, and may shoot in turn. Not to shoot is not announced."""
     for seat, action in actions.items():
-        if action.choice is not None:
-            log(state, EventKind.SHOT, seat=seat, target=action.choice)
-            bury(state, (action.choice,))
+        if action.seat is not None:
+            log(state, EventKind.SHOT, seat=seat, target=action.seat)
+            bury(state, (action.seat,))
     return Phase.AFTERMATH
 
 
 def start_badge(state: GameState) -> None:
     """The dead sheriff decides on the badge."""
+    assert state.sheriff is not None
     state.waiting = (state.sheriff,)
 
 
 def take_badge(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """The badge is passed on (移交) or torn (撕毁)."""
     for seat, action in actions.items():
-        state.sheriff = action.choice
-        if action.choice is None:
+        state.sheriff = action.seat
+        if action.seat is None:
             log(state, EventKind.BADGE_TORN, seat=seat)
         else:
-            log(state, EventKind.BADGE_PASSED, seat=seat, target=action.choice)
+            log(state, EventKind.BADGE_PASSED, seat=seat, target=action.seat)
     return Phase.AFTERMATH
 
 

@@ -33,7 +33,9 @@ def order_options(state: GameState) -> tuple[Option, ...]:
 
 def take_speaking_order(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Round the table from the chosen side, the sheriff last (归票)."""
+    assert state.sheriff is not None
     way = actions[state.sheriff].choice
+    assert isinstance(way, Option)
     start = state.night.deaths[0] if way in (Option.DEAD_LEFT, Option.DEAD_RIGHT) else state.sheriff
     rising = way in (Option.DEAD_LEFT, Option.SHERIFF_LEFT)
     total = len(state.roles)
@@ -50,7 +52,7 @@ def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None
     """One seat has spoken; the sheriff, last of all, names whom it wants exiled."""
     for seat, action in actions.items():
         if seat == state.sheriff:
-            log(state, EventKind.CLOSING_SPEECH, seat=seat, text=action.text, target=action.choice)
+            log(state, EventKind.CLOSING_SPEECH, seat=seat, text=action.text, target=action.seat)
         else:
             log(state, EventKind.SPEECH, seat=seat, text=action.text)
     return None if state.waiting else Phase.EXILE_VOTE

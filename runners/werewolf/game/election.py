@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from runners.werewolf.game.state import (
+    Election,
     GameState,
     count_ballot,
     drawn_order,
@@ -43,7 +44,7 @@ def start_sign_up(state: GameState) -> None:
 def take_sign_up(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Reveal who runs."""
     signed_up = tuple(seat for seat in sorted(actions) if actions[seat].choice is Option.RUN)
-    state.election = replace(state.election, signed_up=signed_up)
+    state.election = replace(_running(state), signed_up=signed_up)
     log(state, EventKind.SIGNED_UP, seats=join(signed_up))
     return Phase.CAMPAIGN
 
@@ -71,7 +72,7 @@ def start_withdrawal(state: GameState) -> Phase | None:
     if not running:
         return Phase.SHERIFF_VOTE
     # A wolf that withdrew with its speech has no vote, either.
-    state.waiting = with_explosive(state, running, among=state.election.signed_up)
+    state.waiting = with_explosive(state, running, among=_running(state).signed_up)
     return None
 
 
@@ -126,7 +127,7 @@ def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
         return _conclude(state, most)
     state.tied = most
     # A put-off election is a plain vote without speeches, the second ballot included.
-    return Phase.SHERIFF_PK_VOTE if state.election.put_off else Phase.SHERIFF_PK_SPEECH
+    return Phase.SHERIFF_PK_VOTE if _running(state).put_off else Phase.SHERIFF_PK_SPEECH
 
 
 def start_pk_speeches(state: GameState) -> None:
@@ -150,19 +151,24 @@ def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase
     return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, pk_votes(state, actions), halves={}))
 
 
+def _running(state: GameState) -> Election:
+    assert state.election is not None
+    return state.election
+
+
 def _first_voters(state: GameState) -> frozenset[int]:
-    return state.living.difference(state.election.signed_up)
+    return state.living.difference(_running(state).signed_up)
 
 
 def _not_asked_to_withdraw(state: GameState) -> frozenset[int]:
     """Seats that were not in this day's round of withdrawals: before a put-off vote there is none."""
-    return state.living if state.election.put_off else _first_voters(state)
+    return state.living if _running(state).put_off else _first_voters(state)
 
 
 def _withdraw(state: GameState, actions: Mapping[int, Action]) -> None:
     for seat, action in actions.items():
         if action.choice is Option.WITHDRAW:
-            state.election = replace(state.election, withdrawn=state.election.withdrawn | {seat})
+            state.election = replace(_running(state), withdrawn=_running(state).withdrawn | {seat})
             log(state, EventKind.WITHDREW, seat=seat)
 
 

@@ -40,8 +40,8 @@ def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
     """One wolf has spoken. A round in which all propose the same victim settles it."""
     wolves = state.living_wolves
     for seat, action in actions.items():
-        log(state, EventKind.WOLF_SAYS, audience=wolves, seat=seat, text=action.text, target=action.choice)
-        state.proposals += (action.choice,)
+        log(state, EventKind.WOLF_SAYS, audience=wolves, seat=seat, text=action.text, target=action.seat)
+        state.proposals += (action.seat,)
     if len(state.proposals) == len(wolves):
         if len(set(state.proposals)) == 1 and state.proposals[0] is not None:
             _settle_victim(state, state.proposals[0], agreed=True)
@@ -65,19 +65,19 @@ def take_night_actions(state: GameState, actions: Mapping[int, Action]) -> Phase
     """Protect, hit, check."""
     wolves = [seat for seat in sorted(actions) if state.role_of(seat).side is Side.WOLF]
     for seat in wolves:
-        log(state, EventKind.WOLF_VOTE, audience=wolves, seat=seat, target=actions[seat].choice)
+        log(state, EventKind.WOLF_VOTE, audience=wolves, seat=seat, target=actions[seat].seat)
     if wolves:
         # 空刀 is an option like any seat. Tied options are put in one fixed order before the draw.
-        tied = leaders(Counter(actions[seat].choice for seat in wolves))
+        tied = leaders(Counter(actions[seat].seat for seat in wolves))
         _settle_victim(state, generator(state, "wolf_tie").choice(tied), agreed=False)
     for seat, action in actions.items():
         match state.role_of(seat):
             case Role.GUARD:
-                state.night = replace(state.night, guarded=action.choice)
-                log(state, EventKind.GUARDED, audience=(seat,), seat=seat, target=action.choice)
-            case Role.SEER if action.choice is not None:
-                side = state.role_of(action.choice).side.value
-                log(state, EventKind.SEER_RESULT, audience=(seat,), seat=seat, target=action.choice, side=side)
+                state.night = replace(state.night, guarded=action.seat)
+                log(state, EventKind.GUARDED, audience=(seat,), seat=seat, target=action.seat)
+            case Role.SEER if action.seat is not None:
+                side = state.role_of(action.seat).side.value
+                log(state, EventKind.SEER_RESULT, audience=(seat,), seat=seat, target=action.seat, side=side)
     return Phase.WITCH_ACTION
 
 
@@ -105,10 +105,10 @@ def take_witch_action(state: GameState, actions: Mapping[int, Action]) -> Phase:
             state.antidote = False
             state.night = replace(state.night, saved=True)
             log(state, EventKind.ANTIDOTE_USED, audience=(seat,), seat=seat, target=state.night.victim)
-        elif action.choice is not None:
+        elif action.seat is not None:
             state.poison = False
-            state.night = replace(state.night, poisoned=action.choice)
-            log(state, EventKind.POISON_USED, audience=(seat,), seat=seat, target=action.choice)
+            state.night = replace(state.night, poisoned=action.seat)
+            log(state, EventKind.POISON_USED, audience=(seat,), seat=seat, target=action.seat)
     return Phase.DAWN
 
 

@@ -175,7 +175,9 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
     if any(action.choice is Option.EXPLODE for action in answers.values()):
         following = aftermath.explode(state, answers)
     else:
-        following = PHASES[state.phase].resolve(state, answers)
+        resolve = PHASES[state.phase].resolve
+        assert resolve is not None
+        following = resolve(state, answers)
     _enter(state, following)
     return state
 
@@ -191,6 +193,7 @@ def _asked(state: GameState) -> tuple[int, ...]:
 
 def _question(state: GameState, seat: int) -> Request:
     decision = PHASES[state.phase].decision
+    assert decision is not None
     if not isinstance(decision, Decision):
         decision = decision(state, seat)
     return make_request(state, seat, state.phase, decision)

@@ -8,9 +8,12 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from runners.werewolf.game.presets import Preset
 from runners.werewolf.game.types import Action, BadgeLost, Event, EventKind, Phase, Result, Role, Side
+
+Chosen = TypeVar("Chosen", int, int | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Night:
         """Who dies of this night, ascending. Guarded and saved at once is death (同守同救)."""
         guarded = self.guarded == self.victim
         dies = guarded if self.saved else not guarded
-        return tuple(sorted({self.victim if dies else None, self.poisoned} - {None}))
+        return tuple(sorted(seat for seat in {self.victim if dies else None, self.poisoned} if seat is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ def drawn_order(state: GameState, seats: tuple[int, ...], purpose: str) -> tuple
     return order if chance.random() < 0.5 else order[:1] + order[:0:-1]
 
 
-def leaders(counts: Mapping[int | None, int]) -> tuple[int | None, ...]:
+def leaders(counts: Mapping[Chosen, int]) -> tuple[Chosen, ...]:
     """The options with the highest count, seats ascending, then None; empty without counts."""
     most = max(counts.values(), default=0)
     return tuple(sorted((option for option in counts if counts[option] == most), key=lambda o: (o is None, o or 0)))
@@ -189,7 +192,7 @@ def count_ballot(
     """
     counts: Counter[int] = Counter()
     for voter in sorted(actions):
-        target = actions[voter].choice
+        target = actions[voter].seat
         log(state, kind, seat=voter, target=target)
         if target is not None:
             counts[target] += halves.get(voter, 2)

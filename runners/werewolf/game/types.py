@@ -103,6 +103,11 @@ class Action:
     choice: Choice = None
     text: str = ""
 
+    @property
+    def seat(self) -> int | None:
+        """The seat that is chosen; None for an option, too."""
+        return self.choice if isinstance(self.choice, int) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -17,6 +17,7 @@ def observe(state: GameState, seat: int) -> Observation:
     request = question_to(state, seat)
     if request is None:
         shown = state.public
+        assert shown is not None
         day, phase, living, sheriff, until = shown.day, shown.phase, shown.living, shown.sheriff, shown.events
     else:
         day, phase, living, sheriff, until = state.day, state.phase, state.living, state.sheriff, len(state.events)
@@ -37,6 +38,7 @@ def observe(state: GameState, seat: int) -> Observation:
 def known_events(state: GameState, seat: int) -> tuple[Event, ...]:
     """All that ``seat`` may know of what happened, from the start of the game on. ValueError for no such seat."""
     _check_seat(state, seat)
+    assert state.public is not None
     until = state.public.events if question_to(state, seat) is None else len(state.events)
     return tuple(event for event in state.events[:until] if event.visible_to(seat))
 

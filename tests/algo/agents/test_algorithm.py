@@ -1,6 +1,6 @@
 """agentlightning's own Trainer with ``AgentVerl`` and ``GatewayRunner``: its hub, its runner processes, a fake of vLLM.
 
-What the algorithm does with what is played is another test's (tests/test_agents_training_end_to_end.py).
+What the algorithm does with what is played is another test's (tests/end_to_end/test_agents_training.py).
 """
 
 import json

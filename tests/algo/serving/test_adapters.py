@@ -189,7 +189,7 @@ def test_adapters_do_not_travel_as_whole_weights(configure):
         type(configure()).model_validate(settings)
 
 
-@pytest.mark.e2e
+@pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
     """What a merge in bfloat16 would round away is there."""

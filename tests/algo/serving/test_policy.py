@@ -393,7 +393,7 @@ def processes_of(server):
     return guard, [int(first), *(int(pid) for pid in group if pid != first)]
 
 
-@pytest.mark.e2e
+@pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_model, other_model, tiny_tokenizer):
     config = configure(kv_cache_gb=0.25)
@@ -486,7 +486,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     assert is_gone(guard) and all(map(is_gone, group))
 
 
-@pytest.mark.e2e
+@pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
     tmp_path, tiny_model, other_model, tiny_tokenizer

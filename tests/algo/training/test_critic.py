@@ -29,7 +29,7 @@ LEARNING_RATE, CRITIC_LEARNING_RATE, CLIP_VALUE, KL_COEF = 1e-2, 2e-2, 0.2, 0.3
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory):
+def started(ray_cluster, tmp_path_factory):
     """An engine of two ranks with all three models, and the folder that holds them and a checkpoint."""
     directory = tmp_path_factory.mktemp("critic")
     make_model(directory / "policy", tied=False)

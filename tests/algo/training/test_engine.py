@@ -5,8 +5,6 @@ depend on padding rows, micro-batches (by rows or by tokens), ranks or recompute
 the way; ranks on several nodes.
 """
 
-import contextlib
-
 import pytest
 import ray
 import torch
@@ -19,7 +17,6 @@ from algo.training.verl_configs import actor_config
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
-from tests.support.ray_nodes import ray_cluster_of
 from tests.support.small_models import (
     TEMPERATURE,
     largest_difference,
@@ -45,17 +42,15 @@ def make_config(model, ranks, **training):
 
 
 @pytest.fixture(scope="module", params=["one_rank", "two_nodes"])
-def started(request, tmp_path_factory):
+def started(request, ray_cluster, tmp_path_factory):
     """An engine, its model folder and a checkpoint of its first state."""
     directory = tmp_path_factory.mktemp("engine")
     model = make_model(directory / "model", tied=request.param == "one_rank")
-    with contextlib.ExitStack() as stack:
-        if request.param == "one_rank":
-            config = make_config(model, ranks=1)
-        else:
-            config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
-            stack.enter_context(ray_cluster_of(nodes=2, cpus_each=1))
-        engine = stack.enter_context(Engine(config))
+    if request.param == "one_rank":
+        config = make_config(model, ranks=1)
+    else:
+        config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
+    with Engine(config) as engine:
         engine.save(directory / "start", step=0)
         yield engine, model, directory / "start"
 

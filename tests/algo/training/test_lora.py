@@ -41,7 +41,7 @@ def make_config(folder, ranks, **model):
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory):
+def started(ray_cluster, tmp_path_factory):
     directory = tmp_path_factory.mktemp("lora")
     make_model(directory / "model", tied=True)
     with Engine(make_config(directory / "model", ranks=2)) as engine:
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_other_adapters_or_without_a_critic_is_refused(fresh, tm
             engine.load(tmp_path)
 
 
-def test_a_rank_that_cannot_load_its_models_says_why(tmp_path):
+def test_a_rank_that_cannot_load_its_models_says_why(ray_cluster, tmp_path):
     make_model(tmp_path / "model", tied=True)
     # An adapter on tied output embeddings could not be merged into a file that loads as tied.
     with pytest.raises(RayError, match=r"lm_head cannot have an adapter.*use all-linear"):

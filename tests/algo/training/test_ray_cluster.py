@@ -39,6 +39,9 @@ sys.stdin.readline()
 STRANGER = "import ray; ray.init(address={gcs!r}, logging_level='ERROR'); print('in')"
 
 
+pytestmark = pytest.mark.ray
+
+
 @pytest.fixture
 def cluster(tmp_path):
     secrets = {"AGL_TOKEN": "only-for-us", "OPENAI_API_KEY": "only-for-us"}

@@ -58,7 +58,7 @@ def updated(engine, name, kind):
 
 
 @pytest.fixture(scope="module", params=["whole", "adapters"])
-def alone(request, tmp_path_factory):
+def alone(request, ray_cluster, tmp_path_factory):
     """What three updates make of a policy that has the engine to itself, and a checkpoint of it."""
     folder = tmp_path_factory.mktemp("alone")
     make_model(folder / "model", tied=True)

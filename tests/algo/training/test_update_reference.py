@@ -66,7 +66,7 @@ class Started:
 
 
 @pytest.fixture(scope="module")
-def started(request, tmp_path_factory):
+def started(request, ray_cluster, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     make_model(folder / "model", tied=False)
     older_weights(load_model(make_model(folder / "reference", tied=False)), noise=0.04).save_pretrained(

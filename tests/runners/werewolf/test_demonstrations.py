@@ -20,16 +20,14 @@ from runners.werewolf.table import play_game
 from store.schema import FrozenPolicy, PolicyResources
 from store.werewolf import GameTask
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 
 def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):
-    fields = dict(
-        game_id="game", group_id="deal", seed=6, sampling_seed=8, preset=preset,
-        seating={"wolf": "scripted", "good": "scripted"}, trainable=["wolf", "good"], demonstrators=["scripted"],
-        limits={"context_tokens": context_tokens, "reply_tokens": reply_tokens},
-    )  # fmt: skip
-    return GameTask(**(fields | changes))
+    own = dict(seed=6, trainable=["wolf", "good"], demonstrators=["scripted"]) | changes
+    own = dict(seating={"wolf": "scripted", "good": "scripted"}) | own
+    return game_task(context_tokens=context_tokens, reply_tokens=reply_tokens, preset=preset, **own)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.worker import Worker
 from store.schema import PolicyResources
-from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import game_task
 
 CONFIG = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed", "timeout", "unresponsive"]
@@ -28,17 +29,8 @@ CONFIG = RolloutConfig(
 
 
 def make_task(**changes):
-    fields = dict(
-        game_id="g",
-        group_id="d",
-        seed=2,
-        sampling_seed=8,
-        preset="5p_tiny",
-        seating={"wolf": "policy", "good": "scripted"},
-        trainable=["wolf"],
-        limits={"context_tokens": 2000, "reply_tokens": 30},
-    )
-    return GameTask(**{**fields, **changes}).encode()
+    own = dict(game_id="g", seed=2, seating={"wolf": "policy", "good": "scripted"}) | changes
+    return game_task(context_tokens=2000, reply_tokens=30, **own).encode()
 
 
 @pytest.fixture

@@ -12,21 +12,13 @@ from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
 from store.werewolf import GameTask
 from tests.support.settings import werewolf_config
+from tests.support.tasks import game_task
 
 NAMES = ("policy", "scripted", "random", "strong")
 
 
 def make_task(seating, seed=3, preset="12p_sheriff"):
-    return GameTask(
-        game_id="game-1",
-        group_id="deal-1",
-        seed=seed,
-        sampling_seed=8,
-        preset=preset,
-        seating=seating,
-        trainable=[],
-        limits={"context_tokens": 4000, "reply_tokens": 40},
-    )
+    return game_task(seating=seating, seed=seed, preset=preset, trainable=[])
 
 
 def deal(seed, preset="12p_sheriff"):

@@ -18,23 +18,12 @@ from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
-from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, GameTask
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
-
-def make_task(game_id="game-1", seed=3, **changes):
-    fields = dict(
-        game_id=game_id,
-        group_id="deal-1",
-        seed=seed,
-        sampling_seed=8,
-        preset="5p_tiny",
-        seating={"wolf": "policy", "good": "policy"},
-        trainable=["wolf"],
-        limits={"context_tokens": 4000, "reply_tokens": 40},
-    )
-    return GameTask(**{**fields, **changes})
+make_task = game_task
 
 
 def legal_answer(rng):

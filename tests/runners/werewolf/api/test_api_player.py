@@ -20,8 +20,9 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from runners.worker import Worker
 from store.schema import PolicyResources
-from store.werewolf import GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 PROVIDERS = ("openai", "dashscope")
@@ -163,17 +164,7 @@ async def test_an_unreachable_model_ends_the_game_by_its_own_name(api, models):
 
 
 def make_task(seating, **changes):
-    fields = dict(
-        game_id="game-1",
-        group_id="deal-1",
-        seed=3,
-        sampling_seed=8,
-        preset="12p_sheriff",
-        seating=seating,
-        trainable=[],
-        limits={"context_tokens": 7000, "reply_tokens": 40},
-    )
-    return GameTask(**{**fields, **changes})
+    return game_task(context_tokens=7000, seating=seating, **(dict(preset="12p_sheriff", trainable=[]) | changes))
 
 
 class Witnessed(ApiPlayer):

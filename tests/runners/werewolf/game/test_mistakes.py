@@ -33,9 +33,9 @@ from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
-from store.werewolf import GameTask
 from tests.support.game.game_playing import TEST_PRESETS, TWELVE, herd_steps
 from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
+from tests.support.tasks import game_task
 
 SHERIFF_6 = "sign_up: 6=run\ncampaign:"
 
@@ -169,18 +169,8 @@ def test_mistake_11_the_badge_stays_until_the_announcement():
     ]
 
 
-def make_task(**changes) -> GameTask:
-    fields = dict(
-        game_id="g",
-        group_id="d",
-        seed=4,
-        sampling_seed=4,
-        preset="9p",
-        seating=dict.fromkeys(Side, "policy"),
-        trainable=["wolf", "good"],
-        limits={"context_tokens": 4000, "reply_tokens": 40},
-    )
-    return GameTask(**{**fields, **changes})
+def make_task(**changes):
+    return game_task(**(dict(seed=4, sampling_seed=4, preset="9p", trainable=["wolf", "good"]) | changes))
 
 
 async def test_mistake_11_no_private_reply_is_broadcast():

@@ -140,7 +140,7 @@ def meaning(text: str, request: Request):
         return error.code
 
 
-@pytest.mark.parametrize("preset_name", PRESETS)
+@pytest.mark.parametrize("preset_name", ["5p_tiny", "12p_sheriff"])  # who plays in the others plays in these, too
 async def test_hostile_replies_neither_crash_nor_stall_a_game(preset_name):
     preset = PRESETS[preset_name]
     given, errors, games = 0, Counter(), 0

@@ -4,14 +4,12 @@ import random
 from pathlib import Path
 
 import aiohttp
-import pytest
 from selenium.webdriver.common.keys import Keys
 
 from runners.werewolf.web.folders import GameFiles
 from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
-pytestmark = pytest.mark.browser
 CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 
 

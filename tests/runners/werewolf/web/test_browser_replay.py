@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from selenium.webdriver.common.keys import Keys
 
 from runners.werewolf.game import EventKind, Role, Side, get_preset
@@ -11,8 +10,6 @@ from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.transcript import Transcript
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
-
-pytestmark = pytest.mark.browser
 
 
 def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted"):

@@ -7,7 +7,6 @@ import asyncio
 import json
 from itertools import product
 
-import pytest
 from agentlightning import EnqueueRolloutRequest
 
 from algo.evaluation.cross_table import CrossTable
@@ -21,8 +20,6 @@ from tests.support.fakes import FakeVllm
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
-
-pytestmark = pytest.mark.browser
 
 
 async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(

@@ -22,19 +22,19 @@ from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
-from store.werewolf import GameTask, encode_events, read_events
+from store.werewolf import encode_events, read_events
 from tests.support.fakes import make_turn
+from tests.support.tasks import game_task
 from tests.support.werewolf.web_server import WebServer
 
 
 def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted", "timid"), **changes):
-    fields = dict(
+    own = dict(
         game_id=f"run-step0003-deal{number:02d}-game00", group_id=f"deal{number}", seed=2 * number,
         sampling_seed=number, preset=preset, seating={"wolf": "scripted", "good": good},
         trainable=[], demonstrators=list(demonstrators),
-        limits={"context_tokens": 20_000, "reply_tokens": 400},
     )  # fmt: skip
-    return GameTask(**(fields | changes))
+    return game_task(context_tokens=20_000, reply_tokens=400, **(own | changes))
 
 
 @pytest.fixture(scope="module")

@@ -12,21 +12,19 @@ from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
 from store.werewolf import GAME, GameTask
 from store.werewolf_study import Study
-from tests.support.real_vllm import of_length, real_vllm
+from tests.support.real_vllm import of_length
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 CONTEXT, REPLY = 3072, 24
-FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end
 
 
 @pytest.fixture(scope="module")
-def vllm(tiny_model, tmp_path_factory):
+def vllm(tiny_model, serve_vllm):
     """Base URL of a real vLLM, ending in /v1."""
-    log = tmp_path_factory.mktemp("vllm") / "log"
-    with real_vllm(log, f"model.path={tiny_model}", *of_length(CONTEXT, REPLY)) as url:
-        yield f"{url}/v1"
+    return serve_vllm(tiny_model, *of_length(CONTEXT, REPLY)) + "/v1"
 
 
 async def play(endpoint, study):

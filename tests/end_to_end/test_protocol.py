@@ -10,7 +10,7 @@ from algo.machine.processes import local_processes, start_hub_and_runner
 from algo.protocol.report import ProtocolReport
 
 # A minute of both cores; what it puts together is tested part by part in tests/algo/protocol.
-pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 def test_a_policy_is_measured_as_it_began(tiny_model, tmp_path):

@@ -13,34 +13,19 @@ import pytest
 
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
-from tests.test_end_to_end import FLOAT32_TOLERANCE
-from tests.test_resume import GAMES, LORA, STEPS, Machine, finish, kill_when, started, steps_of, weights_of
+from tests.support.algo.machine import GAMES, LEAGUE, LORA, STEPS, TEAM, finish, kill_when, steps_of, weights_of
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
-LEAGUE = ["league.every_steps=1", "game.opponent=past"]
 MEMBERS = {"wolf": "wolves", "good": "villagers"}
-TEAM = ["policies={wolves: {side: wolf}, villagers: {side: good}}"]
-
-
-class LeagueMachine(Machine):
-    """The hub, the runner, a vLLM for whole weights and one for adapters."""
-
-    serving_settings = tuple(LEAGUE)
-    second_settings = (*LORA, *TEAM)  # which has room for adapters of one policy, too
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory, tiny_model):
-    with started(LeagueMachine(tmp_path_factory.mktemp("league"), tiny_model)) as machine:
-        yield machine
 
 
 def settings_of(machine, kind):
     if kind == "whole":  # one server: another member is met at each step
         return [*LEAGUE, "league.choice=newest"]
     team = TEAM if kind == "team" else []
-    return [*LEAGUE, *LORA, *team, f"serving.urls=[http://127.0.0.1:{machine.second_port}]"]
+    return [*LEAGUE, *LORA, *team, f"serving.urls=[{machine.adapters}]"]
 
 
 def payoff_of(machine, name):
@@ -84,9 +69,10 @@ async def games_of(machine, name):
 async def test_past_selves_play_with_their_own_weights(machine, kind):
     import torch
 
-    finish(machine, kind, *settings_of(machine, kind))
-    assert members_of(machine, kind) == [0, 1, 2]
-    games = await games_of(machine, kind)
+    name = f"league-{kind}"
+    finish(machine, name, *settings_of(machine, kind))
+    assert members_of(machine, name) == [0, 1, 2]
+    games = await games_of(machine, name)
     assert len(games) == STEPS * GAMES
     models, compared, met = {}, 0, set()
     for spans in games:
@@ -95,7 +81,7 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
         met.add(member)
         (side,) = {seat.side for seat in result.seats if seat.policy == member}
         if (member, side) not in models:
-            models[member, side] = model_of(machine, kind, member, side)
+            models[member, side] = model_of(machine, name, member, side)
         model = models[member, side]
         ids, sampled = defaultdict(list), defaultdict(list)
         for turn in sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn):
@@ -115,10 +101,10 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
             compared += len(sampled[key])
     assert compared > 1000 and "past-000000" in met and len(met) > 1
 
-    payoff = payoff_of(machine, kind)
+    payoff = payoff_of(machine, name)
     assert sum(cell["games"] for cell in payoff["cells"]) == STEPS * GAMES
     assert met < set(payoff["players"])
-    steps = [line["data"] for line in steps_of(machine, kind)]
+    steps = [line["data"] for line in steps_of(machine, name)]
     assert [step["league/size"] for step in steps] == [1, 2, 3]
     assert all(step["league/share/past"] == 1 and step["policy_version"] > 0 for step in steps)
 
@@ -128,12 +114,12 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
 def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, kind):
     import torch
 
-    name, settings = f"{kind}-killed", settings_of(machine, kind)
+    whole, name, settings = f"league-{kind}", f"league-killed-{kind}", settings_of(machine, kind)
     # The checkpoint is of the second step; version 2 has joined since, and played.
     kill_when(machine, name, 3, "giving version", *settings)
     assert (machine.folder / name / "league" / "past-000002").is_dir()
     finish(machine, name, *settings)
-    assert payoff_of(machine, name) == payoff_of(machine, kind)
+    assert payoff_of(machine, name) == payoff_of(machine, whole)
     assert members_of(machine, name) == [0, 1, 2]
-    undisturbed = weights_of(machine, kind)
+    undisturbed = weights_of(machine, whole)
     assert all(torch.equal(values, undisturbed[tensor]) for tensor, values in weights_of(machine, name).items())

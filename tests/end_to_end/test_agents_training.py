@@ -17,13 +17,12 @@ from algo.agents.outcomes import read_evaluations
 from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from configs.loading import load_config
-from tests.support.agents.tool_model import build_tool_model
 from tests.support.hub.hub_process import HubProcess
-from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
+from tests.support.real_vllm import WITH_TOOLS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
 
 SCRIPT = """
@@ -45,16 +44,15 @@ assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] =
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
+def workplace(tmp_path_factory, tool_model, tool_vllm):
     """(a folder with tasks, settings of a run that plays it with a vLLM that runs)."""
     folder = tmp_path_factory.mktemp("workplace")
-    model = build_tool_model(folder / "model")
     (folder / "training.py").write_text(SCRIPT)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (folder / "run.yaml").write_text("run: {name: calculating}\n")
     settings = {
-        "model.path": model,
+        "model.path": tool_model,
         "run.dir": folder / "runs",
         "rollout.context_tokens": 2048,
         "rollout.reply_tokens": 60,
@@ -64,9 +62,8 @@ def workplace(tmp_path_factory):
         "training.mini_batch_size": 8,
         "evaluation.tasks": HELD_OUT,
     }
-    with real_vllm(folder / "vllm.log", f"model.path={model}", *of_length(2048, 60), *WITH_TOOLS) as url:
-        parsers = dict(setting.split("=") for setting in WITH_TOOLS)
-        yield folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{url}]"}
+    parsers = dict(setting.split("=") for setting in WITH_TOOLS)
+    return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{tool_vllm}]"}
 
 
 def started(folder, name, *command):

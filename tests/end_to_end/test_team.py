@@ -6,64 +6,44 @@ run that was killed ends with the weights of one that was left alone.
 """
 
 import json
-import os
-import sys
 from collections import Counter
 
 import pytest
 
-from algo.serving.launch import vllm_command, vllm_environment
-from configs.loading import load_config
-from tests.test_end_to_end import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
-from tests.test_resume import GAMES, LORA, Machine, finish, kill_when, started, steps_of
+from tests.support.algo.machine import GAMES, LORA, finish, kill_when, steps_of
+from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
 STEPS = 2  # each of them trains both, on two ranks
 MEMBERS = {"wolf": "wolves", "good": "villagers"}
 TEAM = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}", *LORA]
 
 
-class TeamMachine(Machine):
-    """The hub, the runner, and one vLLM for adapters, which runners ask through a proxy."""
-
-    def __init__(self, folder, model):
-        super().__init__(folder, model)
-        self.vllm_port = self.second_port
-        self.proxy = RecordingProxy(f"http://127.0.0.1:{self.second_port}")
-
-    async def start(self):
-        await self.hub.start()
-        config = load_config(None, [f"model.path={self.model}", f"serving.port={self.second_port}", *TEAM])
-        self._spawn("vllm", vllm_command(config), vllm_environment(config))
-        runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
-        self._spawn("runner", runner, dict(os.environ))
-
-    def settings(self, name, *more):
-        own = [*TEAM, f"run.steps={STEPS}", "training.ranks=2", "checkpoint.every_steps=1", f"checkpoint.keep={STEPS}"]
-        return [*super().settings(name), *own, f"serving.public_urls=[{self.proxy.url}]", *more]
-
-    def stop(self):
-        self.proxy.stop()
-        super().stop()
+@pytest.fixture(scope="module")
+def proxy(machine):
+    proxy = RecordingProxy(machine.adapters)
+    yield proxy
+    proxy.stop()
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory, tiny_model):
-    with started(TeamMachine(tmp_path_factory.mktemp("team"), tiny_model)) as machine:
-        yield machine
+def settings(machine, proxy):
+    """One vLLM for the adapters of both, which runners reach through the proxy."""
+    own = [*TEAM, f"run.steps={STEPS}", "training.ranks=2", "checkpoint.every_steps=1", f"checkpoint.keep={STEPS}"]
+    return [*own, f"serving.urls=[{machine.adapters}]", f"serving.public_urls=[{proxy.url}]"]
 
 
 @pytest.fixture(scope="module")
-def whole(machine):
+def whole(machine, proxy, settings):
     """A run that nothing disturbs: its folder, its batches by step, and what vLLM was asked for it."""
-    finish(machine, "whole", "log.save_batches=true")
-    folder = machine.folder / "whole"
+    finish(machine, "team-whole", *settings, "log.save_batches=true")
+    folder = machine.folder / "team-whole"
     batches = [
         [json.loads(line) for line in (folder / "batches" / f"step-{step:04d}.jsonl").read_text().splitlines()]
         for step in range(1, STEPS + 1)
     ]
-    return folder, batches, list(machine.proxy.exchanges)
+    return folder, batches, list(proxy.exchanges)
 
 
 def adapters_of(folder, member, version):
@@ -127,7 +107,7 @@ def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole
 
 
 def test_the_log_has_each_policy_under_its_name(machine, whole):
-    steps = [line["data"] for line in steps_of(machine, "whole")]
+    steps = [line["data"] for line in steps_of(machine, "team-whole")]
     assert [step["policy_version"] for step in steps] == [1, 2]
     for step in steps:
         assert (step["wolves/actor/lr"], step["villagers/actor/lr"]) == (0.01, 0.001)
@@ -142,14 +122,14 @@ def test_the_log_has_each_policy_under_its_name(machine, whole):
     assert not (checkpoint / "huggingface").exists() and (checkpoint / "policies/wolves/huggingface").is_dir()
 
 
-def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, whole):
+def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, settings, whole):
     import torch
 
     # What the second step's update did before is undone.
-    kill_when(machine, "killed", 2, "updating villagers")
-    finish(machine, "killed")
+    kill_when(machine, "team-killed", 2, "updating villagers", *settings)
+    finish(machine, "team-killed", *settings)
     for member in MEMBERS.values():
-        ours, undisturbed = (tensors_of(folder, member) for folder in (machine.folder / "killed", whole[0]))
+        ours, undisturbed = (tensors_of(folder, member) for folder in (machine.folder / "team-killed", whole[0]))
         assert ours.keys() == undisturbed.keys()
         assert all(torch.equal(values, undisturbed[name]) for name, values in ours.items()), member
     wolves, villagers = (tensors_of(whole[0], member) for member in MEMBERS.values())

@@ -25,13 +25,13 @@ from runners.agents.play import AgentFailed, Session
 from runners.agents.service import ServicePlayer
 from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LIMITS = {"context_tokens": 4096, "reply_tokens": 80}
 STEPS = 160  # enough to call tools as they want to be called; what is right is learned from more lessons of one kind
-FLOAT32_TOLERANCE = 2e-5  # as in test_end_to_end
 EXAMPLES = "runners.agents.examples"
 
 

@@ -26,7 +26,7 @@ from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on
 from tests.support.hub.hub_process import HubProcess
 from tests.support.werewolf.browser import Person, at_the_browser, start_driver
 
-pytestmark = [pytest.mark.e2e, pytest.mark.browser, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 RUN, VERSION = "first-0123abcd", 24
 LIMITS = {"context_tokens": 2048, "reply_tokens": 48}

@@ -6,186 +6,36 @@ verl. One seed gives one run on one machine, so the comparison is exact.
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter, defaultdict
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from algo.machine.ports import free_port
-from algo.serving.launch import vllm_command, vllm_environment
-from configs.loading import load_config
 from store.client import connect
 from store.werewolf import TurnSpan, is_turn
-from tests.support.hub.hub_process import HubProcess
-from tests.test_end_to_end import FLOAT32_TOLERANCE, marked_environment, processes_marked, wait_until
+from tests.support.algo.machine import (
+    GAMES,
+    LORA,
+    STEPS,
+    at_stage,
+    finish,
+    kill,
+    kill_when,
+    ranks_of,
+    steps_of,
+    weights_of,
+)  # fmt: skip
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
-STEPS = 3
-GAMES = 4
 # (step, words of the log that tell what is being done): killed as soon as the log says so. Checkpoints are made after
 # every second step, so a kill in the second undoes an update: what its weights were to play is played anew.
 KILLS = {
-    "shortly": [(2, "updating"), (3, "giving version")],
+    "shortly": [(3, "giving version")],  # test_chain.py kills while updating
     "everywhere": [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")],
 }
-LORA = ["model.lora_rank=8", "model.lora_alpha=16", "serving.kv_cache_gb=0.5"]
 KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.soak)]
-
-
-class Machine:
-    """What stays up while algorithms come and go.
-
-    serving_settings: of its two vLLMs, beyond their own. second_settings: of the second one alone.
-    """
-
-    serving_settings: tuple[str, ...] = ()
-    second_settings: tuple[str, ...] = ()
-
-    def __init__(self, folder: Path, model: Path):
-        self.folder = folder
-        self.model = model
-        self.children: list[subprocess.Popen] = []
-        self.hub = HubProcess(folder)
-        self.vllm_port = free_port()
-        self.second_port = free_port()
-
-    def settings(self, name: str, *more: str) -> list[str]:
-        return [
-            f"run.name={name}",
-            f"run.dir={self.folder}",
-            f"run.steps={STEPS}",
-            f"store.url={self.hub.url}",
-            "rollout.groups_per_step=2",
-            "rollout.rollouts_per_group=2",
-            "checkpoint.every_steps=2",
-            f"model.path={self.model}",
-            "serving.mode=attach",
-            f"serving.urls=[http://127.0.0.1:{self.vllm_port}]",
-            *more,
-        ]
-
-    async def start(self):
-        await self.hub.start()
-        # Both at once, since most of a start is waiting for imports.
-        second = ("second-vllm", self.second_port, self.second_settings)
-        for name, port, settings in (("vllm", self.vllm_port, ()), second):
-            own = [f"model.path={self.model}", f"serving.port={port}", *settings]
-            config = load_config(None, [*own, *self.serving_settings])
-            self._spawn(name, vllm_command(config), vllm_environment(config))
-        runner = [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url]
-        self._spawn("runner", runner, dict(os.environ))
-
-    def algorithm(self, name: str, *more: str) -> subprocess.Popen:
-        overrides = [part for setting in self.settings(name, *more) for part in ("--set", setting)]
-        command = [sys.executable, "-m", "algo.werewolf_verl", "--resume", "auto", *overrides]
-        return self._spawn(name, command, marked_environment(self.folder / name))
-
-    def _spawn(self, name, command, environment):
-        with (self.folder / f"{name}.log").open("ab") as log:
-            child = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-            )
-        self.children.append(child)
-        return child
-
-    def log(self, name: str) -> str:
-        path = self.folder / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def stop(self):
-        for child in self.children:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGTERM)
-        for child in self.children:
-            child.wait(timeout=60)
-        self.hub.stop()
-
-
-@contextmanager
-def started(machine):
-    """The machine, as long as the block lasts."""
-    import asyncio
-
-    import requests
-
-    try:
-        asyncio.run(machine.start())
-
-        def healthy(port):
-            try:
-                return requests.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
-            except requests.RequestException:
-                return False
-
-        for port in (machine.vllm_port, machine.second_port):
-            wait_until(lambda port=port: healthy(port), 600, "vLLM's start")
-        yield machine
-    finally:
-        machine.stop()
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory, tiny_model):
-    with started(Machine(tmp_path_factory.mktemp("machine"), tiny_model)) as machine:
-        yield machine
-
-
-def finish(machine, name, *more):
-    algorithm = machine.algorithm(name, *more)
-    assert algorithm.wait(timeout=600) == 0, machine.log(name)[-5000:] + machine.log("runner")[-3000:]
-
-
-def at_stage(machine, name, step, doing, algorithm, before=0):
-    """Return as soon as the log says that an algorithm is at a stage."""
-    deadline = time.monotonic() + 300
-    while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
-        assert algorithm.poll() is None, machine.log(name)[-5000:]
-        assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
-        time.sleep(0.005)
-
-
-def ranks_of(machine, name):
-    """Ids of the processes that hold the model."""
-    marked = processes_marked(machine.folder / name)
-    return [pid for pid, command in marked.items() if "TrainingRank" in command]
-
-
-def kill(machine, name, algorithm):
-    """Kill an algorithm, and return when what holds the model is gone, too."""
-    os.kill(algorithm.pid, signal.SIGKILL)
-    assert algorithm.wait() == -signal.SIGKILL
-    # Ray's small agents stay for a minute.
-    wait_until(lambda: not ranks_of(machine, name), 60, "the end of the ranks")
-
-
-def kill_when(machine, name, step, doing, *more):
-    """Start the algorithm and kill it, and all its processes, once it is at a stage."""
-    before = len(machine.log(name))
-    algorithm = machine.algorithm(name, *more)
-    at_stage(machine, name, step, doing, algorithm, before)
-    kill(machine, name, algorithm)
-
-
-def steps_of(machine, name):
-    lines = (machine.folder / name / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def weights_of(machine, name):
-    """Of the last checkpoint, of every policy that learned, by file and name."""
-    from safetensors.torch import load_file
-
-    folder = machine.folder / name / "checkpoints" / f"step-{STEPS:06d}"
-    files = sorted(folder.rglob("huggingface/model.safetensors"))
-    assert files
-    return {(str(file.relative_to(folder)), tensor): w for file in files for tensor, w in load_file(file).items()}
 
 
 @pytest.fixture(scope="module")
@@ -241,21 +91,26 @@ def groups_of(machine, name):
     return json.loads((machine.folder / name / "summary.json").read_text())["groups_by_step"]
 
 
-def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_it(machine):
+def test_killed_with_games_in_flight_it_loses_no_group_and_every_turn_is_of_the_weights_that_it_says(machine):
     """Compared with the weights of each version, which checkpoints keep: also of games in whose midst new ones came."""
     import torch
 
     from tests.support.small_models import load_model, token_log_probs
 
-    finish(machine, "ahead", *LAG, "checkpoint.keep=3", "log.save_batches=true")
+    settings = [*LAG, "checkpoint.keep=3", "log.save_batches=true"]
+    kill_when(machine, "ahead", 2, "giving version", *settings)
+    finish(machine, "ahead", *settings)
     steps = [line["data"] for line in steps_of(machine, "ahead")]
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
     assert all(step["games/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
+    # As in a run that nothing disturbs: every group of the run once.
     assert sorted(group for groups in groups_of(machine, "ahead") for group in groups) == sorted(
         f"ahead-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
     )
+    summary = json.loads((machine.folder / "ahead" / "summary.json").read_text())
+    assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
 
     folders = [machine.model, *sorted((machine.folder / "ahead" / "checkpoints").glob("step-*/huggingface"))]
     models = [load_model(folder) for folder in folders]
@@ -285,21 +140,6 @@ def test_with_games_in_flight_every_turn_is_of_the_weights_that_it_says_sampled_
     assert older > 10 > queued
 
 
-def test_killed_with_games_in_flight_it_neither_loses_a_group_nor_trains_on_one_twice(machine):
-    name = "ahead-killed"
-    kill_when(machine, name, 2, "giving version", *LAG)
-    finish(machine, name, *LAG)
-    steps = steps_of(machine, name)
-    assert [line["step"] for line in steps] == [1, 2, 3]
-    assert all(line["data"]["games/finished"] == GAMES and line["data"]["policy_lag/max"] <= 1 for line in steps)
-    # As in a run that nothing disturbs: every group of the run once.
-    assert sorted(group for groups in groups_of(machine, name) for group in groups) == sorted(
-        f"{name}-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
-    )
-    summary = json.loads((machine.folder / name / "summary.json").read_text())
-    assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
-
-
 async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_gives_it_back(machine):
     """Of two servers one is lent to ``initial``; every turn has the log-probs of the weights that it says.
 
@@ -310,7 +150,7 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
     from tests.support.small_models import load_model, token_log_probs
 
     name = "lending"
-    urls = f"serving.urls=[http://127.0.0.1:{machine.vllm_port}, http://127.0.0.1:{machine.second_port}]"
+    urls = f"serving.urls=[{machine.whole}, {machine.second}]"
     evaluated = ["evaluation.opponents=[initial]", "evaluation.deals=2", "evaluation.every_steps=1"]
     finish(machine, name, urls, *evaluated, "evaluation.at_start=false", "run.steps=2", "checkpoint.every_steps=1")
     assert not list((machine.folder / name).glob("vllm*.log"))  # it has started none of its own
@@ -337,27 +177,14 @@ async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_g
     assert min(by_policy.values()) > 20
 
 
-class AdaptersMachine(Machine):
-    """Its second vLLM serves adapters."""
-
-    second_settings = tuple(LORA)
-
-
-@pytest.mark.soak  # tests/test_team_end_to_end.py kills adapters, too
-def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(
-    tmp_path_factory, tiny_model
-):
-    with started(AdaptersMachine(tmp_path_factory.mktemp("adapters"), tiny_model)) as machine:
-        check_that_adapters_go_on(machine)
-
-
-def check_that_adapters_go_on(machine):
+@pytest.mark.soak  # test_team.py kills adapters, too
+def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_written_beside_the_next_step(machine):
     """The rank is halted as it begins to write: the next step is played nevertheless, and what is killed then is only
     that checkpoint."""
     from safetensors.torch import load_file
 
     name = "adapters"
-    settings = [*LORA, "checkpoint.every_steps=1", f"serving.urls=[http://127.0.0.1:{machine.second_port}]"]
+    settings = [*LORA, "checkpoint.every_steps=1", f"serving.urls=[{machine.adapters}]"]
     algorithm = machine.algorithm(name, *settings)
     checkpoints = machine.folder / name / "checkpoints"
     at_stage(machine, name, 2, "writing a checkpoint", algorithm)

@@ -11,9 +11,9 @@ from algo.evaluation.cross_table import CrossTable
 from algo.evaluation.outcomes import read_evaluations
 from algo.learn import INTERRUPTED_FOLDER
 from algo.learning.record import LearningRecord
-from tests.test_end_to_end import marked_environment, processes_marked, wait_until
+from tests.support.processes import marked_environment, processes_marked, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 SMALL = {
     "run.steps": 1,

@@ -1,0 +1,62 @@
+"""The demo with every real part, broken and interrupted: a vLLM that dies starts again, Ctrl-C ends every process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.loading import DEFAULT_CONFIG
+from tests.support.processes import marked_environment, processes_marked, wait_until
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+
+def start_demo(folder, *options):
+    log = (folder / "demo.log").open("wb")
+    command = [sys.executable, "-m", "algo.demo", "--runs-dir", str(folder), *options]
+    return subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=marked_environment(folder)
+    )
+
+
+def demo_output(folder):
+    return (folder / "demo.log").read_text(errors="replace")
+
+
+def end_of_demo(demo, folder, timeout=120):
+    code = demo.wait(timeout=timeout)
+    wait_until(lambda: not processes_marked(folder), 20, "the end of every process")
+    return code
+
+
+def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_process(tmp_path):
+    demo = start_demo(tmp_path, "--config", str(DEFAULT_CONFIG), "--no-warm-start", "--steps", "2")
+    try:
+        wait_until(lambda: "playing 8 rollouts" in demo_output(tmp_path), 400, "the first games")
+        servers = [
+            int(folder.name)
+            for folder in Path("/proc").glob("[0-9]*")
+            if (command := (folder / "cmdline").read_bytes()).startswith(sys.executable.encode() + b"\0-m\0vllm.")
+            and str(tmp_path).encode() in command
+        ]
+        assert len(servers) == 1
+        os.kill(servers[0], signal.SIGKILL)
+        wait_until(
+            lambda: "step 1/2: writing a checkpoint" in demo_output(tmp_path) or demo.poll() is not None,
+            400,
+            "the first step",
+        )
+        assert len(processes_marked(tmp_path)) > 5, demo_output(tmp_path)[-3000:]
+        demo.send_signal(signal.SIGINT)
+        assert end_of_demo(demo, tmp_path) == 130, demo_output(tmp_path)[-3000:]
+        output = demo_output(tmp_path)
+        assert "vLLM exited with code 137" in output and "interrupted" in output
+        (summary,) = (json.loads(path.read_text()) for path in tmp_path.glob("*/summary.json"))
+        assert summary["games"] == {"finished": 8, "failed": 0} and summary["policy_version"] == 1
+    finally:
+        if demo.poll() is None:
+            demo.kill()

@@ -1,0 +1,148 @@
+"""A machine on which runs of the algorithm come and go: hub, runner and vLLMs stay up, so that a restart is cheap."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.hub.hub_process import HubProcess
+from tests.support.processes import marked_environment, processes_marked, wait_until
+
+STEPS = 3
+GAMES = 4
+LORA = ["model.lora_rank=8", "model.lora_alpha=16", "serving.kv_cache_gb=0.5"]
+
+
+TEAM = ["policies={wolves: {side: wolf}, villagers: {side: good}}"]
+LEAGUE = ["league.every_steps=1", "game.opponent=past"]
+
+
+class Machine:
+    """What stays up while algorithms come and go. Its vLLMs start when they are first needed.
+
+    serve: ``serve(model, *settings)`` starts a vLLM and returns its URL, or that of one that it has started like that.
+    """
+
+    def __init__(self, folder: Path, model: Path, serve: Callable[..., str]):
+        self.folder = folder
+        self.model = model
+        self.children: list[subprocess.Popen] = []
+        self.hub = HubProcess(folder)
+        self._serve = serve
+
+    @property
+    def whole(self) -> str:
+        """URL of a vLLM for whole weights."""
+        return self._serve(self.model)
+
+    @property
+    def second(self) -> str:
+        """URL of another one."""
+        return self._serve(self.model, "serving.kv_cache_gb=0.5")
+
+    @property
+    def adapters(self) -> str:
+        """URL of a vLLM for the adapters of one policy or of a team, and of their past selves."""
+        return self._serve(self.model, *LORA, *TEAM, *LEAGUE)
+
+    def settings(self, name: str, *more: str) -> list[str]:
+        return [
+            f"run.name={name}",
+            f"run.dir={self.folder}",
+            f"run.steps={STEPS}",
+            f"store.url={self.hub.url}",
+            "rollout.groups_per_step=2",
+            "rollout.rollouts_per_group=2",
+            "checkpoint.every_steps=2",
+            f"model.path={self.model}",
+            "serving.mode=attach",
+            *([] if any(setting.startswith("serving.urls=") for setting in more) else [f"serving.urls=[{self.whole}]"]),
+            *more,
+        ]
+
+    async def start(self):
+        await self.hub.start()
+        self._spawn(
+            "runner", [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url], dict(os.environ)
+        )
+
+    def algorithm(self, name: str, *more: str) -> subprocess.Popen:
+        overrides = [part for setting in self.settings(name, *more) for part in ("--set", setting)]
+        command = [sys.executable, "-m", "algo.werewolf_verl", "--resume", "auto", *overrides]
+        return self._spawn(name, command, marked_environment(self.folder / name))
+
+    def _spawn(self, name, command, environment):
+        with (self.folder / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
+        self.children.append(child)
+        return child
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def stop(self):
+        for child in self.children:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGTERM)
+        for child in self.children:
+            child.wait(timeout=60)
+        self.hub.stop()
+
+
+def finish(machine, name, *more):
+    algorithm = machine.algorithm(name, *more)
+    assert algorithm.wait(timeout=600) == 0, machine.log(name)[-5000:] + machine.log("runner")[-3000:]
+
+
+def at_stage(machine, name, step, doing, algorithm, before=0):
+    """Return as soon as the log says that an algorithm is at a stage."""
+    deadline = time.monotonic() + 300
+    while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
+        assert algorithm.poll() is None, machine.log(name)[-5000:]
+        assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
+        time.sleep(0.005)
+
+
+def ranks_of(machine, name):
+    """Ids of the processes that hold the model."""
+    marked = processes_marked(machine.folder / name)
+    return [pid for pid, command in marked.items() if "TrainingRank" in command]
+
+
+def kill(machine, name, algorithm):
+    """Kill an algorithm, and return when what holds the model is gone, too."""
+    os.kill(algorithm.pid, signal.SIGKILL)
+    assert algorithm.wait() == -signal.SIGKILL
+    # Ray's small agents stay for a minute.
+    wait_until(lambda: not ranks_of(machine, name), 60, "the end of the ranks")
+
+
+def kill_when(machine, name, step, doing, *more):
+    """Start the algorithm and kill it, and all its processes, once it is at a stage."""
+    before = len(machine.log(name))
+    algorithm = machine.algorithm(name, *more)
+    at_stage(machine, name, step, doing, algorithm, before)
+    kill(machine, name, algorithm)
+
+
+def steps_of(machine, name):
+    lines = (machine.folder / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def weights_of(machine, name):
+    """Of the last checkpoint, of every policy that learned, by file and name."""
+    from safetensors.torch import load_file
+
+    folder = machine.folder / name / "checkpoints" / f"step-{STEPS:06d}"
+    files = sorted(folder.rglob("huggingface/model.safetensors"))
+    assert files
+    return {(str(file.relative_to(folder)), tensor): w for file in files for tensor, w in load_file(file).items()}

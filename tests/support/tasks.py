@@ -1,0 +1,13 @@
+"""The game that tests play, where it matters little which."""
+
+from store.werewolf import GameTask
+
+
+def game_task(game_id: str = "game-1", *, context_tokens: int = 4000, reply_tokens: int = 40, **changes) -> GameTask:
+    """Five seats, both sides the policy, the wolf's trained; changes: of the task's fields."""
+    fields = dict(
+        game_id=game_id, group_id="deal-1", seed=3, sampling_seed=8, preset="5p_tiny",
+        seating={"wolf": "policy", "good": "policy"}, trainable=["wolf"],
+        limits={"context_tokens": context_tokens, "reply_tokens": reply_tokens},
+    )  # fmt: skip
+    return GameTask(**(fields | changes))
