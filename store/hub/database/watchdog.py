@@ -3,26 +3,47 @@
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
+import sqlalchemy as sa
 from agentlightning import Attempt, AttemptedRollout, Rollout
 from agentlightning.store.collection_based import CollectionBasedLightningStore
 from agentlightning.utils.metrics import MetricsBackend
 
-from store.sql.collections import SqlCollections
-from store.sql.database import Database
-from store.sql.transactions import in_one_transaction
+from store.hub.database import schema
+from store.hub.database.collections import SqlCollections
+from store.hub.database.database import Database
+from store.hub.database.statements import Statement, among, greater, smaller
+from store.hub.database.transactions import in_one_transaction
 
 _LONGEST_LOOK_AWAY_SECONDS = 10.0
 _LOOK_AWAY_BESIDE_OTHERS_SECONDS = 1.0  # what another hub has handed out is not known here
 _OPEN_ATTEMPT = ("preparing", "running")
 
-_UNDER_WAY = (
-    "FROM rollouts AS playing JOIN attempts USING (rollout_id) "
-    "WHERE playing.status IN ('preparing', 'running') AND sequence_id = "
-    "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = playing.rollout_id)"
+_rollouts, _attempts, _other = schema.rollouts.c, schema.attempts.c, schema.attempts.alias("other").c
+_is_latest = _attempts.sequence_id == (
+    sa.select(sa.func.max(_other.sequence_id)).where(_other.rollout_id == _rollouts.rollout_id).scalar_subquery()
+)
+_under_way = sa.and_(
+    sa.or_(*(_rollouts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
+    _attempts.rollout_id == _rollouts.rollout_id,
+    _is_latest,
 )
 """The rollouts that are being played, with their latest attempts."""
+
+_never = sa.literal_column("1e300")
+_heard = sa.func.coalesce(_attempts.last_heartbeat_time, _attempts.start_time)
+_due = smaller(
+    sa.func.coalesce(_attempts.start_time + _rollouts.timeout_seconds, _never),
+    sa.func.coalesce(
+        greater(_heard, sa.bindparam("launched", type_=sa.Double())) + _rollouts.unresponsive_seconds, _never
+    ),
+)
+"""When a rollout is overdue, if nothing more is heard of it."""
+
+_overdue = sa.select(_rollouts.document).where(_under_way, _due < sa.bindparam("now", type_=sa.Double()))
+_OVERDUE = Statement(_overdue)
+_OVERDUE_AMONG = Statement(_overdue.where(among(_rollouts.rollout_id, sa.bindparam("rollout_ids"))))
+_FIRST_DUE = Statement(sa.select(sa.func.min(_due)).where(_under_way))
 
 
 class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
@@ -60,7 +81,17 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         now = time.time()
         for attempt in open_attempts:
             attempt.last_heartbeat_time = now
-        await self.collections.attempts.update(list(open_attempts))
+        await self.collections.attempts.replace(list(open_attempts))
+
+    async def add_up_counts(self) -> None:
+        """Keep the table of counts small; called every second by whoever runs the store."""
+        if await self.collections.has_many_counts():
+            await self._add_up_counts()
+
+    @in_one_transaction
+    async def _add_up_counts(self) -> None:
+        if await self.collections.database.try_lock("counts"):
+            await self.collections.add_up_counts()
 
     async def close_overdue(self) -> None:
         """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail.
@@ -80,8 +111,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         await self._post_update_rollout(rollouts)
         await self._sync_workers_with_attempts(attempts)
         first_due = await self._first_due()
-        several_hubs = self.collections.database.dialect.locks_rows
-        away = _LOOK_AWAY_BESIDE_OTHERS_SECONDS if several_hubs else _LONGEST_LOOK_AWAY_SECONDS
+        away = _LOOK_AWAY_BESIDE_OTHERS_SECONDS if self.collections.database.shared else _LONGEST_LOOK_AWAY_SECONDS
         self._none_overdue_before = min(first_due, now + away)
 
     def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
@@ -101,37 +131,18 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             await self.close_overdue()
 
     async def _unlocked_get_running_rollouts(self, collections: SqlCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones, since this is asked every second.
+        """Only the overdue ones, since this is called every second.
 
         The time before this hub started does not count as silence: runners wait for a hub that is away.
         """
-        overdue = await self._overdue(collections, "TRUE", [])
-        if overdue and collections.database.dialect.locks_rows:
+        times = {"launched": self._launch_time, "now": time.time()}
+        overdue = await collections.rollouts.select(_OVERDUE, times)
+        if overdue and collections.database.shared:
             locked = await collections.lock_rollouts((rollout.rollout_id for rollout in overdue), wait=False)
-            dialect = collections.database.dialect
-            overdue = await self._overdue(collections, dialect.among("playing.rollout_id"), [dialect.listed(locked)])
+            overdue = await collections.rollouts.select(_OVERDUE_AMONG, {**times, "rollout_ids": locked})
         return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, overdue)
-
-    async def _overdue(self, collections: SqlCollections, condition: str, parameters: list[Any]) -> list[Rollout]:
-        due = self._due(collections)
-        return await collections.rollouts.select(
-            f"rollout_id IN (SELECT playing.rollout_id {_UNDER_WAY} AND {condition} AND {due} < ?)",
-            [*parameters, self._launch_time, time.time()],
-        )
 
     async def _first_due(self) -> float:
         """When the first of the rollouts under way will be overdue, if nothing is heard of it; infinity without one."""
-        query = f"SELECT MIN({self._due(self.collections)}) {_UNDER_WAY}"
-        ((due,),) = await self.collections.database.rows(query, [self._launch_time])
+        due = await self.collections.database.value(_FIRST_DUE, launched=self._launch_time)
         return math.inf if due is None else due
-
-    @staticmethod
-    def _due(collections: SqlCollections) -> str:
-        """When a rollout of ``_UNDER_WAY`` is overdue, as SQL; its parameter is when all of them count as heard of."""
-        dialect, table = collections.database.dialect, collections.rollouts.table
-        heard = dialect.greatest("COALESCE(last_heartbeat_time, attempts.start_time)", "?")
-        ends = (
-            f"attempts.start_time + {table.extract('timeout_seconds', 'playing')}",
-            f"{heard} + {table.extract('unresponsive_seconds', 'playing')}",
-        )
-        return dialect.least(*(f"COALESCE({end}, {dialect.infinity})" for end in ends))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from store.sql.database import DatabaseAway
+from store.hub.database.database import DatabaseAway
 
 _AGAIN_SECONDS = 5.0
 

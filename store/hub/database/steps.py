@@ -1,6 +1,6 @@
 """Steps of the stock store's methods, as the promises of this one need them.
 
-Closed states stay (``store.sql.transitions``), unknown ids are refused, and many are asked for at once.
+Closed states stay (``store.hub.database.transitions``), unknown ids are refused, and many are asked for at once.
 """
 
 import logging
@@ -15,9 +15,9 @@ from agentlightning.store.utils import rollout_status_from_attempt
 from agentlightning.types import AttemptStatus, RolloutStatus
 
 from store.errors import UnknownId
-from store.sql.collections import SqlCollections
-from store.sql.overdue import WatchedStore
-from store.sql.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+from store.hub.database.collections import SqlCollections
+from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+from store.hub.database.watchdog import WatchedStore
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class StoreSteps(WatchedStore):
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
         attempt.last_heartbeat_time = time.time()
         attempt.status = status_after_span(rollout, attempt, latest)
-        await self.collections.attempts.update([attempt])
+        await self.collections.attempts.replace([attempt])
         self._expect_end_of(rollout, attempt)
         if attempt.status == "running" != rollout.status and follows(rollout, attempt, latest):
             return await self._unlocked_update_rollout_only(self.collections, rollout_id, status="running")
@@ -83,7 +83,7 @@ class StoreSteps(WatchedStore):
         if changes.get("status") in ("succeeded", "failed", "timeout") and attempt.end_time is None:
             changes["end_time"] = time.time()
         attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
-        await collections.attempts.replace([attempt], changes)
+        await collections.attempts.replace([attempt])
         self._expect_end_of(rollout, attempt)
 
         rollout_update = None
@@ -99,12 +99,12 @@ class StoreSteps(WatchedStore):
     async def _unlocked_update_rollout_only(
         self, collections: SqlCollections, rollout_id: str, **changes: Any
     ) -> RolloutUpdate:
-        rollout = await self._rollout(rollout_id)
+        rollout = await collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
         resources_id = changes.get("resources_id")
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
         status: RolloutStatus | Unset = changes.pop("status", UNSET)
-        if not isinstance(status, Unset) and rollout.status not in CLOSED_ROLLOUT:
+        if not isinstance(status, Unset) and (rollout is None or rollout.status not in CLOSED_ROLLOUT):
             changes["status"] = status
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
@@ -137,10 +137,10 @@ class StoreSteps(WatchedStore):
             )
             for rollout in waiting
         ]
-        for rollout in waiting:
-            rollout.status = "preparing"
+        before = {(rollout.rollout_id,): rollout for rollout in waiting}
+        waiting = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
         await self.collections.attempts.insert(attempts)
-        await self.collections.rollouts.replace(waiting, changed=["status"])
+        await self.collections.rollouts.replace(waiting, before)
         for rollout, attempt in zip(waiting, attempts, strict=True):
             self._expect_end_of(rollout, attempt)
         return [
@@ -152,13 +152,7 @@ class StoreSteps(WatchedStore):
         self, collections: SqlCollections, rollouts: Sequence[Rollout]
     ) -> list[Rollout | AttemptedRollout]:
         """One query for all, where the stock method makes one for each."""
-        dialect = collections.database.dialect
-        attempts = await collections.attempts.select(
-            f"{dialect.among('rollout_id')} AND sequence_id = "
-            "(SELECT MAX(sequence_id) FROM attempts AS other WHERE other.rollout_id = attempts.rollout_id)",
-            [dialect.listed(rollout.rollout_id for rollout in rollouts)],
-        )
-        latest = {attempt.rollout_id: attempt for attempt in attempts}
+        latest = await collections.latest_attempts(rollout.rollout_id for rollout in rollouts)
         return [
             AttemptedRollout(**vars(rollout), attempt=latest[rollout.rollout_id])
             if rollout.rollout_id in latest
@@ -177,7 +171,7 @@ class StoreSteps(WatchedStore):
     async def _rollout(self, rollout_id: str) -> Rollout:
         rollout = await self.collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
         if rollout is None:
-            raise UnknownId(f"there is no rollout {rollout_id!r}")
+            raise UnknownId(f"Rollout {rollout_id} not found")
         return rollout
 
     async def _attempt(self, rollout_id: str, attempt_id: str) -> Attempt:
@@ -186,7 +180,7 @@ class StoreSteps(WatchedStore):
         )
         if attempt is None:
             await self._rollout(rollout_id)
-            raise UnknownId(f"rollout {rollout_id!r} has no attempt {attempt_id!r}")
+            raise UnknownId(f"Attempt {attempt_id} not found for rollout {rollout_id}")
         return attempt
 
     async def _attempt_and_latest(self, rollout_id: str, attempt_id: str) -> tuple[Attempt, Attempt]:
@@ -195,7 +189,7 @@ class StoreSteps(WatchedStore):
         if latest is not None and attempt_id in ("latest", latest.attempt_id):
             return latest, latest
         if attempt_id == "latest":
-            raise UnknownId(f"rollout {rollout_id!r} has no attempt yet")
+            raise UnknownId(f"No attempts found for rollout {rollout_id}")
         attempt = await self._attempt(rollout_id, attempt_id)
         return attempt, latest or attempt
 

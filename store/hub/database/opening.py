@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from agentlightning.utils.metrics import MetricsBackend
 
-from store.sql.collections import SqlCollections
-from store.sql.database import Database, DatabaseUnusable
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.collections import SqlCollections
+from store.hub.database.database import Database, DatabaseUnusable
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 
 DatabaseAddress: TypeAlias = Path | PostgresUrl
 
@@ -21,7 +21,7 @@ def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
     if isinstance(address, Path):
         return SqliteDatabase(address, fsync=fsync)
     try:
-        from store.sql.postgres import PostgresDatabase
+        from store.hub.database.postgres import PostgresDatabase
     except ImportError as error:
         raise DatabaseUnusable(f"a PostgreSQL database needs a package: pip install '.[postgres]' ({error})") from error
     return PostgresDatabase(address)

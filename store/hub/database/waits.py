@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from store.sql.collections import SqlCollections
+from store.hub.database.collections import SqlCollections
 
 _POLL_SECONDS = 0.05
 _BATCH = 10_000

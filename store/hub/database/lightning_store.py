@@ -1,7 +1,7 @@
 """agentlightning's store in a database, with the promises that the stock one does not make.
 
 Every call is one transaction, so a hub that is killed has done all of it or nothing. Closed states stay
-(``store.sql.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
+(``store.hub.database.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate,
 from agentlightning.utils.id import generate_id
 
 from store.errors import Conflict
+from store.hub.database.collections import check_page
+from store.hub.database.database import Database
+from store.hub.database.steps import StoreSteps, check_sequence_ids
+from store.hub.database.transactions import alone_with_its_rollout, in_one_transaction
+from store.hub.database.transitions import CLOSED_ROLLOUT
+from store.hub.database.waits import Waits
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.database import Database
-from store.sql.steps import StoreSteps, check_sequence_ids
-from store.sql.tables import check_page
-from store.sql.transactions import alone_with_its_rollout, in_one_transaction
-from store.sql.transitions import CLOSED_ROLLOUT
-from store.sql.waits import Waits
 
 _LONGEST_WAIT_SECONDS = 600.0
 _MOST_COMPLETIONS = 10_000
@@ -69,6 +69,7 @@ class SqlLightningStore(StoreSteps):
     # Each of these is several transactions in the stock store.
     dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
     dequeue_many_rollouts = in_one_transaction(StoreSteps.dequeue_many_rollouts)
+    update_worker = in_one_transaction(StoreSteps.update_worker)
     add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
 
     @in_one_transaction
@@ -188,7 +189,7 @@ class SqlLightningStore(StoreSteps):
         """As the stock method, which looks at the latest resources themselves, and makes one rollout at a time."""
         latest = None
         if any(request.resources_id is None for request in requests):
-            latest = await self.collections.latest.get("resources")
+            latest = await self.collections.marks.get("resources")
         rollouts = [
             Rollout(
                 rollout_id="ro-" + secrets.token_hex(6),
@@ -226,14 +227,15 @@ class SqlLightningStore(StoreSteps):
     @in_one_transaction
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
         """See the contract; as in the stock store, resources that are not there are added."""
+        await self.collections.database.lock("resources")  # or two hubs add them
         return await self._made_latest(await super().update_resources(resources_id, resources))
 
     async def _made_latest(self, update: ResourcesUpdate) -> ResourcesUpdate:
-        await self.collections.latest.set("resources", update.resources_id)
+        await self.collections.marks.set("resources", update.resources_id)
         return update
 
     async def _get_latest_resources(self) -> ResourcesUpdate | None:
-        latest = await self.collections.latest.get("resources")
+        latest = await self.collections.marks.get("resources")
         return None if latest is None else await self.get_resources_by_id(latest)
 
     @alone_with_its_rollout
@@ -324,9 +326,9 @@ class SqlLightningStore(StoreSteps):
 
         None marks the present. ValueError for a mark of another database.
         """
-        database = await self.collections.latest.get("database")
+        database = await self.collections.marks.get("database")
         if database is None:
-            database = await self.collections.latest.set_new("database", generate_id(12))
+            database = await self.collections.marks.set_new("database", generate_id(12))
         last = await self.collections.last_completion()
         if after is None:
             return [], f"{database}/{last}"
