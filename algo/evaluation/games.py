@@ -1,7 +1,7 @@
 """The row of a finished game: who sat where, how it ended, what was noted beside it, and, of few games, all of it."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,7 +11,7 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.rewards import game_rewards
 from configs.roles_and_decks import Role, Side
 from configs.sections.rewards import RewardConfig
-from store.werewolf import GameTask, ResultSpan, SideName, seat_name
+from store.werewolf import GameTask, ResultSpan, SideName, read_events, seat_name
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote, StudySpan
 
 _FROZEN = ConfigDict(extra="forbid", frozen=True)
@@ -56,11 +56,15 @@ class SampleTurn(BaseModel):
 
 
 class Sample(BaseModel):
-    """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat."""
+    """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat.
+
+    events: the same for programs (``store.werewolf.read_events``).
+    """
 
     model_config = _FROZEN
 
     transcript: str
+    events: tuple[dict[str, Any], ...] = ()
     turns: tuple[SampleTurn, ...]
 
 
@@ -172,4 +176,5 @@ def _sample(rollout: FinishedRollout) -> Sample:
     turns = tuple(
         SampleTurn(**{name: triplet.metadata[name] for name in SampleTurn.model_fields}) for triplet in rollout.triplets
     )
-    return Sample(transcript=rollout.outcome.transcript, turns=turns)
+    events = tuple(read_events([*rollout.turns, rollout.outcome]))
+    return Sample(transcript=rollout.outcome.transcript, events=events, turns=turns)

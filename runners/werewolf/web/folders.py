@@ -1,4 +1,4 @@
-"""Games and numbers in files: transcripts of ``play``, and what a run leaves in its folder. Read, never written.
+"""Games and numbers in files: what ``play`` wrote, and what a run leaves in its folder. Read, never written.
 
 Names in an address are looked up among what is there, so that none can lead out of the folder.
 """
@@ -12,15 +12,24 @@ from typing import Any
 
 import yaml
 
-from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
-from runners.werewolf.web.views import ShownGame, ShownTurn, number_in, seats_of
+from runners.werewolf.web.views import ShownGame, ShownTurn, UnreadableGame, number_in, read_game
 
-_NAME = re.compile(r"[\w.@+-]+")
+_NAME = re.compile(r"[\w@+-][\w.@+-]*")
 _LARGEST_FILE = 256 * 1024 * 1024
 
 
 class NotThere(LookupError):
     """No such game or run."""
+
+
+def read_file(path: Path) -> Any:
+    """What a JSON file holds. Raises UnreadableGame."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UnreadableGame(f"{path.name} is too large to be read")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableGame(f"{path.name} is no JSON: {error}") from error
 
 
 class GameFiles:
@@ -42,41 +51,12 @@ class GameFiles:
         return read_game(game_id, path.name, read_file(path))
 
 
-def read_file(path: Path) -> str:
-    """A file's text. Raises UnreadableGame."""
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise UnreadableGame(f"{path.name} is too large to be a game")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableGame(f"{path.name} cannot be read: {error}") from error
+@dataclass(frozen=True)
+class Evaluated:
+    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
 
-
-def read_game(game_id: str, title: str, text: str) -> ShownGame:
-    """A game from what ``play`` wrote, in either format, or from what the web page kept. Raises UnreadableGame."""
-    if text.lstrip().startswith("{"):
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise UnreadableGame(f"{title} is no JSON: {error}") from error
-        players = {int(seat): str(name) for seat, name in (data.get("players") or {}).items() if number_in(str(seat))}
-        return as_game(game_id, title, read_data(data), players=players)
-    return as_game(game_id, title, read_text(text))
-
-
-def as_game(game_id: str, title: str, read: ReadTranscript, **fields: Any) -> ShownGame:
-    """What a transcript tells, as a game to show."""
-    return ShownGame(
-        id=game_id,
-        title=title,
-        preset=read.preset,
-        seats=seats_of(read.events, read.roles),
-        events=read.events,
-        result=read.result,
-        seed=read.seed,
-        only_view=read.viewer,
-        **fields,
-    )
+    label: str
+    folder: Path
 
 
 class RunFolders:
@@ -84,7 +64,7 @@ class RunFolders:
 
     def __init__(self, folder: Path | None):
         self._folder = folder
-        self._told: dict[Path, tuple[tuple[int, int], list[_Evaluation]]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], list[dict[str, Any]]]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
@@ -95,28 +75,27 @@ class RunFolders:
 
     def run(self, name: str) -> Path:
         """A run's folder. Raises NotThere."""
-        if self._folder is None or not _NAME.fullmatch(name) or name.startswith("."):
+        path = None if self._folder is None or not _NAME.fullmatch(name) else self._folder / name
+        if path is None or not (path / "config.yaml").is_file():
             raise NotThere(f"no run {name!r}")
-        path = self._folder / name
-        if not (path / "config.yaml").is_file():
-            raise NotThere(f"no run {name!r} in {self._folder.name}")
         return path
 
     def run_of(self, run_id: str) -> Path | None:
         """The folder of the run that names its games and resources so; None where it is not here."""
         own = run_id.removesuffix("-evaluation")  # evaluations publish their resources under a name of their own
-        for name in [run_id, own, own.rpartition("-")[0]]:
+        for name in (run_id, own, own.rpartition("-")[0]):
             try:
                 return self.run(name)
             except NotThere:
                 continue
         return None
 
-    def evaluation_of(self, run: Path, game: str) -> "Evaluated | None":
-        """What the evaluation evaluated that this game of the run belongs to; None for a game of training."""
-        for path in sorted((run / "evaluated").glob("*/evaluated.json")):
-            written = json.loads(read_file(path))
-            if game.startswith(written["games"]):
+    def evaluation_of(self, game: ShownGame) -> Evaluated | None:
+        """What the evaluation evaluated that the game belongs to; None for a game of training."""
+        run = self.run_of(str(game.about.get("run", "")))
+        for path in [] if run is None else sorted((run / "evaluated").glob("*/evaluated.json")):
+            written = read_file(path)
+            if str(game.about.get("game", "")).startswith(written["games"]):
                 return Evaluated(written["label"], path.parent)
         return None
 
@@ -126,93 +105,81 @@ class RunFolders:
         checkpoint, run = path.parent, path.parent.parent.parent
         if self._folder is None or run.parent != self._folder.absolute() or not (checkpoint / "state.json").is_file():
             return None
-        return json.loads(read_file(checkpoint / "state.json")), yaml.safe_load(read_file(run / "config.yaml"))
+        return read_file(checkpoint / "state.json"), yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
 
     def samples(self, name: str) -> list[dict[str, Any]]:
-        """The games that a run kept: transcripts of its steps, and whole games of its evaluations."""
+        """The games that a run kept: of its steps, and whole games of its evaluations."""
         run = self.run(name)
-        rows = []
-        for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
-            for path in sorted(step.glob("*.txt")):
-                rows.append({"id": f"run:{name}/{step.name}/{path.stem}", "title": path.stem, "group": step.name})
-        for told in self._evaluations(run):
-            rows += [
-                {"id": f"run:{name}/eval/{told.name}/{title}", "title": title, "group": told.about["label"]}
-                | {"players": _players_by_side(row), "result": row["result"], "deal": row["cluster"]}
-                for title, row in told.samples.items()
-            ]
+        rows = [
+            {"id": f"run:{name}/{path.parent.name}/{path.stem}", "title": path.stem, "group": path.parent.name}
+            for step in sorted((run / "transcripts").glob("step-*"), reverse=True)
+            for path in sorted(step.glob("*.json"))
+        ]
+        for evaluation in self._evaluations(run):
+            for title, row in evaluation["samples"].items():
+                about = {"players": _players_by_side(row), "result": row["result"], "deal": row["cluster"]}
+                game_id = f"run:{name}/eval/{evaluation['name']}/{title}"
+                rows.append({"id": game_id, "title": title, "group": evaluation["label"]} | about)
         return rows
 
     def game(self, game_id: str) -> ShownGame:
         """A kept game. Raises NotThere and UnreadableGame."""
         name, _, rest = game_id.removeprefix("run:").partition("/")
         run, parts = self.run(name), rest.split("/")
-        if not all(_NAME.fullmatch(part) and not part.startswith(".") for part in parts):
+        if not all(_NAME.fullmatch(part) for part in parts):
             raise NotThere(f"no game {game_id}")
         if parts[0] == "eval" and len(parts) == 3:
-            for told in self._evaluations(run):
-                if told.name == parts[1] and parts[2] in told.samples:
-                    return _sample_game(game_id, name, told.about, told.samples[parts[2]])
-        elif len(parts) == 2:
-            path = run / "transcripts" / parts[0] / f"{parts[1]}.txt"
-            if path.is_file():
-                read = read_text(read_file(path))
-                return as_game(game_id, parts[1], read, about={"run": name, "step": parts[0], "game": parts[1]})
+            for evaluation in self._evaluations(run):
+                if evaluation["name"] == parts[1] and parts[2] in evaluation["samples"]:
+                    return _sample_game(game_id, name, evaluation, evaluation["samples"][parts[2]])
+        elif len(parts) == 2 and (path := run / "transcripts" / parts[0] / f"{parts[1]}.json").is_file():
+            about = {"run": name, "step": parts[0], "game": parts[1]}
+            return read_game(game_id, parts[1], read_file(path), about=about)
         raise NotThere(f"no game {game_id}")
 
     def evaluations(self, name: str) -> list[Mapping[str, Any]]:
-        """A run's evaluations: what was evaluated, and what was counted as ``figures``."""
-        return [told.about | {"figures": told.figures} for told in self._evaluations(self.run(name))]
+        """A run's evaluations, without their games, and what was counted in them as ``figures``."""
+        return [
+            {field: value for field, value in evaluation.items() if field != "samples"}
+            for evaluation in self._evaluations(self.run(name))
+        ]
 
-    def _evaluations(self, run: Path) -> list["_Evaluation"]:
+    def _evaluations(self, run: Path) -> list[dict[str, Any]]:
         """The file is read once, since it holds every game, and pages ask again and again."""
         path = run / "evaluations.jsonl"
         if not path.is_file():
             return []
         status = path.stat()
         stamp = (status.st_size, status.st_mtime_ns)
-        if path not in self._told or self._told[path][0] != stamp:
-            self._told[path] = stamp, _read_evaluations(path)
-        return self._told[path][1]
+        if path not in self._read or self._read[path][0] != stamp:
+            self._read[path] = stamp, _read_evaluations(path)
+        return self._read[path][1]
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
+def _read_evaluations(path: Path) -> list[dict[str, Any]]:
+    """The evaluations in a run's ``evaluations.jsonl``, whose form ``algo.evaluation.record`` says.
 
-    label: str
-    folder: Path
-
-
-@dataclass
-class _Evaluation:
-    """name: in addresses. about: its header. figures: empty until it has ended. samples: whole games by their ids."""
-
-    name: str
-    about: Mapping[str, Any]
-    figures: Mapping[str, Any]
-    samples: dict[str, Mapping[str, Any]]
-
-
-def _read_evaluations(path: Path) -> list[_Evaluation]:
-    """The evaluations in a run's ``evaluations.jsonl``, whose form ``algo.evaluation.record`` says."""
-    found: dict[str, _Evaluation] = {}
-    for line in path.open(encoding="utf-8"):  # may be long: most rows need not be read
-        if '"row": ' in line and '"sample": {' not in line:
-            continue
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue  # being written right now
-        if header := entry.get("evaluation"):
-            key = "|".join((header["label"], header["digest"], header["model"]))
-            name = re.sub(r"[^A-Za-z0-9-]", "-", f"{len(found)}-{header['label']}")
-            found.setdefault(key, _Evaluation(name, header, {}, {}))
-        elif entry.get("of") in found and "row" in entry and entry["row"].get("sample"):
-            found[entry["of"]].samples[entry["row"]["task_id"]] = entry["row"]
-        elif entry.get("of") in found and "end" in entry:
-            found[entry["of"]].figures = entry["end"]["figures"]
-    return list({told.about["label"]: told for told in found.values()}.values())
+    Each is its header with name (in addresses), figures (empty until it has ended), and samples: rows of the games that
+    were kept whole, by their ids.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:  # many: most rows need not be read
+            if '"row": ' in line and '"sample": {' not in line:
+                continue
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # being written right now
+            if header := entry.get("evaluation"):
+                key = "|".join((header["label"], header["digest"], header["model"]))
+                name = re.sub(r"[^A-Za-z0-9-]", "-", f"{len(found)}-{header['label']}")
+                found.setdefault(key, {**header, "name": name, "figures": {}, "samples": {}})
+            elif (evaluation := found.get(entry.get("of", ""))) and "row" in entry:
+                evaluation["samples"][entry["row"]["task_id"]] = entry["row"]
+            elif evaluation:
+                evaluation["figures"] = entry["end"]["figures"]
+    return list({evaluation["label"]: evaluation for evaluation in found.values()}.values())
 
 
 def _players_by_side(row: Mapping[str, Any]) -> dict[str, str]:
@@ -223,32 +190,29 @@ def _players_by_side(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:
-    seats = row["seats"]
+    seats, version = row["seats"], evaluation.get("policy_version")
     players = {seat["seat"]: seat["player"] for seat in seats}
     turns = tuple(
         ShownTurn(
             seat=turn["seat"],
-            day=turn["day"],
-            decision=turn["decision"],
-            reply=turn["reply"],
-            thought=turn["thought"],
-            error=turn["error"],
-            target=turn["target"],
             policy=players[turn["seat"]],
-            version=evaluation.get("policy_version") if players[turn["seat"]] == "policy" else None,
+            version=version if players[turn["seat"]] == "policy" else None,
+            **{name: turn[name] for name in ("day", "decision", "reply", "thought", "error", "target")},
         )
         for turn in row["sample"]["turns"]
     )
-    return as_game(
-        game_id,
-        row["task_id"],
-        read_text(row["sample"]["transcript"]),
-        players=players,
-        turns=turns,
-        about={
-            "run": run,
-            "evaluation": str(evaluation.get("label", "")),
-            "version": evaluation.get("policy_version"),
-            "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},
-        },
-    )
+    about = {
+        "run": run,
+        "game": row["task_id"],
+        "evaluation": str(evaluation.get("label", "")),
+        "version": version,
+        "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},
+    }
+    data = {
+        "preset": evaluation["terms"].get("preset"),
+        "seed": row["cluster"],
+        "result": row["result"],
+        "players": {str(seat): player for seat, player in players.items()},
+        "events": row["sample"]["events"],
+    }
+    return read_game(game_id, row["task_id"], data, turns=turns, about=about)

@@ -1,5 +1,6 @@
 """Games between two players: held-out deals, sides swapped, nothing to train on, facts kept of each game."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
