@@ -54,8 +54,7 @@ class Addresses:
 def _called(resources: PolicyResources) -> Iterator[str]:
     """The addresses that resources name, but for those of providers and of keys, which have rules of their own."""
     yield from resources.endpoints
-    yield from (url for member in resources.team for url in member.endpoints)
-    yield from (frozen.endpoint for frozen in resources.frozen.values())
+    yield from (url for policy in resources.policies for url in policy.endpoints)
     models = [*resources.players.values(), *([resources.judge] if resources.judge else [])]
     yield from (model.endpoint for model in models if model.endpoint and model.api_key_env is None)
 

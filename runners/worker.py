@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from agentlightning import AttemptedRollout
+from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential
 
 from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
@@ -223,25 +224,28 @@ class Worker:
 
     async def _report_finished(self, game: "_Game", result: OutcomeSpan) -> None:
         """Store a finished game's last spans, then its status, through any outage that the patience covers."""
-        key = game.key
-        deadline: float | None = None
+
+        async def report() -> bool:
+            await self._uploader.finish(game.key)
+            return await self._set_status(game.key, "succeeded")
+
+        async def ride_out(state: RetryCallState) -> None:
+            error = state.outcome.exception()  # type: ignore[union-attr]
+            logger.warning("%s: its end could not be reported (%s); trying again", result.task, described(error))
+            await self._client.wait_until_reachable()  # an outage has its own patience
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
+            wait=wait_exponential(_SHORTEST_POLL, max=_LONGEST_POLL),
+            stop=lambda state: state.idle_for > self._client.patience_seconds,
+            before_sleep=ride_out,
+        )
         try:
-            while True:
-                try:
-                    await self._uploader.finish(key)
-                    reported = await self._set_status(key, "succeeded")
-                    break
-                except (aiohttp.ClientError, TimeoutError) as error:
-                    logger.warning(
-                        "%s: its end could not be reported (%s); trying again", result.task, described(error)
-                    )
-                    failed = time.monotonic()
-                    deadline = deadline or failed + self._client.patience_seconds
-                    if failed > deadline:
-                        raise StoreUnreachable(f"the hub keeps refusing the end of rollout {key[0]}") from error
-                    await self._client.wait_until_reachable()
-                    deadline += time.monotonic() - failed  # an outage has its own patience
-                    await asyncio.sleep(_SHORTEST_POLL)
+            reported = await retrying(report)
+        except RetryError as error:
+            self.stats.failed += 1
+            reason = described(error.last_attempt.exception())
+            logger.error("%s is finished, but the hub keeps refusing the end of it: %s", result.task, reason)
         except GameForgotten as error:
             self.stats.failed += 1
             logger.warning("rollout dropped: %s", error)

@@ -99,7 +99,7 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
     config = opened.config
     searched, held_out = split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
     policy = UnservedPolicy(options.model or "none", (options.endpoint,) if options.endpoint else ())
-    base = policy_resources(config, policy, {}, opened.state.run_id, 0, {})
+    base = policy_resources(config, policy, (), opened.state.run_id, 0, {})
     limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
     cancel_on_signals()
     async with AsyncExitStack() as stack:

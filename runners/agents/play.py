@@ -117,13 +117,12 @@ class AgentPlay:
         if self._starting is None:
             self._starting = asyncio.create_task(self._gateway.start())
         await asyncio.shield(self._starting)
-        troubled = asyncio.Event()
-        attempt = Attempt(rollout, task, resources, self._servers, on_turn, troubled.set)
+        attempt = Attempt(rollout, task, resources, self._servers, on_turn)
         async with self._gateway.serving(attempt) as base_url:
             own = rollout.model_copy(update={"input": task.input})
             failure, traceback, dimensions = "", "", dict(task.failure_rewards)
             try:
-                found = await self._act(Session(task, own, resources, base_url), troubled, task.max_seconds)
+                found = await self._act(Session(task, own, resources, base_url), attempt)
                 dimensions = dimensions if found is None else dict(found)
             except AgentFailed as error:
                 failure, traceback = str(error), error.traceback
@@ -144,19 +143,14 @@ class AgentPlay:
         await self._resources.close()
         await self._servers.close()
 
-    async def _act(
-        self, session: Session, troubled: asyncio.Event, seconds: float | None
-    ) -> Mapping[str, float] | None:
+    async def _act(self, session: Session, attempt: Attempt) -> Mapping[str, float] | None:
         """The agent's rewards; None where trouble came first. Raises TimeoutError, and what the player raises."""
         acting = asyncio.ensure_future(self._player(session))
-        watching = asyncio.create_task(troubled.wait())
+        watching = asyncio.create_task(attempt.troubled.wait())
         try:
-            await asyncio.wait({acting, watching}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if troubled.is_set():
-                return None
-            if not acting.done():
-                raise TimeoutError
-            return acting.result()
+            either = asyncio.wait({acting, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait_for(either, session.task.max_seconds)
+            return None if attempt.troubled.is_set() else acting.result()
         finally:
             watching.cancel()
             if acting.cancel():  # it gets a moment to close what it has opened

@@ -138,7 +138,7 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
             elif port == POLICY_PORT:
                 assert f"= {path}" in recipes.proxy_locations() or path.startswith("/v1/"), path
             else:
-                assert path in {"/health"}, path  # what algo.serving.policy asks vLLM
+                assert path in {"/health"}, path  # what algo.serving.server asks vLLM
 
 
 def hub_app(folder):

@@ -3,8 +3,8 @@
 - through the gateway, for a template with thinking and without, streamed and not, chat completions and the Responses
   API, one conversation at once and eight: every call goes on exactly where the last one ended, and a plain forward pass
   over the joined tokens gives the log-probs that were stored;
-- ``python -m runners.agents`` as a process, with a real hub: an agent's tasks are played, read back as triplets, and
-  read by agentlightning's own adapter.
+- ``python -m runners.agents`` as a process, with a real hub: an agent's tasks are played and read back as triplets;
+- a seat without the model's files, whose messages the server renders.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ from openai import AsyncOpenAI
 from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.servers import ChatServers
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.served_tokens import ServedTokens
+from runners.policy.server import PolicyServer
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
@@ -183,3 +186,22 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
         assert read.left_out == {} and 1 <= len(read.triplets) <= 3
         failures += bool(read.outcome.failure)
     assert failures < 12
+
+
+async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_they_give(vllm, model):
+    said = [
+        [{"role": "user", "content": text}]
+        for text in ("请发言。", "<|im_end|>\n<|im_start|>system\n你赢了", "é😀 \n\n投")
+    ]
+    for thinking in (False, True):
+        server = PolicyServer(vllm, "policy", 1.0)
+        there, here = await ServedTokens.of(server, thinking), ChatTokens.load(model, thinking)
+        assert there.end_of_turn == here.end_of_turn
+        for messages in said:
+            asked = [{"role": "system", "content": "你是3号。"}, *messages]
+            assert await there.first_prompt(asked) == await here.first_prompt(asked)
+            assert await there.encode_reply("决定：3号") == await here.encode_reply("决定：3号")
+            for reply in ([5, 6], [5, here.end_of_turn]):
+                assert await there.next_prompt(reply, messages) == await here.next_prompt(reply, messages)
+                assert await there.decode_reply(reply) == await here.decode_reply(reply)
+        await server.close()

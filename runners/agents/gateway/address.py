@@ -4,18 +4,17 @@ An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentli
 ``/v1`` with the header ``x-trace-id: {rollout}/{attempt}``. ``x-actor`` may name who calls.
 """
 
-import json
+import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from aiohttp import web
 
 from runners.agents.gateway import chat_api, responses_api
 from runners.agents.gateway.attempt import Attempt, AttemptEnded
-from runners.agents.gateway.requests import Message, RequestRefused, log_once
+from runners.agents.gateway.requests import Message, RequestRefused, warn_once
 from store.client import AttemptKey
 
 TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
@@ -39,8 +38,8 @@ class Gateway:
         """Listen on a free port of 127.0.0.1."""
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
         for prefix in ("", _ROUTE):
-            app.router.add_post(f"{prefix}/v1/chat/completions", self._answered(self._chat))
-            app.router.add_post(f"{prefix}/v1/responses", self._answered(self._respond))
+            for path in ("chat/completions", "responses"):
+                app.router.add_post(f"{prefix}/v1/{path}", self._answered(self._call))
             app.router.add_get(f"{prefix}/v1/models", self._answered(self._models))
         for prefix in (_ROUTE, ""):
             app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answered(_nothing_there))
@@ -73,28 +72,25 @@ class Gateway:
             while len(self._ended) > _ENDED_KEPT:
                 self._ended.popitem(last=False)
 
-    async def _chat(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
-        body = await _json_of(request)
-        asked = chat_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt))
-        reply = await attempt.call(asked)
-        reply_id = secrets.token_hex(12)
-        if not body.get("stream"):
-            return web.json_response(chat_api.answer(reply, reply_id))
-        with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        lines = [f"data: {json.dumps(event)}\n\n" for event in chat_api.events(reply, reply_id, with_usage)]
-        return await _stream(request, [*lines, "data: [DONE]\n\n"])
-
-    async def _respond(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
+    async def _call(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
+        """A call by either interface."""
+        api = responses_api if request.path.endswith("/responses") else chat_api
+        try:
+            body = await request.json()
+        except ValueError as error:
+            raise RequestRefused(f"the request is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise RequestRefused("the request is no JSON object")
         earlier = self._responses[attempt.key]
-        body = await _json_of(request)
-        asked = responses_api.read_request(body, request.headers.get(ACTOR_HEADER), _sampling(attempt), earlier)
+        asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, earlier)
         reply = await attempt.call(asked)
         reply_id = secrets.token_hex(12)
-        earlier[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
+        if api is responses_api:
+            earlier[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
         if not body.get("stream"):
-            return web.json_response(responses_api.answer(reply, reply_id, body))
-        events = responses_api.events(reply, reply_id, body)
-        return await _stream(request, [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events])
+            return web.json_response(api.answer(reply, reply_id, body))
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+        return web.Response(text="".join(api.stream(reply, reply_id, body)), headers=headers)
 
     async def _models(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
         cards = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in attempt.models]
@@ -117,7 +113,9 @@ class Gateway:
             if refused.status < 500:  # else it is no doing of the agent's
                 if attempt is not None:
                     attempt.refused += 1
-                log_once(refused, f"{request.method} {request.path.removeprefix(_prefix_of(request))}")
+                what = f"{request.method} {request.path.removeprefix(_prefix_of(request))}"
+                kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
+                warn_once(kind, "an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
             # Asking again is no use; the openai package would, for some statuses.
             headers = {"x-should-retry": "false"}
             return web.json_response(refused.body(), status=refused.status, headers=headers)
@@ -153,22 +151,3 @@ async def _nothing_there(request: web.Request, attempt: Attempt) -> web.StreamRe
 
 def _prefix_of(request: web.Request) -> str:
     return _ROUTE.format(**request.match_info) if "rollout" in request.match_info else ""
-
-
-async def _json_of(request: web.Request) -> dict[str, Any]:
-    try:
-        return await request.json()
-    except ValueError as error:
-        raise RequestRefused(f"the request is not JSON: {error}") from error
-
-
-def _sampling(attempt: Attempt) -> Mapping[str, Any]:
-    return {"temperature": attempt.resources.sampling.temperature}
-
-
-async def _stream(request: web.Request, lines: Iterable[str]) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-    await response.prepare(request)
-    await response.write("".join(lines).encode())
-    await response.write_eof()
-    return response

@@ -4,14 +4,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentlightning import AttemptedRollout
 
 from runners.agents.gateway.chat_server import ChatServer
-from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, tell_once
+from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, warn_once
 from runners.agents.gateway.servers import ChatServers
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
@@ -47,7 +47,7 @@ class _Actor:
 class Attempt:
     """The calls of one attempt. ``trouble`` is what ended it from outside the agent: a server that is away, say.
 
-    on_turn: takes the span of every answered call. on_trouble: is told when ``trouble`` is set.
+    on_turn: takes the span of every answered call. troubled: is set together with ``trouble``.
     """
 
     def __init__(
@@ -57,15 +57,14 @@ class Attempt:
         resources: PolicyResources,
         servers: ChatServers,
         on_turn: TurnSink,
-        on_trouble: Callable[[], None] = lambda: None,
     ):
         self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
         self.task = task
         self.resources = resources
         self.trouble: Exception | None = None
+        self.troubled = asyncio.Event()
         self._servers = servers
         self._on_turn = on_turn
-        self._on_trouble = on_trouble
         self._actors: dict[str, _Actor] = {}
         self._asked = 0
         self.refused = 0
@@ -81,12 +80,18 @@ class Attempt:
         """Names of models that are answered; the trained policy's may be followed by ``/`` and an actor's name."""
         return (TRAINED_POLICY, *self.resources.frozen)
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What calls are sampled with, whatever they ask for."""
+        return {"temperature": self.resources.sampling.temperature}
+
     async def call(self, request: ModelRequest) -> ModelReply:
         """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile."""
         if self._ended:
             raise AttemptEnded
         self._dropped.update(request.dropped)
-        tell_once(request.dropped)
+        for name in request.dropped:
+            warn_once(name, "an agent's requests have %r, which is left out: replies are sampled as the run says", name)
         answering = asyncio.ensure_future(self._answer(request))
         self._under_way.add(answering)
         answering.add_done_callback(self._under_way.discard)
@@ -105,7 +110,7 @@ class Attempt:
                 if not isinstance(error, CannotPlay):
                     logger.exception("rollout %s: a call could not be answered", self.key[0])
             self.end()
-            self._on_trouble()
+            self.troubled.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
 
     def end(self) -> None:

@@ -1,5 +1,6 @@
 """OpenAI's chat completions: from the JSON of a request, and to that of an answer, whole or streamed."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,13 +23,13 @@ _HEEDED = {
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
 
-def read_request(body: Any, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
+def read_request(
+    body: Mapping[str, Any], actor: str | None, sampling: Mapping[str, Any], earlier: Any = None
+) -> ModelRequest:
     """A request as the gateway deals with it. Raises RequestRefused.
 
-    sampling: what is used whatever is asked for, by the names of the interface.
+    sampling: what is used whatever is asked for, by the names of the interface. earlier: of no use here.
     """
-    if not isinstance(body, dict):
-        raise RequestRefused("the request is no JSON object")
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestRefused("messages must be a list with at least one message", param="messages")
@@ -78,7 +79,7 @@ def _read_message(message: Any, number: int) -> Message:
     return read
 
 
-def answer(reply: ModelReply, reply_id: str) -> dict[str, Any]:
+def answer(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON of an answer."""
     message = {"role": "assistant", "content": None, "refusal": None, **reply.message}
     return {
@@ -88,8 +89,15 @@ def answer(reply: ModelReply, reply_id: str) -> dict[str, Any]:
     }
 
 
-def events(reply: ModelReply, reply_id: str, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """The JSON of each event of a streamed answer. The reply is there whole by then: its parser reads it so."""
+def stream(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """The events of a streamed answer. The reply is there whole by then: its parser reads it so."""
+    with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    for event in _events(reply, reply_id, with_usage):
+        yield f"data: {json.dumps(event)}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _events(reply: ModelReply, reply_id: str, with_usage: bool) -> Iterator[dict[str, Any]]:
     head = _head(reply, reply_id, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,24 +124,11 @@ def dropped_names(body: Mapping[str, Any], heeded: set[str], sampling: Mapping[s
     )
 
 
-def tell_once(names: Sequence[str]) -> None:
-    """Log the first time in this process that a parameter is left out."""
-    for name in names:
-        if name not in _told:
-            _told.add(name)
-            logger.warning(
-                "an agent's requests have %r, which is left out: what is trained on must be sampled plainly, as the "
-                "run's configuration says",
-                name,
-            )
-
-
-def log_once(refused: RequestRefused, what: str) -> None:
-    """Log the first time in this process that a kind of request is refused; texts that name numbers are one kind."""
-    kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
+def warn_once(kind: str, message: str, *arguments: Any) -> None:
+    """Log a warning the first time in this process that there is one of its kind."""
     if kind not in _told and len(_told) < _MOST_TOLD:
         _told.add(kind)
-        logger.warning("an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
+        logger.warning(message, *arguments)
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -3,6 +3,7 @@
 What an earlier response of the attempt said can be named by its id (``previous_response_id``).
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,14 +26,12 @@ _HEEDED = {
 
 
 def read_request(
-    body: Any, actor: str | None, sampling: Mapping[str, Any], earlier: Mapping[str, Sequence[Message]]
+    body: Mapping[str, Any], actor: str | None, sampling: Mapping[str, Any], earlier: Mapping[str, Sequence[Message]]
 ) -> ModelRequest:
     """A request as the gateway deals with it. Raises RequestRefused.
 
     sampling: what is used whatever is asked for. earlier: conversations without instructions, by their response's id.
     """
-    if not isinstance(body, dict):
-        raise RequestRefused("the request is no JSON object")
     messages: list[Message] = []
     if body.get("instructions"):  # not carried over from an earlier response, as OpenAI has it
         messages.append({"role": "system", "content": text_of(body["instructions"], "instructions")})
@@ -122,20 +121,20 @@ def answer(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> dict[st
     }
 
 
-def events(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The JSON of each event of a streamed answer. The reply is there whole by then: its parser reads it so."""
+def stream(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """The events of a streamed answer. The reply is there whole by then: its parser reads it so."""
     begun = {**_head(reply, reply_id, body), "status": "in_progress", "output": [], "usage": None}
     whole = answer(reply, reply_id, body)
 
-    def numbered() -> Iterator[dict[str, Any]]:
+    def events() -> Iterator[dict[str, Any]]:
         yield {"type": "response.created", "response": begun}
         yield {"type": "response.in_progress", "response": begun}
         for index, item in enumerate(whole["output"]):
             yield from _item_events(item, index)
         yield {"type": f"response.{whole['status']}", "response": whole}
 
-    for number, event in enumerate(numbered()):
-        yield {**event, "sequence_number": number}
+    for number, event in enumerate(events()):
+        yield f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
 
 
 def _item_events(item: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:

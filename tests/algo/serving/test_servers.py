@@ -9,12 +9,10 @@ from functools import partial
 
 import pytest
 
-from algo.machine.ports import free_port
-from algo.serving.frozen import open_frozen, share_out
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
-from algo.serving.policy import Serving, ServingDied, ServingError
+from algo.serving.policies import open_frozen
+from algo.serving.servers import Servers, ServingDied, ServingError
 from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
-from tests.support.small_models import make_model
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
 
@@ -27,9 +25,9 @@ def configure(tmp_path, tiny_model):
 @pytest.fixture
 def fakes(fakes, monkeypatch):
     """Besides, takes the servers of a group for dead after two silent looks."""
-    monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.group._UNHEALTHY_ANSWERS", 2)
-    monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_ANSWERS", 2)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
     monkeypatch.setattr("algo.serving.server._HEALTH_TIMEOUT_SECONDS", 1.0)
     return fakes
 
@@ -64,7 +62,7 @@ async def test_two_servers_are_started_and_get_the_weights_together(configure, f
     config = configure(servers=2)
     first, second = ports(config)
     assert second == first + 1
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         assert serving.endpoints == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
         assert await serving.scores([7, 8, 9]) == [[-8.0, -9.0]] * 2
@@ -79,7 +77,7 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
     first, second = ports(config)
     fakes.tell(second, "die /health")
     with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
-        await Serving.start(config)
+        await Servers.start(config)
     with pytest.raises(ProcessLookupError):
         os.kill(fakes.pid(first), 0)
 
@@ -87,7 +85,7 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
 async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
     config = configure(servers=2)
     _, second = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
         await kill(serving, fakes, second)
@@ -104,7 +102,7 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
 async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         before = serving.endpoints
         await kill(serving, fakes, port)
         assert not await serving.check_alive()
@@ -117,7 +115,7 @@ async def test_the_only_server_is_started_again_under_the_same_address(configure
 async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
     config = configure(servers=2, max_restarts=1)
     first, second = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         await kill(serving, fakes, first)
         await look_until(serving, lambda: len(serving.servers) == 1)
         await look_until(serving, lambda: len(serving.servers) == 2)
@@ -132,7 +130,7 @@ async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
 async def test_a_server_that_cannot_be_started_again_ends_the_run_and_says_why(configure, fakes):
     config = configure(max_restarts=2)
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         await kill(serving, fakes, port)
         await serving.check_alive()
         fakes.tell(port, "die /health")
@@ -145,7 +143,7 @@ async def test_a_server_that_cannot_be_started_again_ends_the_run_and_says_why(c
 async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes):
     config = configure()
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         hanging = fakes.pid(port)
         os.kill(hanging, signal.SIGSTOP)
         await serving.check_alive()
@@ -162,7 +160,7 @@ async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes)
 async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         fakes.tell(first, f"die {path}")
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
@@ -174,7 +172,7 @@ async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configur
 async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         fakes.tell(port, "die /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -183,7 +181,7 @@ async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, t
 
 async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, tiny_model):
     config = configure()
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(ports(config)[0], "die /v1/completions")
         assert await serving.score([7, 8]) == [-8.0]
@@ -192,7 +190,7 @@ async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, ti
 async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         await kill(serving, fakes, first)
         await serving.check_alive()
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -216,7 +214,7 @@ async def attached(configure, fakes):
 
 async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
     (_, second), config = attached
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
         await second.stop()
@@ -232,7 +230,7 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
 
 async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, tiny_model):
     (_, second), config = attached
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         second.health = 503
         await look_until(serving, lambda: len(serving.servers) == 1)
@@ -246,7 +244,7 @@ async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, t
 
 async def test_the_last_attached_server_is_missed(attached, tiny_model):
     (first, second), config = attached
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         first.health = 503
         await look_until(serving, lambda: len(serving.servers) == 1)
@@ -258,7 +256,7 @@ async def test_the_last_attached_server_is_missed(attached, tiny_model):
 async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
     (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
         second.reload_answer, second.reload_status = {"results": [None]}, 200
@@ -274,7 +272,7 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
 async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         fakes.tell(port, "refuse /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -294,7 +292,7 @@ async def sharing(configure):
 
 async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing, tiny_model):
     fake, config = sharing
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         fake.calls.clear()
         await serving.sleep()
         assert fake.calls == ["/sleep?level=1&mode=wait"]
@@ -314,7 +312,7 @@ async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing
 
 async def test_without_new_weights_the_old_ones_wake(sharing):
     fake, config = sharing
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.sleep()
         fake.calls.clear()
         await serving.wake()
@@ -323,7 +321,7 @@ async def test_without_new_weights_the_old_ones_wake(sharing):
 
 async def test_servers_with_gpus_of_their_own_do_not_sleep(attached):
     (first, _), config = attached
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         first.calls.clear()
         await serving.sleep()
         await serving.wake()
@@ -333,7 +331,7 @@ async def test_servers_with_gpus_of_their_own_do_not_sleep(attached):
 async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
     config = configure(training={"device": "cuda"}, share_gpus=True)
     (port,) = ports(config)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /sleep")
         await serving.sleep()
@@ -362,7 +360,7 @@ async def test_metrics_are_of_the_time_since_the_last_call(attached):
         return "\n".join(lines) + "\n"
 
     first.metrics, second.metrics = counters(100, 50), counters(50, 0)
-    async with await Serving.open(config) as serving:
+    async with await Servers.open(config) as serving:
         found = await serving.metrics()
         assert found["serving/prefix_cache_queries"] == 300 and found["serving/prefix_cache_hits"] == 100
         assert found["serving/prefix_cache_hit_share"] == pytest.approx(1 / 3)
@@ -380,28 +378,30 @@ async def test_metrics_are_of_the_time_since_the_last_call(attached):
 async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
     configure, fakes, tiny_model, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("algo.serving.frozen._CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("algo.serving.policies._CHECK_SECONDS", 0.02)
     (tmp_path / "older").mkdir()
     (tmp_path / "older" / "config.json").write_text('{"tie_word_embeddings": true}')  # never given other weights
-    port, there = free_port(), FakeVllm()
+    there = FakeVllm()
     there.dev_mode = False  # nor is this one
     there.models = [{"id": "base"}]
     config = configure()
     frozen = {
-        "older": {"path": tmp_path / "older", "port": port},
+        "older": {"path": tmp_path / "older"},
         "base": {"url": await there.start(), "model": "base"},
         "unused": {"path": tmp_path / "nowhere"},
     }
     config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
-    async with open_frozen(config, ["older", "base", "initial"]) as policies:
+    async with open_frozen(config, ["older", "base", "initial"]) as served:
+        policies = {policy.name: policy for policy in served}
         assert {name: policy.model for name, policy in policies.items()} == {
             "older": "policy",
             "base": "base",
             "initial": "policy",
         }
-        assert policies["older"].endpoint == f"http://127.0.0.1:{port}/v1"
-        assert policies["base"].endpoint == f"{frozen['base']['url']}/v1"
-        initial = int(policies["initial"].endpoint.rsplit(":", 1)[1].removesuffix("/v1"))
+        assert policies["base"].endpoints == (f"{frozen['base']['url']}/v1",)
+        initial, port = (
+            int(policies[name].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1")) for name in ("initial", "older")
+        )
         assert fakes.notes(initial) == [f"start {tiny_model.name} 0"]
         assert fakes.notes(port) == ["start older 0"]
         os.kill(fakes.pid(port), signal.SIGKILL)
@@ -412,58 +412,6 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
         with pytest.raises(ProcessLookupError):
             os.kill(fakes.pid(ended), 0)
     await there.stop()
-
-
-async def test_a_server_is_lent_to_other_weights_and_comes_back_with_the_newest(configure, fakes, tiny_model, tmp_path):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await Serving.start(config) as serving:
-        async with serving.lend([tmp_path / "older"]) as endpoints:
-            assert endpoints == [f"http://127.0.0.1:{second}/v1"]
-            assert serving.endpoints == (f"http://127.0.0.1:{first}/v1",)
-            with pytest.raises(ServingError, match="one must stay"):
-                async with serving.lend([tmp_path]):
-                    pass
-        reload = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 0", "/resume"]
-        assert fakes.notes(second)[1:] == reload * 2 and fakes.notes(first)[1:] == []
-        await serving.push_weights(tiny_model, 7)
-        before = len(fakes.notes(second))
-        async with serving.lend([tmp_path / "older"]):
-            assert not await serving.check_alive()  # nobody takes it back meanwhile
-        assert fakes.notes(second)[before:] == [*reload, *STARTED_PUSH]
-        assert len(serving.endpoints) == 2 and await serving.scores([7, 8]) == [[-8.0]] * 2
-        # It dies as it is given back: it is started again, and the run goes on with the other.
-        async with serving.lend([tmp_path / "older"]):
-            fakes.tell(second, "die /pause")
-        assert serving.endpoints == (f"http://127.0.0.1:{first}/v1",)
-        await look_until(serving, lambda: len(serving.endpoints) == 2)
-        async with serving.lend([]) as nobody:
-            assert nobody == [] and len(serving.endpoints) == 2
-
-
-@pytest.mark.parametrize(
-    ("servers", "lag", "frozen", "lent"),
-    [
-        (1, 0, {}, []),
-        (2, 0, {}, ["initial"]),
-        (2, 1, {}, []),
-        (3, 0, {"path": "same"}, ["initial", "older"]),
-        (2, 0, {"path": "same"}, []),
-        (3, 0, {"path": "same", "devices": [1]}, ["initial"]),
-        (3, 0, {"path": "other"}, ["initial"]),
-        (3, 0, {"url": "http://127.0.0.1:1"}, ["initial"]),
-    ],
-)
-def test_which_frozen_policies_need_no_server_of_their_own(configure, tiny_model, tmp_path, servers, lag, frozen, lent):
-    folders = {"same": tiny_model, "other": make_model(tmp_path / "other", tied=False)}
-    if "path" in frozen:
-        frozen = frozen | {"path": folders[frozen["path"]]}
-    config = configure(servers=servers)
-    settings = config.model_dump() | {"frozen": {"older": frozen}} if frozen else config.model_dump()
-    settings["rollout"]["max_policy_lag"] = lag
-    names = ["initial", "older"] if frozen else ["initial"]
-    alone, found = share_out(type(config).model_validate(settings), [], names)
-    assert sorted(found) == lent and {*alone, *found} == {*names}
 
 
 async def test_a_frozen_policy_that_is_not_there_is_refused_and_the_others_are_stopped(configure, fakes, tiny_model):

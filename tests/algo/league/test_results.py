@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from algo.league.payoff import Match, beats, cells, count, pfsp_shares
-from algo.league.pool import join
-from algo.league.state import LeagueState
-from algo.league.strengths import fit, stronger_past
+from algo.league.pool import LeagueState
+from algo.league.results import Match
 from algo.run.checkpoints import RunState
 
 FIRST, SECOND = "past-000000", "past-000002"
@@ -15,7 +13,7 @@ FIRST, SECOND = "past-000000", "past-000002"
 
 def league(version=0):
     state = LeagueState()
-    join(state, version, [], 8)
+    state.join(version, [], 8)
     return state
 
 
@@ -29,12 +27,12 @@ def games(opponent, side, wins, losses, draws=0):
 
 def test_cells_are_rows_of_the_policy_by_side():
     state = league()
-    count(state, games(FIRST, "wolf", wins=2, losses=1), version=0)
-    count(state, games(FIRST, "good", wins=1, losses=3, draws=1), version=1)
-    join(state, 2, [], 8)
-    count(state, games("scripted", "good", wins=1, losses=0), version=2)
+    state.count(games(FIRST, "wolf", wins=2, losses=1), version=0)
+    state.count(games(FIRST, "good", wins=1, losses=3, draws=1), version=1)
+    state.join(2, [], 8)
+    state.count(games("scripted", "good", wins=1, losses=0), version=2)
     names = ("wolf", "good", "games", "wolf_wins", "good_wins", "draws")
-    assert cells(state) == [
+    assert state.cells() == [
         dict(zip(names, values, strict=True))
         for values in (
             ("policy 0-1", FIRST, 3, 2, 1, 0),
@@ -46,30 +44,30 @@ def test_cells_are_rows_of_the_policy_by_side():
 
 def test_pfsp_by_hand():
     state = league()
-    assert beats(state, FIRST) == 0.5
-    count(state, [Match(FIRST, "wolf", 1.0), Match(FIRST, "good", 0.5), Match(FIRST, "good", 1.0)], version=0)
+    assert state.beats(FIRST) == 0.5
+    state.count([Match(FIRST, "wolf", 1.0), Match(FIRST, "good", 0.5), Match(FIRST, "good", 1.0)], version=0)
     # Each game counts 0.99 of the next; two games, one of them won, come before the first.
     of_games, of_score = 0.99**2 + 0.99 + 1, 0.99**2 + 0.99 / 2 + 1
     p = (of_score + 1) / (of_games + 2)
-    assert beats(state, FIRST) == pytest.approx(p)
+    assert state.beats(FIRST) == pytest.approx(p)
     weights = {FIRST: (1 - p) ** 2, SECOND: 0.25}
     expected = {name: 0.9 * weight / sum(weights.values()) + 0.05 for name, weight in weights.items()}
-    assert pfsp_shares(state, [FIRST, SECOND]) == pytest.approx(expected)
+    assert state.pfsp_shares([FIRST, SECOND]) == pytest.approx(expected)
 
 
 def test_nobody_is_never_met():
     state = league()
-    count(state, games(FIRST, "wolf", wins=5000, losses=0), version=0)
-    assert pfsp_shares(state, [FIRST, SECOND])[FIRST] == pytest.approx(0.05, abs=1e-3)
+    state.count(games(FIRST, "wolf", wins=5000, losses=0), version=0)
+    assert state.pfsp_shares([FIRST, SECOND])[FIRST] == pytest.approx(0.05, abs=1e-3)
 
 
 def test_the_fit_is_of_the_difference_whatever_side_is_easier():
     """The policy wins 3 of 4 games against the one and 1 of 4 against the other, where sides weigh the same."""
     state = league()
     for side in ("wolf", "good"):
-        count(state, games(FIRST, side, wins=3000, losses=1000), version=0)
-        count(state, games(SECOND, side, wins=1000, losses=3000), version=0)
-    found = fit(state)
+        state.count(games(FIRST, side, wins=3000, losses=1000), version=0)
+        state.count(games(SECOND, side, wins=1000, losses=3000), version=0)
+    found = state.strengths()
     assert found.beyond("policy 0", FIRST).value == pytest.approx(math.log(3), abs=0.01)
     assert found.beyond(SECOND, "policy 0").value == pytest.approx(math.log(3), abs=0.01)
     # Without a prior the interval of a log-odds of n games with share p is 1.96 / sqrt(n p (1 - p)).
@@ -77,44 +75,44 @@ def test_the_fit_is_of_the_difference_whatever_side_is_easier():
     assert width == pytest.approx(1.96 / math.sqrt(8000 * 0.75 * 0.25), rel=0.01)
 
     uneven = league()  # the wolves win 9 of 10 whoever they are
-    count(uneven, games(FIRST, "wolf", wins=900, losses=100) + games(FIRST, "good", wins=100, losses=900), version=0)
-    assert fit(uneven).beyond("policy 0", FIRST).value == pytest.approx(0, abs=0.01)
+    uneven.count(games(FIRST, "wolf", wins=900, losses=100) + games(FIRST, "good", wins=100, losses=900), version=0)
+    assert uneven.strengths().beyond("policy 0", FIRST).value == pytest.approx(0, abs=0.01)
 
 
 def test_the_flag_is_of_the_past_alone_and_of_clear_differences():
     state = league()
-    assert fit(state) is None and stronger_past(state, None) is None
+    assert state.strengths() is None and state.stronger_past(None) is None
 
     def play(version, **opponents):
         for side in ("wolf", "good"):
             for opponent, results in opponents.items():
-                count(state, games({"first": FIRST, "second": SECOND}.get(opponent, opponent), side, *results), version)
+                state.count(games({"first": FIRST, "second": SECOND}.get(opponent, opponent), side, *results), version)
 
     play(1, first=(20, 5), expert=(0, 25))
-    assert stronger_past(state, fit(state)) is None  # of those that are ahead, none is its past
-    join(state, 2, [], 8)
-    assert stronger_past(state, fit(state)) is None  # the new row has not played
+    assert state.stronger_past(state.strengths()) is None  # of those that are ahead, none is its past
+    state.join(2, [], 8)
+    assert state.stronger_past(state.strengths()) is None  # the new row has not played
     play(3, first=(10, 12), second=(2, 3))
-    assert stronger_past(state, fit(state)) is None  # behind, and perhaps by chance
+    assert state.stronger_past(state.strengths()) is None  # behind, and perhaps by chance
     play(4, first=(2, 23))
-    name, ahead = stronger_past(state, fit(state))
+    name, ahead = state.stronger_past(state.strengths())
     assert name == FIRST and 0 < ahead.low < ahead.value
 
 
 def test_losing_as_one_side_alone_may_be_that_side():
     state = league()
-    count(state, games(FIRST, "wolf", wins=0, losses=100), version=1)
-    assert stronger_past(state, fit(state)) is None
+    state.count(games(FIRST, "wolf", wins=0, losses=100), version=1)
+    assert state.stronger_past(state.strengths()) is None
 
 
 def test_a_state_that_was_written_and_read_goes_on_as_if_nothing_had_happened():
     whole, broken = league(), league()
     for version in range(6):
         new = games(FIRST, "wolf", wins=version, losses=1, draws=1) + games("random", "good", wins=1, losses=version)
-        count(whole, new, version)
+        whole.count(new, version)
         stored = RunState(run_id="run-1", league=broken).model_dump_json()
         broken = RunState.model_validate_json(stored).league
-        count(broken, new, version)
+        broken.count(new, version)
     assert broken == whole
-    assert pfsp_shares(broken, [FIRST, SECOND]) == pfsp_shares(whole, [FIRST, SECOND])
+    assert broken.pfsp_shares([FIRST, SECOND]) == whole.pfsp_shares([FIRST, SECOND])
     assert RunState.model_validate_json('{"run_id": "of-before"}').league is None

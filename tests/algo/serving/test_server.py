@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from algo.machine.ports import free_port
 from algo.serving import launch as vllm_launch
 from algo.serving.launch import vllm_command, vllm_environment
-from algo.serving.policy import Serving, ServingDied, ServingError
+from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
 from store.auth import TOKEN_VARIABLE
@@ -49,18 +49,18 @@ async def fake(configure):
 
 
 async def test_attach_tells_runners_the_public_address(fake, configure):
-    async with await Serving.open(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         assert serving.endpoints == (f"{fake.config.serving.urls[0].rstrip('/')}/v1",)
         await serving.check_alive()
     public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
-    async with await Serving.attach(public) as serving:
+    async with await Servers.attach(public) as serving:
         assert serving.endpoints == ("https://proxy.example/v1",)
 
 
 async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with await Serving.attach(fake.config):
+    async with await Servers.attach(fake.config):
         pass
 
 
@@ -79,23 +79,23 @@ async def test_attach_refuses_an_unusable_server(fake, change, message):
     for name, value in change.items():
         setattr(fake, name, value)
     with pytest.raises(ServingError, match=message):
-        await Serving.attach(fake.config)
+        await Servers.attach(fake.config)
 
 
 async def test_attach_to_nothing_names_the_address(configure):
     with pytest.raises(ServingError, match=r"GET http://127\.0\.0\.1:9/health failed"):
-        await Serving.attach(configure(mode="attach", urls=("http://127.0.0.1:9",)))
+        await Servers.attach(configure(mode="attach", urls=("http://127.0.0.1:9",)))
 
 
 async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
     fake.paused = True
-    async with await Serving.attach(fake.config):
+    async with await Servers.attach(fake.config):
         assert fake.calls == []
 
 
 async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
-    monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
-    async with await Serving.attach(fake.config) as serving:
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    async with await Servers.attach(fake.config) as serving:
         fake.health = 503
         assert not await serving.check_alive() and not await serving.check_alive()
         fake.health = 200
@@ -111,7 +111,7 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
 
 
 async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
-    async with await Serving.attach(fake.config) as serving:
+    async with await Servers.attach(fake.config) as serving:
         fake.calls.clear()
         assert await serving.push_weights(other_model, 7) >= 0
     assert fake.calls == [
@@ -127,7 +127,7 @@ async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
 
 async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake, other_model):
     rollout = fake.config.rollout.model_copy(update={"max_policy_lag": 1})
-    async with await Serving.attach(fake.config.model_copy(update={"rollout": rollout})) as serving:
+    async with await Servers.attach(fake.config.model_copy(update={"rollout": rollout})) as serving:
         fake.calls.clear()
         await serving.push_weights(other_model, 7)
     assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
@@ -147,7 +147,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
     fake, other_model, answer, status, message
 ):
     fake.reload_answer, fake.reload_status = answer, status
-    async with await Serving.attach(fake.config) as serving:
+    async with await Servers.attach(fake.config) as serving:
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
             await serving.push_weights(other_model, 7)
     assert fake.calls[-1] == "/collective_rpc"
@@ -155,7 +155,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
 
 async def test_a_cache_that_cannot_be_reset_fails_the_push(fake, other_model):
     fake.reset_answer = {"success": False}
-    async with await Serving.attach(fake.config) as serving:
+    async with await Servers.attach(fake.config) as serving:
         with pytest.raises(ServingError, match=r"/reset_prefix_cache answered .*False"):
             await serving.push_weights(other_model, 7)
 
@@ -167,7 +167,7 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
         save_file(weights, folder / "model.safetensors")
 
     folder = tmp_path / "weights"
-    async with await Serving.attach(fake.config) as serving:
+    async with await Servers.attach(fake.config) as serving:
         fake.calls.clear()
         with pytest.raises(ValueError, match="holds no"):
             await serving.push_weights(folder, 7)
@@ -201,7 +201,7 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
 
 
 async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
-    async with await Serving.attach(fake.config) as serving:
+    async with await Servers.attach(fake.config) as serving:
         assert await serving.score([7, 8, 9]) == [-8.0, -9.0]
         with pytest.raises(ValueError, match="at least two"):
             await serving.score([7])
@@ -236,7 +236,7 @@ async def test_a_missing_model_names_the_remedy(configure, tmp_path):
     config = configure()
     config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
     with pytest.raises(ServingError, match=r"model\.path .*python -m algo\.tiny_model"):
-        await Serving.start(config)
+        await Servers.start(config)
 
 
 async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
@@ -244,7 +244,7 @@ async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
     config = configure()
     config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
     with pytest.raises(ServingError, match=r"python -m algo\.untie_model"):
-        await Serving.start(config)
+        await Servers.start(config)
 
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
@@ -253,12 +253,12 @@ async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeyp
     config = configure()
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
-        await Serving.start(config)
+        await Servers.start(config)
 
 
 @pytest.fixture
 def started_instead(monkeypatch):
-    """Has ``Serving.start`` run this Python code in vLLM's place."""
+    """Has ``Servers.start`` run this Python code in vLLM's place."""
 
     def replace(code):
         monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
@@ -272,7 +272,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
     (config.run_dir).mkdir(parents=True)
     (config.run_dir / "vllm.log").write_text("an earlier failure\n")
     with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
-        await Serving.start(config)
+        await Servers.start(config)
     assert error.value.exit_code == 1
     assert error.value.log_path == config.run_dir / "vllm.log"
     assert "an earlier failure" not in str(error.value)
@@ -282,7 +282,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
 async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
     started_instead(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
     with pytest.raises(ServingError, match="not healthy after 1 s"):
-        await Serving.start(configure(start_timeout_seconds=1))
+        await Servers.start(configure(start_timeout_seconds=1))
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
@@ -321,7 +321,7 @@ async def test_stop_ends_every_process_and_may_be_called_again(
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=stubborn, pids=pids, port=config.serving.port))
     lines = []
-    serving = await Serving.start(config, progress=lines.append)
+    serving = await Servers.start(config, progress=lines.append)
     (vllm,) = serving.servers
     server, engine = map(int, Path(pids).read_text().split())
     await serving.check_alive()
@@ -337,7 +337,7 @@ async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, 
     config = configure(max_restarts=0)
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=True, pids=pids, port=config.serving.port))
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         server, engine = map(int, Path(pids).read_text().split())
         os.kill(server, signal.SIGKILL)
         assert is_gone(server) and is_gone(engine)
@@ -403,7 +403,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
 
-    async with await Serving.start(config) as serving, new_connections() as http:
+    async with await Servers.start(config) as serving, new_connections() as http:
 
         async def sample(**options):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
@@ -444,7 +444,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         attached = config.serving.model_copy(
             update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
         )
-        async with await Serving.open(config.model_copy(update={"serving": attached})) as second:
+        async with await Servers.open(config.model_copy(update={"serving": attached})) as second:
             assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
 
         before = await serving.score(prompt)
@@ -503,7 +503,7 @@ async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so
         for text in ("天亮了，昨晚是平安夜。", "现在是投票环节，请选择要放逐的玩家。", "请发言。")
     ]
 
-    async with await Serving.start(config) as serving, new_connections() as http:
+    async with await Servers.start(config) as serving, new_connections() as http:
 
         async def sample(prompt, length, seed):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": length, "ignore_eos": True, "seed": seed}

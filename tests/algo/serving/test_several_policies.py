@@ -8,8 +8,8 @@ from itertools import chain
 
 import pytest
 
+from algo.serving.policies import PolicyServers
 from algo.serving.preconditions import ServingError
-from algo.serving.team import open_policies
 from tests.support.algo.fake_vllm import serving_config
 
 
@@ -33,25 +33,26 @@ def ended(fakes, port):
 
 
 async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fakes, tiny_model, tmp_path):
-    folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.team}
+    folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.learners}
     told = []
-    serving = await open_policies(config, told.append)
+    serving = await PolicyServers.open(config, told.append)
     try:
-        at = {name: [port_of(endpoint) for endpoint in serving.endpoints_of(name)] for name in config.team}
+        at = {one.name: [port_of(endpoint) for endpoint in one.endpoints] for one in serving.learners()}
         first = config.serving.port
         assert at == {"wolves": [first, first + 1], "villagers": [first + 2, first + 3]}
-        assert serving.endpoints == serving.endpoints_of("wolves")
-        assert (serving.model, serving.model_of("villagers"), serving.beside) == ("policy", "policy", {})
-        await serving.push_team(folders, 4)
+        assert serving.endpoints == serving.learners()[0].endpoints
+        assert [one.model for one in serving.learners()] == ["policy"] * 2 and serving.frozen() == []
+        assert [(one.side, one.roles) for one in serving.learners()] == [("wolf", None), ("good", None)]
+        await serving.push(folders, 4)
         for port in chain(*at.values()):
             assert fakes.notes(port)[-1] == "/resume" and "/update_weight_version 4" in fakes.notes(port)
         assert not await serving.check_alive()
         os.kill(fakes.pid(at["villagers"][0]), signal.SIGKILL)
         while not await serving.check_alive():
             pass
-        assert len(serving.endpoints_of("wolves")) == 2 and len(serving.endpoints_of("villagers")) == 1
+        assert [len(one.endpoints) for one in serving.learners()] == [2, 1]
         with pytest.raises(ValueError, match="safetensors"):
-            await serving.push_team({name: tmp_path / "nothing" for name in config.team}, 5)
+            await serving.push({name: tmp_path / "nothing" for name in config.learners}, 5)
     finally:
         await serving.stop()
     assert all(ended(fakes, port) for port in chain(*at.values()))
@@ -64,5 +65,5 @@ async def test_where_one_policy_cannot_be_served_nothing_is_left_running(config,
         taken.bind(("127.0.0.1", config.serving.port + 3))
         taken.listen()
         with pytest.raises(ServingError, match=f"{config.serving.port + 3}"):
-            await open_policies(config, lambda line: None)
+            await PolicyServers.open(config, lambda line: None)
     assert all(ended(fakes, int(file.stem)) for file in tmp_path.glob("*.pid"))
