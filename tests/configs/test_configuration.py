@@ -10,12 +10,11 @@ from configs.loading import CONFIG_DIR, load_config
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.sections.game import PromptName, RulesConfig
-from configs.sections.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
+from configs.sections.opponents import SeatingRuleConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
-from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
-from store.werewolf import SeatingRule
+from store.players import ChatEndpoint
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -32,7 +31,7 @@ def test_every_setting_is_described_or_has_a_plain_name(schema):
     sections = {name: section for name, section in sections.items() if hasattr(section, "model_fields")}
     undescribed = [
         f"{section}.{name}"
-        for section, model in {**sections, "players": EndpointConfig, "game.seating": SeatingRuleConfig}.items()
+        for section, model in {**sections, "players": ChatEndpoint, "game.seating": SeatingRuleConfig}.items()
         for name, setting in model.model_fields.items()
         if not setting.description
     ]
@@ -47,13 +46,6 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
     assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
-
-
-def test_opponents_are_those_of_the_store():
-    assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
-    endpoint = {name: (field.default, field.annotation) for name, field in EndpointConfig.model_fields.items()}
-    assert endpoint == {name: (field.default, field.annotation) for name, field in ChatEndpoint.model_fields.items()}
-    assert set(SeatingRuleConfig.model_fields) == set(SeatingRule.model_fields)
 
 
 MIXED = [
