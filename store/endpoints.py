@@ -31,11 +31,9 @@ class ServedPolicy(BaseModel):
 
     @property
     def seated_as(self) -> str:
-        """The name by which tasks seat it."""
         return self.player or self.name
 
     def plays(self, role: str, side: str) -> bool:
-        """Whether a seat matches."""
         return self.side in (None, side) and (self.roles is None or role in self.roles)
 
 

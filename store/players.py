@@ -107,7 +107,6 @@ class ChatEndpoint(BaseModel):
         return self.tries * self.timeout_seconds
 
     def encode(self) -> "LLM":
-        """As an agentlightning resource."""
         from agentlightning import LLM
 
         return LLM(

@@ -144,12 +144,13 @@ async def test_a_search_is_resumed_with_its_own_plan_only(hub, client, tmp_path)
         ("only {question}", "there is one prompt and no proposer"),
     ],
 )
-async def test_prompts_that_cannot_be_used_are_named_before_anything_is_played(hub, client, tmp_path, prompts, problem):
-    search = SearchProcess(tmp_path, hub, prompts=prompts)
-    search.start()
-    assert await search.ended() != 0
-    assert problem in search.log.read_text()
-    assert list(await client.query_rollouts()) == []
+def test_prompts_that_cannot_be_used_are_named_before_a_run_begins(tmp_path, prompts, problem, monkeypatch, capsys):
+    (tmp_path / "prompts.txt").write_text(prompts)
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(str, range(20))))
+    files = ("--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl")
+    monkeypatch.setattr("sys.argv", ["search", *files, "--set", f"run.dir={tmp_path}/runs"])
+    assert find_best_prompt.main() == 2
+    assert problem in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 class FakeProposer:
