@@ -18,6 +18,7 @@ from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
+from tests.support.waiting import until
 
 preload("algo.prompt_search.run")
 RATES = {"bad": 0.1, "fair": 0.4, "good": 0.95}
@@ -55,8 +56,7 @@ class SearchProcess:
 
     async def ended(self):
         async with asyncio.timeout(120):
-            while self.process.exitcode is None:
-                await asyncio.sleep(0.05)
+            await until(lambda: self.process.exitcode is not None)
         return self.process.exitcode
 
     @property
@@ -109,8 +109,7 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
     async with working(client):
         search.start()
         async with asyncio.timeout(120):
-            while len(search.journal) < 20:
-                await asyncio.sleep(0.02)
+            await until(lambda: len(search.journal) >= 20)
         os.kill(search.process.pid, signal.SIGKILL)
         await search.ended()
         before = search.journal
