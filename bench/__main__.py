@@ -13,6 +13,7 @@ from algo.tiny_model import build_tiny_model
 from bench import (
     agent_calls,
     fleet,
+    language,
     league_games,
     postgres,
     prefix_cache,
@@ -30,6 +31,7 @@ DEFAULT_SCALE = 0.05
 
 PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "games": lambda model: whole_games.measure(),
+    "language": lambda model: language.measure(),
     "tokens": training_tokens.measure,
     "hub": lambda model: Group(small_requests.measure(model), through_hub.measure(model)),
     "fleet": fleet.measure,

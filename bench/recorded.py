@@ -13,9 +13,9 @@ from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.brains import Brain, ScriptedBrain
 from runners.werewolf.game import Role, Side, get_preset
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import Decided, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.replies import render_reply
 from runners.werewolf.table import play_game
 from store.schema import TRAINED_POLICY
 from store.werewolf import GameTask, ResultSpan, TurnSpan

@@ -51,7 +51,6 @@ class ChatEndpoint(BaseModel):
         return endpoint
 
     def encode(self) -> LLM:
-        """As an agentlightning resource."""
         return LLM(
             endpoint=self.endpoint,
             model=self.model,
@@ -87,11 +86,9 @@ class ServedPolicy(BaseModel):
 
     @property
     def seated_as(self) -> str:
-        """The name by which tasks seat it."""
         return self.player or self.name
 
     def plays(self, role: str, side: str) -> bool:
-        """Whether a seat matches."""
         return self.side in (None, side) and (self.roles is None or role in self.roles)
 
 

@@ -198,6 +198,10 @@ class OutcomeSpan(SpanRecord):
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
 
+    def as_data(self, calls: Sequence[CallSpan]) -> dict[str, Any] | None:
+        """The rollout for programs to read; None where the transcript is all there is. calls: all its calls."""
+        return None
+
     @property
     def own_failure(self) -> str:
         """What the actor failed with by its own doing; empty for none, and where that cannot be."""

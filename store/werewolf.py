@@ -1,7 +1,8 @@
 """What the game adds to the contract: its task, who sits where, and what its spans say of turns and of a game's end."""
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -10,7 +11,7 @@ from agentlightning import Span
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from store.schema import TRAINED_POLICY, TokenLimits, check_kind
-from store.token_spans import CallSpan, OutcomeSpan, SpanRecord, TaskKind
+from store.token_spans import CallSpan, MalformedSpan, OutcomeSpan, TaskKind
 from store.werewolf_study import Study, StudySpan
 
 WEREWOLF = "werewolf"
@@ -173,7 +174,9 @@ TURN_FACTS: Mapping[str, TurnFact] = {
     "chinese_share": TurnFact("share of the speech's letters that are Chinese characters", neutral=1.0),
     "repetition": TurnFact("how much the speech repeats itself: the share of its 4-character runs that came before"),
     "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
-    "identity_leak": TurnFact("1.0 when a public speech gives the wolves away, or prints the system prompt"),
+    "identity_leak": TurnFact(
+        "1.0 when a public speech gives the wolves away, as far as patterns tell (a lower bound), or prints the prompt"
+    ),
     "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
     "attack_on_enemy": TurnFact(
         "1.0 when the wolves' attack, poison or a shot is aimed at a seat of the other side, or proposed to mates"
@@ -207,6 +210,8 @@ class TurnSpan(CallSpan):
     logprobs: all 0.0 for a demonstration (``GameTask.demonstrators``).
     target: seat that the reply chose (to hit, check, poison, vote for, propose, ...); None where nobody was chosen, or
         an option such as to save, and where the reply is not valid.
+    events: what happened since the events of the turns before it, its own answer's consequences included
+        (``encode_events``); empty for all but the last turn of seats that were asked at once.
     claimed_role: role that a public speech says its speaker has, the first that it names; None without such a claim.
     facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
     """
@@ -227,6 +232,7 @@ class TurnSpan(CallSpan):
     target: int | None = Field(default=None, ge=1)
     claimed_role: str | None = None
     facts: Facts = Field(default_factory=dict)
+    events: str = ""
 
     @property
     def task(self) -> str:
@@ -247,31 +253,6 @@ class TurnSpan(CallSpan):
     def question(self) -> str:
         """The decision."""
         return self.decision
-
-
-class AnswerSpan(SpanRecord):
-    """What a seat answered that leaves no turns: one played by a model behind an API, or by a person.
-
-    Nothing is trained on it; with these and the turns a game can be followed while it is played.
-
-    policy: what plays the seat. target: the seat that was chosen; option: what else was; neither where nothing was.
-    text: what was said aloud. defaulted: whether the declared default was taken, since no reply could be used.
-    """
-
-    span_name: ClassVar[str] = "werewolf.answer"
-    prefix: ClassVar[str] = "werewolf."
-    kind: ClassVar[str] = "answer"
-
-    game_id: str
-    seat: int
-    day: int
-    decision: str
-    policy: str
-    target: int | None = Field(default=None, ge=1)
-    option: str | None = None
-    text: str = ""
-    reasked: bool = False
-    defaulted: bool = False
 
 
 def seat_name(seat: int) -> str:
@@ -326,6 +307,7 @@ class ResultSpan(OutcomeSpan):
 
     result: "wolf", "good" or "draw". days: days played.
     transcript: in Chinese, as someone who sees all cards would read it.
+    events: what happened after the events of the last turn (``encode_events``).
     judgements: of trained turns, where a judge was asked and gave a usable answer in time.
     judge_asked: turns that the judge was asked about.
     """
@@ -341,6 +323,7 @@ class ResultSpan(OutcomeSpan):
     seats: tuple[SeatResult, ...]
     judgements: tuple[Judgement, ...] = ()
     judge_asked: int = 0
+    events: str = ""
 
     @property
     def task(self) -> str:
@@ -364,6 +347,46 @@ class ResultSpan(OutcomeSpan):
             of_seat = {"outcome": seat.outcome, **seat.facts} | ({"judgement": fmean(scores)} if scores else {})
             dimensions |= {f"seat.{seat.seat}.{name}": value for name, value in of_seat.items()}
         return dimensions
+
+    def as_data(self, calls: Sequence[CallSpan]) -> dict[str, Any]:
+        """The whole game as ``python -m runners.werewolf play --format json`` writes one. calls: all its turns."""
+        return {
+            "preset": self.preset,
+            "seed": self.seed,
+            "players": {str(seat.seat): seat.policy for seat in self.seats},
+            "roles": {str(seat.seat): seat.role for seat in self.seats},
+            "events": read_events([*(call for call in calls if isinstance(call, TurnSpan)), self]),
+            "result": self.result,
+        }
+
+
+Asked = tuple[int, str, bool]
+"""A seat that is asked right now, for which decision, and whether others may not know that it is."""
+
+
+def encode_events(first: int, events: Sequence[Mapping[str, Any]], asked: Sequence[Asked] = ()) -> str:
+    """Events as spans carry them: JSON text.
+
+    first: number of the first of them in the game, from 0. asked: whom the game waits for after them.
+    """
+    return json.dumps(
+        {"first": first, "events": list(events), "asked": list(asked)}, ensure_ascii=False, separators=(",", ":")
+    )
+
+
+def read_events(spans: Iterable[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:
+    """The events of a game's spans in their order, up to the first gap. Raises MalformedSpan."""
+    found: list[dict[str, Any]] = []
+    try:
+        parts = [json.loads(span.events) for span in spans if span.events]
+        for part in sorted(parts, key=lambda part: part["first"]):
+            if part["first"] == len(found):
+                found += part["events"]
+        if not all(isinstance(event, dict) for event in found):
+            raise ValueError("an event is no object")
+    except (ValueError, TypeError, LookupError) as error:
+        raise MalformedSpan(f"the events of a game cannot be read: {error}") from error
+    return found
 
 
 GAME = TaskKind(WEREWOLF, TurnSpan, ResultSpan, runner="runners.werewolf", note=StudySpan)

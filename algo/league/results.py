@@ -72,7 +72,6 @@ class Row(BaseModel):
 
     @property
     def name(self) -> str:
-        """In tables: the policy, and its versions."""
         return f"policy {self.first}" + (f"-{self.last}" if self.last > self.first else "")
 
 

@@ -14,14 +14,10 @@ class ServedModel(Protocol):
     """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
 
     @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Base URLs of its servers."""
-        ...
+    def endpoints(self) -> tuple[str, ...]: ...
 
     @property
-    def model(self) -> str:
-        """Its name there."""
-        ...
+    def model(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,12 @@ def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRoll
 
 
 def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
-    """Write rollouts as readable text, each into a file of its task's name."""
+    """Write rollouts as readable text, each into a file of its task's name, and as JSON where there is such a form."""
     for rollout in finished:
         write_whole(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
+        data = rollout.outcome.as_data(rollout.turns)
+        if data is not None:
+            write_whole(folder / f"{rollout.outcome.task}.json", json.dumps(data, ensure_ascii=False))
 
 
 def write_batch(

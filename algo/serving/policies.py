@@ -212,7 +212,6 @@ class PolicyServers:
         return sums
 
     async def stop(self) -> None:
-        """``Servers.stop`` of all."""
         await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
 
     def _model_of(self, learner: str) -> str:

@@ -5,7 +5,7 @@ read side by side.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,7 +13,7 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES, players_by_side
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
-from store.werewolf import GameTask, SideName, seat_name
+from store.werewolf import GameTask, SideName, read_events, seat_name
 
 SAMPLES_OF_A_SIDE = 2
 """Games kept of each opponent and side: those of the first deals that finished."""
@@ -53,6 +53,7 @@ class SampleGame(BaseModel):
     """A finished game between two players.
 
     deal: its seed. players: side -> name of its player. transcript: as someone who sees all cards would read it.
+    events: the same for programs (``store.werewolf.read_events``).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,6 +64,7 @@ class SampleGame(BaseModel):
     result: Literal["wolf", "good", "draw"]
     days: int
     transcript: str
+    events: tuple[dict[str, Any], ...] = ()
     seats: tuple[SampleSeat, ...]
 
 
@@ -95,6 +97,7 @@ def _sample(task: GameTask, game: FinishedRollout, weights: RewardConfig) -> Sam
         result=result.result,
         days=result.days,
         transcript=result.transcript,
+        events=tuple(read_events([*game.turns, result])),
         seats=tuple(
             SampleSeat(
                 seat=seat.seat,

@@ -13,8 +13,8 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.game import Observation
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import BeliefQuestion, Believed, Decided, Player, PolicyPlayer
-from runners.werewolf.replies import render_reply
 from store.schema import TokenLimits
 
 DEFAULTED = "defaulted"

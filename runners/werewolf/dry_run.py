@@ -22,9 +22,9 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.policy.servers import Policies
 from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.game import Side
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import seat_name
-from runners.werewolf.replies import render_reply
 from store.client import StoreUnreachable, connect
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling, TokenLimits
 from store.token_spans import SpanRecord

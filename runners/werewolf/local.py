@@ -31,10 +31,10 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import DECISION_MARKER
 from runners.werewolf.prompts_zh.questions import render_observation, render_reply_error
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.transcript import Transcript
 
 

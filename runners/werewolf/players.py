@@ -6,6 +6,7 @@ announce, so a private answer cannot leak through a broadcast.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +23,24 @@ from runners.policy.model import AskedPrompt, ContextFull, SampledTurn, TokenExa
 from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
-from runners.werewolf.game import Action, Event, Observation, Role
+from runners.werewolf.game import Action, Decision, Event, Observation, Role
+from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
 from runners.werewolf.prompts_zh.probe import render_probe
 from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
+from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.replies import ReplyError, parse_reply, split_thought
 from store.werewolf_study import AskedTokens
+
+logger = logging.getLogger(__name__)
 
 _RECAP_SHARE = 0.5
 """Share of the context that a recap with players' words may take; a full one would be followed by the next at once."""
+
+
+def log_refusal(player: str, decision: Decision, error: ReplyError, reply: str) -> None:
+    """Log a reply that could not be used, with the reason."""
+    logger.info("%s, %s: reply refused (%s): %s", player, decision.value, error.code, one_line(reply)[:200])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +178,7 @@ class PolicyPlayer(Player):
             try:
                 action = parse_reply(text, request, cut=sampled.finish_reason == "length")
             except ReplyError as error:
+                log_refusal(self.name, request.decision, error, reply)
                 turns.append(ModelTurn(sampled, is_reask, reply, thought, error.code))
                 content = question = render_reply_error(error, request)
             else:

@@ -22,7 +22,6 @@ from runners.werewolf.game import (
     Action,
     Event,
     GameState,
-    Option,
     Request,
     Result,
     Role,
@@ -34,7 +33,7 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from runners.werewolf.identity_leak import prompt_runs
+from runners.werewolf.language.leaks import prompt_runs
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
@@ -43,10 +42,10 @@ from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import Transcript, asked_in, event_data
 from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
-from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY
-from store.werewolf import TURN_FACTS, AnswerSpan, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan
+from store.schema import TRAINED_POLICY
+from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
 
 SeatPlayer = Callable[[int, Role, str], Player]
 """Makes the player for a seat, given its role and its player's name (``store.werewolf.SeatingRule``)."""
@@ -66,8 +65,8 @@ async def play_game(
 
     policy_version: version of the trained policy that the game was enqueued for; a turn is of the version that its
         server names, where it names one.
-    on_turn: called for every model turn as soon as its decision is made, and with the answers of seats that leave none
-        although no rule says what they answer (``AnswerSpan``), and at the end with what the task wants noted.
+    on_turn: called for every model turn as soon as all seats that were asked at once have answered, so that the last
+        of these turns carries the events that followed, and at the end with what the task wants noted.
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
     past_selves: see ``who_plays``.
@@ -98,6 +97,7 @@ async def play_game(
                         on_turn(noted, time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
                 state = apply(state, await table.ask(state, requests))
+                table.write_down(state)
 
 
 def _speakers(state: GameState, prompt_templates: Mapping[str, str]) -> dict[int, Speaker]:
@@ -136,6 +136,8 @@ class _Table:
         self._on_turn = on_turn
         self._judged = judged
         self._learners = learners
+        self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are asked right now
+        self._written_events = 0
         self._facts: dict[int, list[dict[str, float]]] = {seat: [] for seat in players}  # one for each model turn
         self._said: dict[int, list[str]] = {seat: [] for seat in players}
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
@@ -177,32 +179,14 @@ class _Table:
     async def _ask_one(self, state: GameState, request: Request) -> Action:
         observation = observe(state, request.seat)
         message = Msg(REFEREE, render_question(request), "system", metadata={"observation": observation})
-        asked = time.time()
         answer = await self._players[request.seat](message)
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
             self._record(state, request, turn, None if turn.error else decided.action)
-        if not decided.turns and self._names[request.seat] not in (TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL):
-            self._on_turn(self._answer(request, decided), asked, time.time())
         self._decisions[request.seat] += 1
         self._reasked[request.seat] += decided.reasked
         self._defaulted[request.seat] += decided.defaulted
         return decided.action
-
-    def _answer(self, request: Request, decided: Decided) -> AnswerSpan:
-        action = decided.action
-        return AnswerSpan(
-            game_id=self._task.game_id,
-            seat=request.seat,
-            day=request.day,
-            decision=request.decision.value,
-            policy=self._names[request.seat],
-            target=action.choice if isinstance(action.choice, int) else None,
-            option=action.choice.value if isinstance(action.choice, Option) else None,
-            text=action.text,
-            reasked=decided.reasked,
-            defaulted=decided.defaulted,
-        )
 
     def _record(self, state: GameState, request: Request, turn: ModelTurn, action: Action | None) -> None:
         """Write down one call. action: what it made the seat say and choose; None for a reply that cannot be used."""
@@ -251,7 +235,18 @@ class _Table:
             self._judged.ask(span.turn, request, heard, role, state.events)
         self._facts[seat].append(facts)
         self._segments[seat] = sampled.segment + 1
-        self._on_turn(span, sampled.started, sampled.ended)
+        self._turns.append((span, sampled.started, sampled.ended))
+
+    def write_down(self, state: GameState) -> None:
+        """Hand on the turns of the seats that were asked at once, the last one with the events that followed."""
+        for number, (turn, *times) in enumerate(self._turns, start=1):
+            last = number == len(self._turns)
+            self._on_turn(turn.model_copy(update={"events": self._new_events(state)}) if last else turn, *times)
+        self._turns.clear()
+
+    def _new_events(self, state: GameState) -> str:
+        first, self._written_events = self._written_events, len(state.events)
+        return encode_events(first, [event_data(event) for event in state.events[first:]], asked_in(state))
 
     def _version_of(self, seat: int, sampled: SampledTurn) -> int:
         if sampled.policy_version is not None:
@@ -279,6 +274,7 @@ class _Table:
             transcript=Transcript.of(state).as_text(),
             judgements=judgements,
             judge_asked=0 if self._judged is None else self._judged.asked,
+            events=self._new_events(state),
         )
 
     def _seat_result(self, seat: int, role: Role, result: Result) -> SeatResult:

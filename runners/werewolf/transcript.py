@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from runners.werewolf.game import Event, EventKind, GameState, Preset, Result, Role
+from runners.werewolf.game import Decision, Event, EventKind, GameState, Preset, Result, Role, pending
+from runners.werewolf.game.rules import PHASES
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.record import render_event, render_events
+from store.werewolf import Asked
 
 _HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
 _TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER)
@@ -61,7 +63,7 @@ class Transcript:
             "seed": self.seed,
             "viewer": self.viewer,
             "roles": {str(event.seat): event.data["role"] for event in self._deals()},
-            "events": [_event_data(event) for event in self.events],
+            "events": [event_data(event) for event in self.events],
             "result": None if self.result is None else self.result.value,
         }
 
@@ -81,8 +83,23 @@ class Transcript:
         return f"　（仅{'、'.join(seat_name(seat) for seat in sorted(event.audience))}知道）"
 
 
-def _event_data(event: Event) -> dict[str, Any]:
-    return {
+def asked_in(state: GameState) -> list[Asked]:
+    """Whom the game asks, with whether that is a secret."""
+    rule = PHASES[state.phase]
+    # Who is asked about an explosion on its own is a wolf, also in a round in which all others vote.
+    return [
+        (
+            request.seat,
+            request.decision.value,
+            rule.by_night or rule.hidden or request.decision is Decision.EXPLOSION,
+        )
+        for request in pending(state)
+    ]
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """An event as JSON data, without the fields that are empty; without an audience everybody learned of it."""
+    fields = {
         "kind": event.kind.value,
         "day": event.day,
         "audience": None if event.audience is None else sorted(event.audience),
@@ -91,3 +108,4 @@ def _event_data(event: Event) -> dict[str, Any]:
         "text": event.text,
         "data": dict(event.data),
     }
+    return {name: value for name, value in fields.items() if value not in (None, "", {})}

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from runners.werewolf.game import Decision, Request, Role, Side
-from runners.werewolf.identity_leak import gives_wolves_away, prints_prompt
+from runners.werewolf.language.leaks import gives_wolves_away, prints_prompt
+from runners.werewolf.language.replies import ReplyError, parse_reply
+from runners.werewolf.language.speech import understand
 from runners.werewolf.players import ModelTurn
-from runners.werewolf.replies import ReplyError, parse_reply
-from runners.werewolf.talk_zh.reading import understand
 from store.werewolf import NEUTRAL_FACTS
 
 RUN_CHARS = 4

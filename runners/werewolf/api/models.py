@@ -23,9 +23,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 from runners.errors import EndpointUnavailable
 from runners.keys import ApiKeys
 from runners.werewolf.api.throttle import Sleep, Throttle
+from runners.werewolf.language.replies import split_thought
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.quoting import one_line
-from runners.werewolf.replies import split_thought
 from store.addresses import leads_to_loopback
 from store.schema import ChatEndpoint
 

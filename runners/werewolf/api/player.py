@@ -15,11 +15,11 @@ from agentscope.message import Msg
 
 from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Event, Observation
-from runners.werewolf.players import Decided, Player
+from runners.werewolf.language.replies import ReplyError, parse_reply
+from runners.werewolf.players import Decided, Player, log_refusal
 from runners.werewolf.prompts_zh.history import answer_line, said_lines
 from runners.werewolf.prompts_zh.questions import render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.replies import ReplyError, parse_reply
 
 _Line = tuple[str, str]
 """(who, what)"""
@@ -55,6 +55,7 @@ class ApiPlayer(Player):
             try:
                 return Decided(parse_reply(reply.text, request, cut=reply.cut), reasked=is_reask)
             except ReplyError as error:
+                log_refusal(self.name, request.decision, error, reply.text)
                 history += [*said_lines(question), answer_line(self.seat, reply.text)]
                 question = render_reply_error(error, request)
         return Decided(request.default, reasked=True, defaulted=True)

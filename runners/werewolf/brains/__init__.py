@@ -2,7 +2,7 @@
 
 A brain sees only Observations. These carry only what is new, so a scripted brain remembers; asked again with
 the same observation it learns nothing twice. Scripted players understand each other through the words of
-public speeches alone (``runners.werewolf.talk_zh``).
+public speeches alone (``runners.werewolf.language``).
 
 - ``random_brain``: any legal answer.
 - ``timid``: plays sensibly and mostly abstains.

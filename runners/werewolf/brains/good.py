@@ -1,9 +1,6 @@
-"""How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait.
+"""How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait."""
 
-``GOOD_ANSWERS`` has one function for each decision that a good seat may be asked.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import (
@@ -31,6 +28,38 @@ SHOOTS_AT = 1.0
 FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.4
 """How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard
 is dealt, so that the seer has nobody else to protect it later."""
+
+
+def answer(turn: Turn) -> Action:
+    """What a good seat answers."""
+    role, request = turn.observation.role, turn.request
+    match request.decision:
+        case Decision.SEER_CHECK:
+            return _check(turn)
+        case Decision.WITCH:
+            return _use_potion(turn)
+        case Decision.GUARD:
+            return _guard(turn)
+        case Decision.SIGN_UP:
+            return Action(Option.RUN if runs(turn, role) else None)
+        case Decision.CAMPAIGN_SPEECH if role is not Role.SEER:
+            return speak_as_candidate(turn, withdraws(turn))
+        case Decision.WITHDRAWAL:
+            return Action(Option.WITHDRAW if role is not Role.SEER and withdraws(turn) else None)
+        case Decision.SHERIFF_VOTE | Decision.SHERIFF_PK_VOTE:
+            return _elect(turn)
+        case Decision.EXILE_VOTE | Decision.PK_VOTE:
+            return _vote(turn)
+        case Decision.SHOT:
+            return Action(form_beliefs(turn).most_suspected(request.targets, at_least=SHOOTS_AT))
+        case Decision.BADGE:
+            return _pass_badge(turn)
+        case Decision.SPEAKING_ORDER:
+            return Action(turn.chance.choice(request.options))
+    beliefs = form_beliefs(turn)
+    suspect = _suspect(turn, beliefs)
+    rally = suspect if request.decision is Decision.CLOSING_SPEECH else None
+    return speak(turn, _stance(turn, beliefs, suspect), rally)
 
 
 def _check(turn: Turn) -> Action:
@@ -73,26 +102,14 @@ def _precious(turn: Turn, beliefs: Beliefs) -> list[int]:
     return [seat for seat in wanted if seat is not None]
 
 
-def _sign_up(turn: Turn) -> Action:
-    return Action(Option.RUN if runs(turn, turn.observation.role) else None)
-
-
 def runs(turn: Turn, role: Role) -> bool:
     """Whether a seat with ``role`` runs for sheriff."""
     return turn.resolves("run", RUN_RATES.get(role, 0.0))
 
 
-def _campaign(turn: Turn) -> Action:
-    return _speak(turn) if turn.observation.role is Role.SEER else speak_as_candidate(turn, withdraws(turn))
-
-
 def withdraws(turn: Turn) -> bool:
     """Whether a candidate that shows no role steps down."""
     return bool(turn.memory.claims) and turn.resolves("withdraw", WITHDRAWAL_RATE)
-
-
-def _withdraw(turn: Turn) -> Action:
-    return Action(Option.WITHDRAW if turn.observation.role is not Role.SEER and withdraws(turn) else None)
 
 
 def _elect(turn: Turn) -> Action:
@@ -116,10 +133,6 @@ def _vote(turn: Turn) -> Action:
     return Action(suspect)
 
 
-def _shoot(turn: Turn) -> Action:
-    return Action(form_beliefs(turn).most_suspected(turn.request.targets, at_least=SHOOTS_AT))
-
-
 def _pass_badge(turn: Turn) -> Action:
     memory, targets = turn.memory, turn.request.targets
     trusted = form_beliefs(turn).most_trusted(targets, at_most=TRUSTED)
@@ -130,21 +143,6 @@ def _pass_badge(turn: Turn) -> Action:
     if memory.found[first] is Side.GOOD and first in targets:
         return Action(first)
     return Action(None if trusted == first else trusted)
-
-
-def _choose_order(turn: Turn) -> Action:
-    return Action(turn.chance.choice(turn.request.options))
-
-
-def _speak(turn: Turn) -> Action:
-    beliefs = form_beliefs(turn)
-    return speak(turn, _stance(turn, beliefs, _suspect(turn, beliefs)))
-
-
-def _close(turn: Turn) -> Action:
-    beliefs = form_beliefs(turn)
-    suspect = _suspect(turn, beliefs)
-    return speak(turn, _stance(turn, beliefs, suspect), rally=suspect)
 
 
 def _suspect(turn: Turn, beliefs: Beliefs) -> int | None:
@@ -158,25 +156,3 @@ def _stance(turn: Turn, beliefs: Beliefs, suspect: int | None) -> Stance:
         plan_checks(turn, beliefs)
     shown = role if reveals(turn, role) else None
     return stance_as(turn, shown, beliefs, suspect, beliefs.seer, memory.saved, memory.poisoned)
-
-
-GOOD_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {
-    Decision.SEER_CHECK: _check,
-    Decision.WITCH: _use_potion,
-    Decision.GUARD: _guard,
-    Decision.SIGN_UP: _sign_up,
-    Decision.CAMPAIGN_SPEECH: _campaign,
-    Decision.WITHDRAWAL: _withdraw,
-    Decision.SHERIFF_VOTE: _elect,
-    Decision.SHERIFF_PK_SPEECH: _speak,
-    Decision.SHERIFF_PK_VOTE: _elect,
-    Decision.SPEECH: _speak,
-    Decision.CLOSING_SPEECH: _close,
-    Decision.PK_SPEECH: _speak,
-    Decision.LAST_WORDS: _speak,
-    Decision.EXILE_VOTE: _vote,
-    Decision.PK_VOTE: _vote,
-    Decision.SHOT: _shoot,
-    Decision.BADGE: _pass_badge,
-    Decision.SPEAKING_ORDER: _choose_order,
-}

@@ -1,11 +1,11 @@
 """What one scripted player remembers of a game: small sets, learned from events and from words of speeches."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runners.werewolf.game import Event, EventKind, Role, Side
-from runners.werewolf.talk_zh.reading import understand, understand_wolf
+from runners.werewolf.language.speech import understand, understand_wolf
 
 HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
 """神职 that seldom reveal themselves; the seer is looked at apart from them, through its claims."""
@@ -72,146 +72,105 @@ class TableMemory:
         if not self.deck:
             self.deck = Counter(deck)
         for event in events:
-            lesson = _LESSONS.get(event.kind)
-            if lesson is not None and (event.seat != seat or event.kind not in _SPEECHES):
-                lesson(self, event)
+            if event.kind not in _SPEECHES:
+                self._learn(event)
+            elif event.seat != seat:
+                self._hear(event)
 
     @property
     def found(self) -> dict[int, Side]:
         """The checks that this seat stands by, by seat."""
         return {seat: side for _, seat, side in self.reports}
 
+    def _learn(self, event: Event) -> None:
+        match event.kind:
+            case EventKind.NIGHT_FALLS:
+                self.accusations.clear()
+                self.asked.clear()
+                self.proposals.clear()
+                self.rallied = None
+            case EventKind.WOLF_TEAM:
+                self.team.update(event.seats)
+            case EventKind.WOLF_SAYS:
+                prey, poser = understand_wolf(event.text, event.seat)
+                proposal = prey if event.target is None else event.target
+                if proposal is not None:
+                    self.proposals.setdefault(event.seat, proposal)
+                if poser in self.team:
+                    self.poser = poser
+            case EventKind.SEER_RESULT:
+                report = (event.day, event.target, Side(event.data["side"]))
+                if report not in self.reports:
+                    self.reports.append(report)
+            case EventKind.ANTIDOTE_USED:
+                self.saved = event.target
+            case EventKind.POISON_USED:
+                self.poisoned = event.target
+            case EventKind.DEATHS_ANNOUNCED:
+                self.night_deaths |= {seat: (event.day, len(event.seats)) for seat in event.seats}
+                self.gone.update(event.seats)
+            case EventKind.EXILED:
+                self.gone.add(event.target)
+            case EventKind.GAME_OVER:
+                self.over = True
+            case EventKind.SHOT:
+                self.shooters.add(event.seat)
+                self.gone.add(event.target)
+            case EventKind.EXPLODED:
+                self.exploded.add(event.seat)
+                self.gone.add(event.seat)
+            case EventKind.VOTE if event.target is not None:
+                self.attacks.add((event.seat, event.target))
+            case EventKind.BADGE_PASSED | EventKind.BADGE_TORN:
+                self._read_badge(event)
 
-def _night_falls(memory: TableMemory, event: Event) -> None:
-    memory.accusations.clear()
-    memory.asked.clear()
-    memory.proposals.clear()
-    memory.rallied = None
+    def _read_badge(self, event: Event) -> None:
+        """A seer killed by night tells with its badge what it found of the first that it wanted to check."""
+        seer, day = event.seat, event.day
+        if self.night_deaths.get(seer, (0, 0))[0] != day or seer not in self.planned:
+            return
+        planned_on, (first, *_) = self.planned[seer]
+        died_before = first in self.gone and self.night_deaths.get(first, (0, 0))[0] != day
+        if planned_on < day and not died_before:
+            self.claims[seer].setdefault(first, Side.GOOD if event.target == first else Side.WOLF)
 
-
-def _meet_team(memory: TableMemory, event: Event) -> None:
-    memory.team.update(event.seats)
-
-
-def _hear_wolf(memory: TableMemory, event: Event) -> None:
-    prey, poser = understand_wolf(event.text, event.seat)
-    proposal = prey if event.target is None else event.target
-    if proposal is not None:
-        memory.proposals.setdefault(event.seat, proposal)
-    if poser in memory.team:
-        memory.poser = poser
-
-
-def _check(memory: TableMemory, event: Event) -> None:
-    report = (event.day, event.target, Side(event.data["side"]))
-    if report not in memory.reports:
-        memory.reports.append(report)
-
-
-def _use_antidote(memory: TableMemory, event: Event) -> None:
-    memory.saved = event.target
-
-
-def _use_poison(memory: TableMemory, event: Event) -> None:
-    memory.poisoned = event.target
-
-
-def _announce_deaths(memory: TableMemory, event: Event) -> None:
-    for seat in event.seats:
-        memory.night_deaths[seat] = (event.day, len(event.seats))
-    memory.gone.update(event.seats)
-
-
-def _exile(memory: TableMemory, event: Event) -> None:
-    memory.gone.add(event.target)
-
-
-def _end(memory: TableMemory, event: Event) -> None:
-    memory.over = True
-
-
-def _shoot(memory: TableMemory, event: Event) -> None:
-    memory.shooters.add(event.seat)
-    memory.gone.add(event.target)
-
-
-def _explode(memory: TableMemory, event: Event) -> None:
-    memory.exploded.add(event.seat)
-    memory.gone.add(event.seat)
-
-
-def _vote(memory: TableMemory, event: Event) -> None:
-    if event.target is not None:
-        memory.attacks.add((event.seat, event.target))
-
-
-def _read_badge(memory: TableMemory, event: Event) -> None:
-    """A seer killed by night tells with its badge what it found of the first that it wanted to check."""
-    seer = event.seat
-    day, killed_on = event.day, memory.night_deaths.get(seer, (0, 0))[0]
-    if killed_on != day or seer not in memory.planned:
-        return
-    planned_on, (first, *_) = memory.planned[seer]
-    died_before = first in memory.gone and memory.night_deaths.get(first, (0, 0))[0] != day
-    if planned_on < day and not died_before:
-        memory.claims[seer].setdefault(first, Side.GOOD if event.target == first else Side.WOLF)
-
-
-def _hear(memory: TableMemory, event: Event) -> None:
-    heard = understand(event.text)
-    speaker = event.seat
-    claimed = heard.claimed
-    memory.spoken.add(speaker)
-    if claimed in (Role.SEER, *HIDDEN_GODS):
-        before = Role.SEER if speaker in memory.claims else memory.gods.get(speaker)
-        if not memory.deck[claimed] or before not in (None, claimed):
-            memory.pretenders.add(speaker)
-        if memory.deck[claimed]:
-            if claimed is Role.SEER:
-                memory.claims.setdefault(speaker, {})
-                memory.claimed_on.setdefault(speaker, event.day)
-            else:
-                memory.gods[speaker] = claimed
-    if speaker in memory.claims:
-        # Its own night tells it nothing of itself; and a claim stands until the speaker claims otherwise.
-        memory.claims[speaker].update((seat, side) for seat, side in heard.reports if seat != speaker)
-        if heard.next_checks:
-            memory.planned[speaker] = (event.day, heard.next_checks)
-    if claimed is Role.WITCH and memory.deck[claimed]:
-        memory.vouched.update((speaker, seat) for seat in heard.saved)
-        memory.slain.update((speaker, seat) for seat in heard.poisoned)
-    if heard.followed is not None:
-        memory.followed[speaker] = heard.followed
-    for accused in heard.accused:
-        memory.accusations.add((speaker, accused))
-    memory.asked |= {(speaker, seat): whom for seat, whom in heard.asked}
-    if event.target is not None:  # 归票, whatever the words were
-        memory.rallied = event.target
-        memory.accusations.add((speaker, event.target))
+    def _hear(self, event: Event) -> None:
+        heard, speaker = understand(event.text), event.seat
+        claimed = heard.claimed
+        self.spoken.add(speaker)
+        if claimed in (Role.SEER, *HIDDEN_GODS):
+            before = Role.SEER if speaker in self.claims else self.gods.get(speaker)
+            if not self.deck[claimed] or before not in (None, claimed):
+                self.pretenders.add(speaker)
+            if self.deck[claimed] and claimed is Role.SEER:
+                self.claims.setdefault(speaker, {})
+                self.claimed_on.setdefault(speaker, event.day)
+            elif self.deck[claimed]:
+                self.gods[speaker] = claimed
+        if speaker in self.claims:
+            # Its own night tells it nothing of itself; and a claim stands until the speaker claims otherwise.
+            self.claims[speaker].update((seat, side) for seat, side in heard.reports if seat != speaker)
+            if heard.next_checks:
+                self.planned[speaker] = (event.day, heard.next_checks)
+        if claimed is Role.WITCH and self.deck[claimed]:
+            self.vouched.update((speaker, seat) for seat in heard.saved)
+            self.slain.update((speaker, seat) for seat in heard.poisoned)
+        if heard.followed is not None:
+            self.followed[speaker] = heard.followed
+        self.accusations.update((speaker, accused) for accused in heard.accused)
+        self.asked |= {(speaker, seat): whom for seat, whom in heard.asked}
+        if event.target is not None:  # 归票, whatever the words were
+            self.rallied = event.target
+            self.accusations.add((speaker, event.target))
 
 
-_SPEECHES: Mapping[EventKind, Callable[[TableMemory, Event], None]] = {
-    EventKind.CAMPAIGN_SPEECH: _hear,
-    EventKind.SHERIFF_PK_SPEECH: _hear,
-    EventKind.SPEECH: _hear,
-    EventKind.CLOSING_SPEECH: _hear,
-    EventKind.PK_SPEECH: _hear,
-    EventKind.LAST_WORDS: _hear,
-}
-_LESSONS: Mapping[EventKind, Callable[[TableMemory, Event], None]] = {
-    **_SPEECHES,
-    EventKind.NIGHT_FALLS: _night_falls,
-    EventKind.WOLF_TEAM: _meet_team,
-    EventKind.WOLF_SAYS: _hear_wolf,
-    EventKind.SEER_RESULT: _check,
-    EventKind.ANTIDOTE_USED: _use_antidote,
-    EventKind.POISON_USED: _use_poison,
-    EventKind.DEATHS_ANNOUNCED: _announce_deaths,
-    EventKind.EXILED: _exile,
-    EventKind.GAME_OVER: _end,
-    EventKind.SHOT: _shoot,
-    EventKind.EXPLODED: _explode,
-    EventKind.VOTE: _vote,
-    EventKind.BADGE_PASSED: _read_badge,
-    EventKind.BADGE_TORN: _read_badge,
-}
+_SPEECHES = frozenset(
+    {
+        EventKind.CAMPAIGN_SPEECH,
+        EventKind.SHERIFF_PK_SPEECH,
+        EventKind.SPEECH,
+        EventKind.CLOSING_SPEECH,
+        EventKind.PK_SPEECH,
+        EventKind.LAST_WORDS,
+    }
+)

@@ -4,7 +4,7 @@ import random
 
 from runners.werewolf.brains.turn import question_of
 from runners.werewolf.game import Action, Decision, Observation, Option, choices
-from runners.werewolf.talk_zh import saying
+from runners.werewolf.language import saying
 
 RIDING_RATE = 0.05
 """How likely it takes an option that rides on a speech or vote: an explosion ends a day, so few games would last."""

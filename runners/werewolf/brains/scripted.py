@@ -2,14 +2,11 @@
 
 import random
 
+from runners.werewolf.brains import good, wolf
 from runners.werewolf.brains.beliefs import believe_by_rule
-from runners.werewolf.brains.good import GOOD_ANSWERS
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.turn import Temper, Turn, question_of
-from runners.werewolf.brains.wolf import WOLF_ANSWERS
 from runners.werewolf.game import Action, Observation, Side
-
-_ANSWERS = {Side.GOOD: GOOD_ANSWERS, Side.WOLF: WOLF_ANSWERS}
 
 
 class ScriptedBrain:
@@ -35,4 +32,4 @@ class ScriptedBrain:
             others=tuple(seat for seat in observation.living if seat != observation.seat),
             believe=self._believe,
         )
-        return _ANSWERS[observation.side][request.decision](turn)
+        return (wolf if observation.side is Side.WOLF else good).answer(turn)

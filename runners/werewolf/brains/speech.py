@@ -10,8 +10,8 @@ from runners.werewolf.brains.beliefs import TRUSTED, Beliefs
 from runners.werewolf.brains.memory import HIDDEN_GODS
 from runners.werewolf.brains.turn import REVEALING, Turn
 from runners.werewolf.game import Action, Decision, Option, Role
+from runners.werewolf.language import saying
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.talk_zh import saying
 
 TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.6, 0.35, 0.2
 """How likely a speech ends with a general remark; how likely one that reveals nothing says that its speaker is good,

@@ -7,7 +7,7 @@ from typing import Any
 
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.game import Decision, Observation, Request, Role, Side
-from runners.werewolf.talk_zh import saying
+from runners.werewolf.language import saying
 
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
 """Speeches in which nothing is left to lose by showing one's role."""

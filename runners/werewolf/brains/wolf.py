@@ -1,16 +1,13 @@
-"""How the wolves play: one may pose as the seer, all agree on a victim by night, and they hunt the seer first.
+"""How the wolves play: one may pose as the seer, all agree on a victim by night, and they hunt the seer first."""
 
-``WOLF_ANSWERS`` has one function for each decision that a wolf may be asked, the wolf king included.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from runners.werewolf.brains.beliefs import Beliefs, form_beliefs
 from runners.werewolf.brains.good import runs, withdraws
 from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate, stance_as
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
-from runners.werewolf.talk_zh import saying
+from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.75, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""
@@ -37,6 +34,54 @@ SWALLOW_RATE = 0.3
 """How likely a wolf explodes to keep the badge from a seer, in an election that was put off."""
 
 
+_MAY_EXPLODE = frozenset(
+    {
+        Decision.CAMPAIGN_SPEECH,
+        Decision.WITHDRAWAL,
+        Decision.EXPLOSION,
+        Decision.SHERIFF_VOTE,
+        Decision.SHERIFF_PK_SPEECH,
+        Decision.SHERIFF_PK_VOTE,
+        Decision.SPEECH,
+        Decision.CLOSING_SPEECH,
+        Decision.PK_SPEECH,
+        Decision.EXILE_VOTE,
+        Decision.PK_VOTE,
+    }
+)
+
+
+def answer(turn: Turn) -> Action:
+    """What a wolf answers, the wolf king included."""
+    request = turn.request
+    if request.decision in _MAY_EXPLODE and _explodes(turn):
+        return Action(Option.EXPLODE)
+    match request.decision:
+        case Decision.WOLF_TALK:
+            return _talk_by_night(turn)
+        case Decision.WOLF_KILL:
+            return Action(_prey(turn))
+        case Decision.SIGN_UP:
+            return Action(Option.RUN if _poses(turn) or runs(turn, _cover(turn)) else None)
+        case Decision.CAMPAIGN_SPEECH if not _poses(turn):
+            return speak_as_candidate(turn, withdraws(turn))
+        case Decision.WITHDRAWAL | Decision.EXPLOSION:
+            return Action(None)
+        case Decision.SHERIFF_VOTE | Decision.SHERIFF_PK_VOTE:
+            return _elect(turn)
+        case Decision.EXILE_VOTE | Decision.PK_VOTE:
+            return _vote(turn)
+        case Decision.SHOT:
+            return Action(turn.pick(*_tiers(turn, request.targets)))
+        case Decision.BADGE:
+            mates, _ = _split(turn, request.targets)
+            named = _named_by_seers(turn)
+            return Action(turn.pick([seat for seat in mates if seat not in named], mates))
+        case Decision.SPEAKING_ORDER:
+            return Action(turn.chance.choice(request.options))
+    return _speech(turn, rallies=request.decision is Decision.CLOSING_SPEECH)
+
+
 def _talk_by_night(turn: Turn) -> Action:
     memory, limit = turn.memory, turn.request.speech_chars
     opens_the_first_talk = turn.request.day == 1 and not memory.proposals
@@ -55,31 +100,7 @@ def _talk_by_night(turn: Turn) -> Action:
     return Action(prey, saying.fit_together(words, limit))
 
 
-def _hunt(turn: Turn) -> Action:
-    return Action(_prey(turn))
-
-
-def _shoot(turn: Turn) -> Action:
-    return Action(turn.pick(*_tiers(turn, turn.request.targets)))
-
-
-def _sign_up(turn: Turn) -> Action:
-    return Action(Option.RUN if _poses(turn) or runs(turn, _cover(turn)) else None)
-
-
-def _campaign(turn: Turn) -> Action:
-    if _explodes(turn):
-        return Action(Option.EXPLODE)
-    return _speech(turn) if _poses(turn) else speak_as_candidate(turn, withdraws(turn))
-
-
-def _explode_or_wait(turn: Turn) -> Action:
-    return Action(Option.EXPLODE if _explodes(turn) else None)
-
-
 def _elect(turn: Turn) -> Action:
-    if _explodes(turn):
-        return Action(Option.EXPLODE)
     mates, others = _split(turn, turn.request.targets)
     posing = [seat for seat in mates if seat in turn.memory.claims]
     believed = _pretend(turn).seer
@@ -90,34 +111,10 @@ def _elect(turn: Turn) -> Action:
     return Action(wanted)
 
 
-def _speak(turn: Turn) -> Action:
-    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn)
-
-
-def _say_last_words(turn: Turn) -> Action:
-    return _speech(turn)
-
-
-def _close(turn: Turn) -> Action:
-    return Action(Option.EXPLODE) if _explodes(turn) else _speech(turn, rallies=True)
-
-
 def _vote(turn: Turn) -> Action:
-    if _explodes(turn):
-        return Action(Option.EXPLODE)
     mates, _ = _split(turn, turn.request.targets)
     wanted = _suspect(turn, turn.request.targets, _pretend(turn))
     return Action(turn.pick(mates) if wanted is None and not turn.request.may_pass else wanted)
-
-
-def _pass_badge(turn: Turn) -> Action:
-    mates, _ = _split(turn, turn.request.targets)
-    named = _named_by_seers(turn)
-    return Action(turn.pick([seat for seat in mates if seat not in named], mates))
-
-
-def _choose_order(turn: Turn) -> Action:
-    return Action(turn.chance.choice(turn.request.options))
 
 
 def _split(turn: Turn, seats: Collection[int]) -> tuple[list[int], list[int]]:
@@ -293,25 +290,3 @@ def _pretended_rescue(turn: Turn) -> int | None:
     first_dead = any(day == 1 for day, _ in turn.memory.night_deaths.values())
     mates, _ = _split(turn, turn.others)
     return None if first_dead or not mates else mates[0]
-
-
-WOLF_ANSWERS: Mapping[Decision, Callable[[Turn], Action]] = {
-    Decision.WOLF_TALK: _talk_by_night,
-    Decision.WOLF_KILL: _hunt,
-    Decision.SIGN_UP: _sign_up,
-    Decision.CAMPAIGN_SPEECH: _campaign,
-    Decision.WITHDRAWAL: _explode_or_wait,
-    Decision.EXPLOSION: _explode_or_wait,
-    Decision.SHERIFF_VOTE: _elect,
-    Decision.SHERIFF_PK_SPEECH: _speak,
-    Decision.SHERIFF_PK_VOTE: _elect,
-    Decision.SPEECH: _speak,
-    Decision.CLOSING_SPEECH: _close,
-    Decision.PK_SPEECH: _speak,
-    Decision.LAST_WORDS: _say_last_words,
-    Decision.EXILE_VOTE: _vote,
-    Decision.PK_VOTE: _vote,
-    Decision.SHOT: _shoot,
-    Decision.BADGE: _pass_badge,
-    Decision.SPEAKING_ORDER: _choose_order,
-}

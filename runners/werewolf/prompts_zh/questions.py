@@ -16,7 +16,7 @@ from runners.werewolf.prompts_zh.names import (
 from runners.werewolf.prompts_zh.record import render_events
 
 if TYPE_CHECKING:
-    from runners.werewolf.replies import ReplyError
+    from runners.werewolf.language.replies import ReplyError
 
 _QUESTIONS: Mapping[Decision, str] = {
     Decision.WOLF_TALK: "请对同伴说一句今夜的打算，可以提议袭击谁",

@@ -8,7 +8,7 @@ from statistics import fmean
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import odds_of, wolf_odds
 from runners.werewolf.game import Event, EventKind, GameState, Role
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language.speech import understand
 from store.werewolf_study import NotedBelief, NotedChoice, NotedSpeech, NotedVote, StudySpan
 
 SPEECHES = frozenset(

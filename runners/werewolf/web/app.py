@@ -13,8 +13,7 @@ from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.guard import add_headers, guard
 from runners.werewolf.web.library import Library
 from runners.werewolf.web.tables import NotYourTurn, SeatView, Tables, UnusableTable
-from runners.werewolf.web.transcripts import UnreadableGame
-from runners.werewolf.web.views import GOD, UnknownViewer, number_in, shown, viewer_of
+from runners.werewolf.web.views import GOD, UnknownViewer, UnreadableGame, number_in, shown, viewer_of
 
 STATIC = Path(__file__).parent / "static"
 LIBRARY = web.AppKey("library", Library)

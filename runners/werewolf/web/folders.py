@@ -1,4 +1,4 @@
-"""Games and numbers in files: transcripts of ``play``, and what a run leaves in its folder. Read, never written.
+"""Games and numbers in files: what ``play`` wrote, and what a run leaves in its folder. Read, never written.
 
 Names in an address are looked up among what is there, so that none can lead out of the folder.
 """
@@ -12,15 +12,24 @@ from typing import Any
 
 import yaml
 
-from runners.werewolf.web.transcripts import ReadTranscript, UnreadableGame, read_data, read_text
-from runners.werewolf.web.views import ShownGame, ShownTurn, number_in, seats_of
+from runners.werewolf.web.views import ShownGame, ShownTurn, UnreadableGame, number_in, read_game
 
-_NAME = re.compile(r"[\w.@+-]+")
+_NAME = re.compile(r"[\w@+-][\w.@+-]*")
 _LARGEST_FILE = 256 * 1024 * 1024
 
 
 class NotThere(LookupError):
     """No such game or run."""
+
+
+def read_file(path: Path) -> Any:
+    """What a JSON file holds. Raises UnreadableGame."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UnreadableGame(f"{path.name} is too large to be read")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableGame(f"{path.name} is no JSON: {error}") from error
 
 
 class GameFiles:
@@ -42,41 +51,12 @@ class GameFiles:
         return read_game(game_id, path.name, read_file(path))
 
 
-def read_file(path: Path) -> str:
-    """A file's text. Raises UnreadableGame."""
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise UnreadableGame(f"{path.name} is too large to be a game")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableGame(f"{path.name} cannot be read: {error}") from error
+@dataclass(frozen=True)
+class Evaluated:
+    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
 
-
-def read_game(game_id: str, title: str, text: str) -> ShownGame:
-    """A game from what ``play`` wrote, in either format, or from what the web page kept. Raises UnreadableGame."""
-    if text.lstrip().startswith("{"):
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise UnreadableGame(f"{title} is no JSON: {error}") from error
-        players = {int(seat): str(name) for seat, name in (data.get("players") or {}).items() if number_in(str(seat))}
-        return as_game(game_id, title, read_data(data), players=players)
-    return as_game(game_id, title, read_text(text))
-
-
-def as_game(game_id: str, title: str, read: ReadTranscript, **fields: Any) -> ShownGame:
-    """What a transcript tells, as a game to show."""
-    return ShownGame(
-        id=game_id,
-        title=title,
-        preset=read.preset,
-        seats=seats_of(read.events, read.roles),
-        events=read.events,
-        result=read.result,
-        seed=read.seed,
-        only_view=read.viewer,
-        **fields,
-    )
+    label: str
+    folder: Path
 
 
 class RunFolders:
@@ -84,7 +64,7 @@ class RunFolders:
 
     def __init__(self, folder: Path | None):
         self._folder = folder
-        self._told: dict[Path, tuple[tuple[int, int], _Evaluation]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], Mapping[str, Any]]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
@@ -95,28 +75,27 @@ class RunFolders:
 
     def run(self, name: str) -> Path:
         """A run's folder. Raises NotThere."""
-        if self._folder is None or not _NAME.fullmatch(name) or name.startswith("."):
+        path = None if self._folder is None or not _NAME.fullmatch(name) else self._folder / name
+        if path is None or not (path / "config.yaml").is_file():
             raise NotThere(f"no run {name!r}")
-        path = self._folder / name
-        if not (path / "config.yaml").is_file():
-            raise NotThere(f"no run {name!r} in {self._folder.name}")
         return path
 
     def run_of(self, run_id: str) -> Path | None:
         """The folder of the run that names its games and resources so; None where it is not here."""
         own = run_id.removesuffix("-evaluation")  # evaluations publish their resources under a name of their own
-        for name in [run_id, own, own.rpartition("-")[0]]:
+        for name in (run_id, own, own.rpartition("-")[0]):
             try:
                 return self.run(name)
             except NotThere:
                 continue
         return None
 
-    def evaluation_of(self, run: Path, game: str) -> "Evaluated | None":
-        """What the evaluation evaluated that this game of the run belongs to; None for a game of training."""
-        for path in sorted((run / "evaluated").glob("*/evaluated.json")):
-            written = json.loads(read_file(path))
-            if game.startswith(written["games"]):
+    def evaluation_of(self, game: ShownGame) -> Evaluated | None:
+        """What the evaluation evaluated that the game belongs to; None for a game of training."""
+        run = self.run_of(str(game.about.get("run", "")))
+        for path in [] if run is None else sorted((run / "evaluated").glob("*/evaluated.json")):
+            written = read_file(path)
+            if str(game.about.get("game", "")).startswith(written["games"]):
                 return Evaluated(written["label"], path.parent)
         return None
 
@@ -126,111 +105,83 @@ class RunFolders:
         checkpoint, run = path.parent, path.parent.parent.parent
         if self._folder is None or run.parent != self._folder.absolute() or not (checkpoint / "state.json").is_file():
             return None
-        return json.loads(read_file(checkpoint / "state.json")), yaml.safe_load(read_file(run / "config.yaml"))
+        return read_file(checkpoint / "state.json"), yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
 
     def samples(self, name: str) -> list[dict[str, Any]]:
-        """The games that a run kept: transcripts of its steps, and whole games of its evaluations."""
+        """The games that a run kept: of its steps, and whole games of its evaluations."""
         run = self.run(name)
-        rows = []
-        for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
-            for path in sorted(step.glob("*.txt")):
-                rows.append({"id": f"run:{name}/{step.name}/{path.stem}", "title": path.stem, "group": step.name})
-        for path, told in self._evaluations(run):
-            rows += [row | {"id": f"run:{name}/eval/{path.stem}/{row['title']}"} for row in told.samples]
+        rows = [
+            {"id": f"run:{name}/{path.parent.name}/{path.stem}", "title": path.stem, "group": path.parent.name}
+            for step in sorted((run / "transcripts").glob("step-*"), reverse=True)
+            for path in sorted(step.glob("*.json"))
+        ]
+        for path, evaluation in self._evaluations(run):
+            for sample in evaluation.get("samples", ()):
+                about = {field: sample.get(field) for field in ("players", "result", "deal")}
+                game_id = f"run:{name}/eval/{path.stem}/{sample['game_id']}"
+                rows.append({"id": game_id, "title": sample["game_id"], "group": evaluation.get("label")} | about)
         return rows
 
     def game(self, game_id: str) -> ShownGame:
         """A kept game. Raises NotThere and UnreadableGame."""
         name, _, rest = game_id.removeprefix("run:").partition("/")
         run, parts = self.run(name), rest.split("/")
-        if not all(_NAME.fullmatch(part) and not part.startswith(".") for part in parts):
+        if not all(_NAME.fullmatch(part) for part in parts):
             raise NotThere(f"no game {game_id}")
         if parts[0] == "eval" and len(parts) == 3:
-            path = run / "evaluations" / f"{parts[1]}.json"
-            evaluation = json.loads(read_file(path)).get("evaluation") if path.is_file() else None
-            for sample in (evaluation or {}).get("samples", ()):
-                if sample["game_id"] == parts[2]:
-                    return _sample_game(game_id, name, evaluation, sample)
-        elif len(parts) == 2:
-            path = run / "transcripts" / parts[0] / f"{parts[1]}.txt"
-            if path.is_file():
-                read = read_text(read_file(path))
-                return as_game(game_id, parts[1], read, about={"run": name, "step": parts[0], "game": parts[1]})
+            for path, evaluation in self._evaluations(run):
+                for sample in evaluation.get("samples", ()) if path.stem == parts[1] else ():
+                    if sample["game_id"] == parts[2]:
+                        return _sample_game(game_id, name, evaluation, sample)
+        elif len(parts) == 2 and (path := run / "transcripts" / parts[0] / f"{parts[1]}.json").is_file():
+            about = {"run": name, "step": parts[0], "game": parts[1]}
+            return read_game(game_id, parts[1], read_file(path), about=about)
         raise NotThere(f"no game {game_id}")
 
     def evaluations(self, name: str) -> list[Mapping[str, Any]]:
         """A run's evaluations, without their games, and what was counted in them as ``statistics``."""
-        return [told.kept for _, told in self._evaluations(self.run(name))]
+        return [
+            {field: value for field, value in evaluation.items() if field not in ("games", "samples")}
+            for _, evaluation in self._evaluations(self.run(name))
+        ]
 
-    def _evaluations(self, run: Path) -> Iterator[tuple[Path, "_Evaluation"]]:
+    def _evaluations(self, run: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         """Each file is read once, since it holds every game, and pages ask again and again."""
         for path in sorted((run / "evaluations").glob("*.json")):
             status = path.stat()
             stamp = (status.st_size, status.st_mtime_ns)
-            if path not in self._told or self._told[path][0] != stamp:
-                self._told[path] = stamp, _evaluation(path)
-            yield path, self._told[path][1]
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A policy that ``algo.evaluate`` evaluated. label: such as "step-000002". folder: has a copy of its tokenizer."""
-
-    label: str
-    folder: Path
-
-
-@dataclass(frozen=True)
-class _Evaluation:
-    """kept: the evaluation without its games. samples: rows for the games that it kept whole."""
-
-    kept: Mapping[str, Any]
-    samples: tuple[dict[str, Any], ...]
-
-
-def _evaluation(path: Path) -> _Evaluation:
-    read = json.loads(read_file(path))
-    evaluation = read.get("evaluation")
-    if not isinstance(evaluation, dict):
-        return _Evaluation({}, ())
-    kept = {name: value for name, value in evaluation.items() if name not in ("games", "samples")}
-    group = str(evaluation.get("label", path.stem))
-    told = ("players", "result", "deal")
-    rows = tuple(
-        {"title": sample["game_id"], "group": group} | {name: sample.get(name) for name in told}
-        for sample in evaluation.get("samples", ())
-    )
-    return _Evaluation(kept | {"statistics": read.get("statistics") or {}}, rows)
+            if path not in self._read or self._read[path][0] != stamp:
+                read = read_file(path)
+                evaluation = {name: value for name, value in (read.get("evaluation") or {}).items() if name != "games"}
+                self._read[path] = stamp, evaluation and evaluation | {"statistics": read.get("statistics") or {}}
+            if self._read[path][1]:
+                yield path, self._read[path][1]
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], sample: Mapping[str, Any]) -> ShownGame:
-    seats = sample["seats"]
+    seats, version = sample["seats"], evaluation.get("policy_version")
     turns = tuple(
         ShownTurn(
             seat=seat["seat"],
-            day=turn["day"],
-            decision=turn["decision"],
-            reply=turn["reply"],
-            thought=turn["thought"],
-            error=turn["error"],
-            target=turn["target"],
             policy=seat["policy"],
-            version=evaluation.get("policy_version") if seat["policy"] == "policy" else None,
+            version=version if seat["policy"] == "policy" else None,
+            **{name: turn[name] for name in ("day", "decision", "reply", "thought", "error", "target")},
         )
         for seat in seats
         for turn in seat["turns"]
     )
-    return as_game(
-        game_id,
-        sample["game_id"],
-        read_text(sample["transcript"]),
-        players={seat["seat"]: seat["policy"] for seat in seats},
-        turns=turns,
-        about={
-            "run": run,
-            "game": sample["game_id"],
-            "evaluation": str(evaluation.get("label", "")),
-            "version": evaluation.get("policy_version"),
-            "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},
-        },
-    )
+    about = {
+        "run": run,
+        "game": sample["game_id"],
+        "evaluation": str(evaluation.get("label", "")),
+        "version": version,
+        "rewards": {str(seat["seat"]): seat["reward"] for seat in seats if seat["reward"] is not None},
+    }
+    data = {
+        "preset": evaluation.get("preset"),
+        "seed": sample["deal"],
+        "result": sample["result"],
+        "players": {str(seat["seat"]): seat["policy"] for seat in seats},
+        "events": sample.get("events", []),
+    }
+    return read_game(game_id, sample["game_id"], data, turns=turns, about=about)

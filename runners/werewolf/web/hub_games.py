@@ -5,6 +5,7 @@ Rollouts come in the order in which they were enqueued, so the newest page is th
 """
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -12,14 +13,15 @@ from typing import Any
 from agentlightning import Rollout
 from agentlightning.semconv import AGL_ANNOTATION
 
-from runners.werewolf.web.folders import NotThere, as_game
-from runners.werewolf.web.live_game import LiveGame, turn_of
-from runners.werewolf.web.transcripts import UnreadableGame, read_text
-from runners.werewolf.web.views import ShownGame, number_in
+from runners.werewolf.game import get_preset, new_game
+from runners.werewolf.seating import who_plays
+from runners.werewolf.transcript import asked_in, event_data
+from runners.werewolf.web.folders import NotThere
+from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game, turn_of
 from store.client import PatientStoreClient
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
-from store.werewolf import PEOPLE, AnswerSpan, GameTask, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import PEOPLE, GameTask, ResultSpan, TurnSpan, is_result, is_turn, read_events
 
 PAGE = 40
 _SCANNED_AT_MOST = 400
@@ -28,11 +30,10 @@ _FOLLOW_SECONDS, _IDLE_FOLLOW_SECONDS = 1.5, 6.0
 _LOOKS_PER_STATUS = 8
 _ENDED = ("succeeded", "failed", "cancelled")
 _PLAYED = ("preparing", "running")
-_FILTERS = ("run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people")
 
 
 class HubGames:
-    """The games of one hub. A request to it is never made twice at once for the same game."""
+    """The games of one hub. All pages that follow a game share its requests."""
 
     def __init__(self, client: PatientStoreClient, url: str):
         self.url = url
@@ -57,30 +58,32 @@ class HubGames:
         wanted = {name: query[name] for name in _FILTERS if query.get(name)}
         total = (await self._client.query_rollouts(limit=1)).total  # the hub wants one at least
         position = min(number_in(query["before"]) or 0, total) if query.get("before") else total
+        last = max(0, position - _SCANNED_AT_MOST)
         rows: list[dict[str, Any]] = []
-        looked = 0
-        while position > 0 and len(rows) < PAGE and looked < _SCANNED_AT_MOST:
+        while position > last and len(rows) < PAGE:
             start = max(0, position - PAGE)
             found = await self._client.query_rollouts(limit=position - start, offset=start)
-            looked += len(found.items)
-            page = await self._rows(found.items, wanted)
-            for index, row in reversed(page):
-                if len(rows) == PAGE:
-                    break
-                rows.append(row)
-                position = start + index
-            else:
-                position = start
+            page = (await self._rows(found.items, wanted))[::-1][: PAGE - len(rows)]
+            rows += [row for _, row in page]
+            position = start + page[-1][0] if len(rows) == PAGE else start
         playing = await self._client.query_rollouts(status_in=list(_PLAYED), limit=PAGE)
         live = [] if query.get("before") else [row for _, row in await self._rows(playing.items, {})]
         return {"rows": rows, "playing": live, "next": position if position > 0 else None}
 
     async def _rows(self, rollouts: Sequence[Rollout], wanted: Mapping[str, str]) -> list[tuple[int, dict[str, Any]]]:
+        """(place, row) of each of the rollouts that is a game and fits."""
         rows = [(number, _row(rollout)) for number, rollout in enumerate(rollouts)]
-        rows = [(number, row) for number, row in rows if row is not None and _fits(row, wanted)]
+        of_the_end = {name: text for name, text in wanted.items() if name in _OF_THE_END}
+        rows = [
+            (number, row)
+            for number, row in rows
+            if row is not None
+            and (row["status"] == "succeeded" or not of_the_end)
+            and all(_FILTERS[name](row, text) for name, text in wanted.items() if name not in of_the_end)
+        ]
         facts = await asyncio.gather(*(self._facts_of(row) for _, row in rows))
         whole = [(number, row | fact) for (number, row), fact in zip(rows, facts, strict=True)]
-        return [(number, row) for number, row in whole if _fits_end(row, wanted)]
+        return [one for one in whole if all(_FILTERS[name](one[1], text) for name, text in of_the_end.items())]
 
     async def _facts_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """What a finished game's result says; nothing of one that goes on."""
@@ -88,26 +91,18 @@ class HubGames:
         if row["status"] != "succeeded":
             return {}
         if rollout_id not in self._facts:
-            result = await self._result(rollout_id)
-            self._facts[rollout_id] = {} if result is None else _facts(result)
+            async with self._at_once:
+                spans = await self._client.query_spans(
+                    rollout_id, "latest", name=AGL_ANNOTATION, limit=1, sort_by="sequence_id", sort_order="desc"
+                )
+            try:
+                facts = [_facts(ResultSpan.decode(span)) for span in spans.items if is_result(span)]
+            except MalformedSpan:
+                facts = []  # of another version: the game is listed without its end
+            self._facts[rollout_id] = facts[0] if facts else {}
             while len(self._facts) > _RESULTS_KEPT:
                 self._facts.popitem(last=False)
         return self._facts[rollout_id]
-
-    async def _result(self, rollout_id: str) -> ResultSpan | None:
-        async with self._at_once:
-            spans = await self._client.query_spans(
-                rollout_id, "latest", name=AGL_ANNOTATION, limit=1, sort_by="sequence_id", sort_order="desc"
-            )
-        for span in spans.items:
-            if is_result(span):
-                try:
-                    return ResultSpan.decode(span)
-                except MalformedSpan:
-                    return None  # of another version: the game is listed without its end
-        return None
-
-    # --- one game -----------------------------------------------------------------------------------------------------
 
     async def game(self, game_id: str) -> ShownGame:
         """A game as it stands. Raises NotThere and UnreadableGame."""
@@ -125,11 +120,10 @@ class HubGames:
         return watched.turns
 
     async def follow(self, game_id: str) -> AsyncIterator[ShownGame]:
-        """The game at once, and whenever there is more, until it ends. All who follow a game share one question."""
+        """The game at once, and whenever there is more, until it ends."""
         followed = self._followed.get(game_id)
         if followed is None:
             followed = self._followed[game_id] = _Followed(_Watched(self._client, game_id))
-            followed.task = asyncio.create_task(self._keep_looking(game_id, followed))
         followed.readers += 1
         seen = 0
         try:
@@ -137,10 +131,9 @@ class HubGames:
                 async with followed.changed:
                     await followed.changed.wait_for(lambda seen=seen: followed.changes > seen)
                 seen = followed.changes
-                if followed.problem is not None:
+                if followed.game is None:
                     raise followed.problem
                 game = followed.game
-                assert game is not None
                 yield game
                 if not game.live:  # as it was sent
                     return
@@ -151,37 +144,33 @@ class HubGames:
                 if self._followed.get(game_id) is followed:
                     del self._followed[game_id]
 
-    async def _keep_looking(self, game_id: str, followed: "_Followed") -> None:
-        pause = _FOLLOW_SECONDS
-        while True:
-            try:
-                news = await followed.watched.look()
-                game = followed.watched.game() if news or followed.game is None else followed.game
-                problem = None
-            except (NotThere, UnreadableGame) as error:
-                news, game, problem = True, None, error
-            if news or followed.changes == 0:
-                async with followed.changed:
-                    followed.game, followed.problem = game, problem
-                    followed.changes += 1
-                    followed.changed.notify_all()
-            if game is None or not game.live:
-                return
-            pause = _FOLLOW_SECONDS if news else min(pause * 1.3, _IDLE_FOLLOW_SECONDS)
-            await asyncio.sleep(pause)
-
 
 class _Followed:
     """A game that pages watch, and how often it has changed."""
 
     def __init__(self, watched: "_Watched"):
-        self.watched = watched
-        self.task: asyncio.Task[None]
         self.readers = 0
         self.changes = 0
         self.changed = asyncio.Condition()
         self.game: ShownGame | None = None
-        self.problem: Exception | None = None
+        self.problem: Exception = NotThere("not looked for yet")
+        self.task = asyncio.create_task(self._keep_looking(watched))
+
+    async def _keep_looking(self, watched: "_Watched") -> None:
+        pause = _FOLLOW_SECONDS
+        while self.changes == 0 or (self.game is not None and self.game.live):
+            news = True
+            try:
+                news = await watched.look()
+                self.game = watched.game() if news or self.game is None else self.game
+            except (NotThere, UnreadableGame) as error:
+                self.game, self.problem = None, error
+            if news or self.changes == 0:
+                async with self.changed:
+                    self.changes += 1
+                    self.changed.notify_all()
+            pause = _FOLLOW_SECONDS if news else min(pause * 1.3, _IDLE_FOLLOW_SECONDS)
+            await asyncio.sleep(pause)
 
 
 class _Watched:
@@ -196,7 +185,6 @@ class _Watched:
         self._attempt = ""
         self._seen = 0
         self._looks = 0
-        self._live: LiveGame | None = None
         self._result: ResultSpan | None = None
         self.turns: list[TurnSpan] = []
 
@@ -212,25 +200,14 @@ class _Watched:
                 self._seen = 0
                 spans = (await self._client.query_spans(self._rollout_id, "latest")).items
             self._attempt, self.turns, self._result = spans[0].attempt_id, [], None
-            self._live = LiveGame(self._task)
         self._seen += len(spans)
-        news = self._rollout.status != status
-        for span in spans:
-            try:
-                if is_turn(span):
-                    turn = TurnSpan.decode(span)
-                    self.turns.append(turn)
-                    self._live.take(turn)
-                    news = True
-                elif AnswerSpan.is_in(span):
-                    self._live.take(AnswerSpan.decode(span))
-                    news = True
-                elif is_result(span):
-                    self._result = ResultSpan.decode(span)
-                    news = True
-            except MalformedSpan as error:
-                raise UnreadableGame(f"a span of this game cannot be read by this version: {error}") from error
-        return news
+        before = len(self.turns), self._result
+        try:
+            self.turns += [TurnSpan.decode(span) for span in spans if is_turn(span)]
+            self._result = next((ResultSpan.decode(span) for span in spans if is_result(span)), self._result)
+        except MalformedSpan as error:
+            raise UnreadableGame(f"a span of this game cannot be read by this version: {error}") from error
+        return self._rollout.status != status or before != (len(self.turns), self._result)
 
     async def _read_rollout(self) -> None:
         found = await self._client.query_rollouts(rollout_id_in=[self._rollout_id], limit=1)
@@ -240,41 +217,51 @@ class _Watched:
         if self._task is None:
             try:
                 self._task = GameTask.decode(self._rollout.input)
-                self._live = LiveGame(self._task)
             except ValueError as error:
                 raise UnreadableGame(f"rollout {self._rollout_id} is no game of Werewolf: {error}") from error
 
     def game(self) -> ShownGame:
-        """The game as the last look found it: as its transcript tells it once it has ended, and played again before."""
+        """The game as the last look found it. Raises UnreadableGame."""
+        spans = [*self.turns, self._result] if self._result is not None else [*self.turns]
+        try:
+            state = new_game(get_preset(self._task.preset, self._task.rules), self._task.seed)
+            players = who_plays(self._task, {seat: state.role_of(seat) for seat in state.preset.seats})
+            events = read_events(spans)
+        except ValueError as error:
+            raise UnreadableGame(f"this version cannot show the game: {error}") from error
+        marks = [json.loads(span.events) for span in spans if span.events]
+        asked = marks[-1].get("asked", ()) if marks else asked_in(state)
+        live = self._rollout.status not in _ENDED and self._result is None
+        notice = "" if live or self._result is not None else self._rollout.status
         about = _about(self._rollout, self._task)
-        turns = tuple(turn_of(turn) for turn in self.turns)
         if self._result is not None:
-            rewards = {str(seat.seat): seat.outcome for seat in self._result.seats}
             players = {seat.seat: seat.policy for seat in self._result.seats}
-            read = read_text(self._result.transcript)
-            about |= {"outcomes": rewards, "judgements": [vars(judgement) for judgement in self._result.judgements]}
-            return as_game(self._id, self._task.game_id, read, players=players, turns=turns, about=about)
-        live = self._rollout.status not in _ENDED
-        notice = "" if live else self._rollout.status
-        if live and self._rollout.status not in _PLAYED:
-            notice = "waiting"
-        elif live and self._live.blocked:
-            notice = "blocked"
-        return ShownGame(
-            id=self._id,
-            title=self._task.game_id,
-            preset=self._task.preset,
-            seats=self._live.seats,
-            events=self._live.events,
-            result=None,
+            about["outcomes"] = {str(seat.seat): seat.outcome for seat in self._result.seats}
+            about["judgements"] = [vars(judgement) for judgement in self._result.judgements]
+        data = {"preset": self._task.preset, "events": events or [event_data(event) for event in state.events]}
+        return read_game(
+            self._id,
+            self._task.game_id,
+            data,
+            result=None if self._result is None else self._result.result,
             seed=self._task.seed,
-            players=self._live.players,
-            turns=turns,
+            players=players,
+            turns=tuple(map(turn_of, self.turns, first_events(self.turns))),
             about=about,
             live=live,
-            asked=self._live.asked if live else (),
-            notice=notice,
+            asked=tuple(map(tuple, asked)) if live else (),
+            notice="waiting" if live and self._rollout.status not in _PLAYED else notice,
         )
+
+
+def first_events(turns: Sequence[TurnSpan]) -> list[int]:
+    """Of each turn the number of the first event after it: that of the span that ends its round."""
+    found: list[int] = []
+    first = 0
+    for turn in reversed(turns):
+        first = json.loads(turn.events)["first"] if turn.events else first
+        found.append(first)
+    return found[::-1]
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -334,29 +321,19 @@ def _about(rollout: Rollout, task: GameTask) -> dict[str, Any]:
     }
 
 
-def _fits(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    checks = {
-        "run": lambda text: text in row["run"],
-        "step": lambda text: str(row["version"]) == text,
-        "preset": lambda text: row["preset"] == text,
-        "policy": lambda text: any(text in name for name in row["players"]),
-        "mode": lambda text: row["mode"] == text,
-        "status": lambda text: row["status"] == text,
-        "people": lambda text: row["people"],
-        # Only a finished game can fit these; its end is looked at next.
-        "result": lambda text: row["status"] == "succeeded",
-        "won": lambda text: row["status"] == "succeeded",
-        "leak": lambda text: row["status"] == "succeeded",
-        "unusable": lambda text: row["status"] == "succeeded",
-    }
-    return all(checks[name](text) for name, text in wanted.items())
-
-
-def _fits_end(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    if "result" in wanted and row.get("result") != wanted["result"]:
-        return False
-    if "won" in wanted and wanted["won"] not in row.get("winners", ()):
-        return False
-    if "leak" in wanted and not row.get("leaks"):
-        return False
-    return not ("unusable" in wanted and not row.get("unusable"))
+_FILTERS = {
+    "run": lambda row, text: text in row["run"],
+    "step": lambda row, text: str(row["version"]) == text,
+    "preset": lambda row, text: row["preset"] == text,
+    "policy": lambda row, text: any(text in name for name in row["players"]),
+    "mode": lambda row, text: row["mode"] == text,
+    "status": lambda row, text: row["status"] == text,
+    "people": lambda row, text: row["people"],
+    "result": lambda row, text: row.get("result") == text,
+    "won": lambda row, text: text in row.get("winners", ()),
+    "leak": lambda row, text: bool(row.get("leaks")),
+    "unusable": lambda row, text: bool(row.get("unusable")),
+}
+"""Whether a row fits what is asked for, by the filter's name."""
+_OF_THE_END = ("result", "won", "leak", "unusable")
+"""Filters that only a finished game can fit, whose end is read for them."""

@@ -60,8 +60,7 @@ class Library:
 
     def _named(self, game: ShownGame) -> ShownGame:
         """A game of an evaluation with the name of what was evaluated: its policy's version may be 0 for any step."""
-        run = self._runs.run_of(str(game.about.get("run", "")))
-        evaluated = None if run is None else self._runs.evaluation_of(run, str(game.about.get("game", "")))
+        evaluated = self._runs.evaluation_of(game)
         return game if evaluated is None else replace(game, about={**game.about, "evaluation": evaluated.label})
 
     def _kept_by_a_run(self, game_id: str) -> ShownGame:

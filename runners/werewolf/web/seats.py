@@ -12,11 +12,11 @@ from typing import Any
 from agentscope.message import Msg
 
 from runners.werewolf.game import Action, Event, Observation, Option, Preset, Request, choices, legal
+from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import choice_name
 from runners.werewolf.prompts_zh.questions import render_question
-from runners.werewolf.replies import clean_speech
-from runners.werewolf.web.transcripts import of_event
+from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
 
 LONGEST_ANSWER = 4000
@@ -126,7 +126,7 @@ class SeatView:
 
     def data(self) -> dict[str, Any]:
         """What the seat's page shows, JSON only: what this seat was told, and what it is asked."""
-        events = tuple(of_event(event) for event in self.player.known)
+        events = tuple(event_data(event) for event in self.player.known)
         game = ShownGame("", "", self.preset.name, len(self.preset.seats), events, self.result)
         return {
             "seat": self.seat,

@@ -11,22 +11,22 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
-from runners.werewolf.game import PRESETS, Preset, get_preset, new_game
-from runners.werewolf.web.folders import NotThere, read_file, read_game
+from runners.werewolf.game import PRESETS, get_preset, new_game
+from runners.werewolf.transcript import event_data
+from runners.werewolf.web.folders import NotThere, read_file
 from runners.werewolf.web.seats import NotYourTurn, SeatView, UnusableTable
-from runners.werewolf.web.transcripts import of_event, read_text
-from runners.werewolf.web.views import PUBLIC, ShownGame, shown
+from runners.werewolf.web.views import PUBLIC, ShownGame, read_game, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
@@ -47,52 +47,42 @@ Resources = Callable[[], Awaitable[PolicyResources | None]]
 Turn = tuple[SpanRecord, float, float]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A table as somebody asked for it.
+class Wanted(BaseModel):
+    """A table as somebody asks for it; None stands for a field that is left out.
 
-    people: how many. side: whose seats they take, ``any``, ``wolf`` or ``good``. others: who plays the other seats.
-    clock: seconds for each answer, 0 without a clock. record: what the hub is to keep it as (``RECORDS``).
+    people: how many. side: whose seats they take. others: who plays the other seats. clock: seconds for each answer, 0
+    without a clock. record: what the hub keeps it as.
     """
 
-    preset: Preset
-    people: int
-    side: str
-    others: str
-    clock: float
-    seed: int
-    record: str
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    preset: Literal[*PRESETS] = "9p"
+    people: int = Field(default=1, ge=1)
+    side: Literal["any", "wolf", "good"] = "any"
+    others: str = "scripted"
+    clock: float = Field(default=120, ge=0, le=_LONGEST_CLOCK)
+    seed: int = Field(default_factory=lambda: secrets.randbelow(2**31), ge=0, lt=2**31)
+    record: Literal[RECORDS] = "no"
 
     @classmethod
     def read(cls, data: object) -> "Wanted":
         """Raises UnusableTable, naming what is wrong."""
         if not isinstance(data, dict):
-            raise UnusableTable("a table is asked for by an object")
-        name = data.get("preset", "9p")
-        if not isinstance(name, str) or name not in PRESETS:
-            raise UnusableTable(f"preset must be one of {', '.join(PRESETS)}")
-        preset = get_preset(name)
-        people, side, clock = data.get("people", 1), data.get("side", "any"), data.get("clock", 120)
-        seed, record, others = data.get("seed"), data.get("record", "no"), data.get("others", "scripted")
-        if side not in ("any", "wolf", "good"):
-            raise UnusableTable("side must be any, wolf or good")
-        most = sum(side in ("any", role.side) for role in preset.deck)
-        if type(people) is not int or not 1 <= people <= most:
+            raise UnusableTable("the request body must be a JSON object")
+        try:
+            wanted = cls.model_validate({name: value for name, value in data.items() if value is not None})
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise UnusableTable(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+        most = sum(wanted.side in ("any", role.side) for role in get_preset(wanted.preset).deck)
+        if wanted.people > most:
             raise UnusableTable(f"people must be a number from 1 to {most}")
-        if type(clock) not in (int, float) or not 0 <= clock <= _LONGEST_CLOCK:
-            raise UnusableTable(f"clock must be seconds from 0 (none) to {_LONGEST_CLOCK}")
-        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**31):
-            raise UnusableTable("seed must be a whole number from 0, or left out")
-        if record not in RECORDS:
-            raise UnusableTable(f"record must be one of {', '.join(RECORDS)}")
-        if not isinstance(others, str):
-            raise UnusableTable("others must be a player's name")
-        return cls(preset, people, side, others, clock, secrets.randbelow(2**31) if seed is None else seed, record)
+        return wanted
 
     def seats(self) -> list[int]:
         """The people's seats, drawn among those of their side."""
-        deal = new_game(self.preset, self.seed)
-        free = [seat for seat in self.preset.seats if self.side in ("any", deal.role_of(seat).side)]
+        deal = new_game(get_preset(self.preset), self.seed)
+        free = [seat for seat in deal.preset.seats if self.side in ("any", deal.role_of(seat).side)]
         return sorted(random.Random(f"{self.seed}/people").sample(free, self.people))
 
 
@@ -234,7 +224,9 @@ class Tables:
         """Keep a finished game: as a file, and in the hub if that was asked for."""
         if self._keep is not None:
             self._keep.mkdir(parents=True, exist_ok=True)
-            (self._keep / f"{table.name}.json").write_text(_as_file(result), encoding="utf-8")
+            data = result.as_data([turn for turn, *_ in turns])
+            written = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+            (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
             table.replay = f"table:{table.name}"
         if table.wanted.record != "no" and self._client is not None:
             try:
@@ -274,7 +266,7 @@ class Table:
         over: Callable[["Table", ResultSpan, list[Turn]], Awaitable[None]],
     ):
         self.id = secrets.token_urlsafe(18)
-        self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset.name}-{secrets.token_hex(3)}"
+        self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset}-{secrets.token_hex(3)}"
         self.wanted = wanted
         self.resources = resources
         self._games = games
@@ -285,7 +277,8 @@ class Table:
         self._result: str | None = None
         self.task: asyncio.Task[None] | None = None
         self._views = {
-            seat: SeatView(wanted.preset, seat, wanted.clock, self._somebody_came) for seat in wanted.seats()
+            seat: SeatView(get_preset(wanted.preset), seat, wanted.clock, self._somebody_came)
+            for seat in wanted.seats()
         }
         self.last_seen = time.monotonic()
         self.links = {secrets.token_urlsafe(18): view for view in self._views.values()}
@@ -295,7 +288,7 @@ class Table:
             group_id=self.name,
             seed=wanted.seed,
             sampling_seed=secrets.randbelow(2**31),
-            preset=wanted.preset.name,
+            preset=wanted.preset,
             seating=(
                 *(SeatingRule(seat=seat, players={PERSON: 1.0}) for seat in self._views),
                 SeatingRule(players={wanted.others: 1.0}),
@@ -315,12 +308,12 @@ class Table:
     def status(self) -> dict[str, Any]:
         """What the host sees: links, who has come, and what the whole table heard; never more."""
         heard = next(iter(self._views.values())).player.known
-        events = tuple(of_event(event) for event in heard if event.audience is None)
-        game = ShownGame("", "", self.wanted.preset.name, len(self.wanted.preset.seats), events, self._result)
+        events = tuple(event_data(event) for event in heard if event.audience is None)
+        game = ShownGame("", "", self.wanted.preset, len(get_preset(self.wanted.preset).seats), events, self._result)
         return {
             "phase": self.phase,
             "problem": self.problem,
-            "preset": self.wanted.preset.name,
+            "preset": self.wanted.preset,
             "clock": self.wanted.clock,
             "people": [{"link": f"/seat/{link}", "joined": view.joined} for link, view in self._shuffled_links()],
             "game": shown(game, PUBLIC),
@@ -366,29 +359,3 @@ class Table:
             view.phase, view.problem, view.result = phase, self.problem, self._result
             view.replay = self.replay if phase == "over" else ""
             view.notify()
-
-
-def _as_file(result: ResultSpan) -> str:
-    """A finished game in the form of ``play --format json``, with who played."""
-    read = read_text(result.transcript)
-    data: Mapping[str, Any] = {
-        "preset": read.preset,
-        "seed": read.seed,
-        "viewer": None,
-        "roles": {str(seat): role for seat, role in read.roles.items()},
-        "players": {str(seat.seat): seat.policy for seat in result.seats},
-        "events": [
-            {
-                "kind": event.kind,
-                "day": event.day,
-                "audience": None if event.audience is None else sorted(event.audience),
-                "seat": event.seat,
-                "target": event.target,
-                "text": event.text,
-                "data": dict(event.data or {}),
-            }
-            for event in read.events
-        ],
-        "result": read.result,
-    }
-    return json.dumps(data, ensure_ascii=False, indent=1) + "\n"

@@ -3,35 +3,45 @@
 A viewer is ``god`` (every secret), ``public`` (what the whole table heard) or a seat's number (what that seat may
 know). What a viewer may not know is left out here, before anything is sent: numbers of events and turns are counted
 over what is shown alone, so that not even a gap tells of what is not.
+
+Events are those of ``transcript.event_data``: JSON objects, as spans, files and evaluations carry them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
-from runners.werewolf.game import Decision, Event, EventKind
+from runners.werewolf.game import Decision, Event, EventKind, Result
+from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.record import render_event
-from runners.werewolf.web.transcripts import NOTE, ShownEvent
+from store.werewolf import Asked, TurnSpan
 
 GOD, PUBLIC = "god", "public"
 Viewer = str | int
-ANY_DAY = 0
-"""Day of a turn of which it was not kept."""
+GameEvent = Mapping[str, Any]
+_MOST_SEATS = 24
 
 
 class UnknownViewer(ValueError):
     """There is no such view of this game."""
 
 
+class UnreadableGame(ValueError):
+    """What was given is no game; the message says why."""
+
+
 @dataclass(frozen=True)
 class ShownTurn:
     """One call of a model (``store.werewolf.TurnSpan``). number: within the seat's game; None where it was not kept.
 
+    day: None where it was not kept. first_event: number of the event from which on the turn's own comes.
     tokens: (given, sampled), or None where they were not kept. logprob: mean over the sampled tokens.
     """
 
     seat: int
-    day: int
+    day: int | None
     decision: str
     reply: str
     thought: str = ""
@@ -47,15 +57,7 @@ class ShownTurn:
     tokens: tuple[int, int] | None = None
     logprob: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A seat that is asked right now. secret: whether others may not know that it is."""
-
-    seat: int
-    decision: str
-    secret: bool
+    first_event: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class ShownGame:
     title: str
     preset: str
     seats: int
-    events: tuple[ShownEvent, ...]
+    events: tuple[GameEvent, ...]
     result: str | None
     seed: int | None = None
     players: Mapping[int, str] = field(default_factory=dict)
@@ -88,49 +90,113 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
-def seats_of(events: Iterable[ShownEvent], roles: Mapping[int, str]) -> int:
+def read_game(game_id: str, title: str, data: Any, **fields: Any) -> ShownGame:
+    """A game as ``play --format json`` writes one, of whoever wrote it. Raises UnreadableGame."""
+    if not isinstance(data, dict) or not isinstance(data.get("events"), list | tuple):
+        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `preset` and `events`")
+    events = tuple(_checked(number, event) for number, event in enumerate(data["events"]))
+    players = data.get("players") or {}
+    seed, viewer, result = data.get("seed"), data.get("viewer"), data.get("result")
+    known: dict[str, Any] = {
+        "seats": seats_of(events),
+        "seed": seed if isinstance(seed, int) else None,
+        "result": result if result in list(Result) else None,
+        "players": {int(seat): str(name) for seat, name in players.items() if number_in(str(seat))},
+        "only_view": viewer if isinstance(viewer, int) else None,
+    }
+    return ShownGame(game_id, title, str(data.get("preset", "")), events=events, **(known | fields))
+
+
+def _checked(number: int, event: Any) -> GameEvent:
+    """The event, if a page can show it. Raises UnreadableGame."""
+    if not isinstance(event, dict):
+        raise UnreadableGame(f"event {number}: not an object")
+    kind, day, text, facts = event.get("kind"), event.get("day"), event.get("text") or "", event.get("data") or {}
+    if not isinstance(kind, str) or type(day) is not int or not isinstance(text, str):
+        raise UnreadableGame(f"event {number}: kind and text must be text, day a number")
+    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
+        raise UnreadableGame(f"event {number}: data must hold texts by name")
+    for name in ("seat", "target"):
+        if (seat := event.get(name)) is not None and (type(seat) is not int or not 1 <= seat <= 99):
+            raise UnreadableGame(f"event {number}: {name} must be a seat's number or null")
+    audience = event.get("audience")
+    if audience is not None and not (isinstance(audience, list) and all(type(seat) is int for seat in audience)):
+        raise UnreadableGame(f"event {number}: audience must be a list of seats or null")
+    names = ("kind", "day", "audience", "seat", "target", "text", "data")
+    return {name: event[name] for name in names if event.get(name) not in (None, "", {})}
+
+
+def seats_of(events: Iterable[GameEvent]) -> int:
     """How many seats a game has: as its start says, else the highest that occurs in it."""
-    events = tuple(events)
+    highest = 0
     for event in events:
-        if event.kind == EventKind.GAME_START and number_in(event.data.get("seats", "")):
-            return min(int(event.data["seats"]), 24)
-    named = [seat for event in events for seat in (event.seat, event.target) if seat is not None]
-    listed = [
-        int(seat) for event in events for seat in event.data.get("seats", "").split(",") if number_in(seat)
-    ]  # orders and deaths
-    return min(max([*roles, *named, *listed], default=0), 24)
+        told = number_in(event.get("data", {}).get("seats", ""))
+        if event["kind"] == EventKind.GAME_START and told:
+            return min(told, _MOST_SEATS)
+        named = [event.get("seat") or 0, event.get("target") or 0]
+        listed = (number_in(seat) or 0 for seat in event.get("data", {}).get("seats", "").split(","))
+        highest = max(highest, *named, *listed)
+    return min(highest, _MOST_SEATS)
+
+
+def turn_of(span: TurnSpan, first_event: int) -> ShownTurn:
+    """A stored turn as pages show it. first_event: see ``ShownTurn``."""
+    return ShownTurn(
+        seat=span.seat,
+        day=span.day,
+        decision=span.decision,
+        reply=span.reply,
+        thought=span.thought,
+        error=span.error,
+        target=span.target,
+        number=span.turn,
+        segment=span.segment,
+        is_reask=span.is_reask,
+        policy=span.policy,
+        version=span.policy_version,
+        trainable=span.trainable,
+        finish_reason=span.finish_reason,
+        tokens=(len(span.prompt_ids), len(span.response_ids)),
+        # All zeros are a demonstration's: no policy sampled it.
+        logprob=round(fmean(span.logprobs), 4) if any(span.logprobs) else None,
+        facts={name: value for name, value in span.facts.items() if value},
+        first_event=first_event,
+    )
 
 
 def viewer_of(text: str, game: ShownGame) -> Viewer:
     """A view by its name in an address. Raises UnknownViewer."""
+    seat = number_in(text)
     if game.only_view is not None:
-        if text not in (GOD, PUBLIC, str(game.only_view)):
+        if text not in (GOD, PUBLIC) and seat != game.only_view:
             raise UnknownViewer(f"only what seat {game.only_view} knew was kept of this game")
         return game.only_view
     if text in (GOD, PUBLIC):
         return text
-    seat = number_in(text)
     if seat is not None and 1 <= seat <= game.seats:
         return seat
     raise UnknownViewer(f"no view {text!r}: say {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
 
 
+def may_know(event: GameEvent, viewer: Viewer) -> bool:
+    """Whether a viewer may know of an event."""
+    audience = event.get("audience")
+    return viewer == GOD or audience is None or viewer in audience
+
+
 def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int = 0) -> dict[str, Any]:
     """The game as ``viewer`` may know it, JSON only. first_event, first_turn: leave out what the page has already."""
-    visible = [event for event in game.events if _may_know(event, viewer)]
+    numbers = [number for number, event in enumerate(game.events) if may_know(event, viewer)]
+    visible = [game.events[number] for number in numbers]
     turns = [turn for turn in game.turns if viewer == GOD or turn.seat == viewer]
-    places = place_turns(turns, visible)
-    roles = {
-        str(event.seat): event.data["role"]
-        for event in visible
-        if event.kind == EventKind.ROLE_DEALT and "role" in event.data
-    }
+    places = place_turns(turns, visible, numbers)
+    dealt = [event for event in visible if event["kind"] == EventKind.ROLE_DEALT and "role" in event.get("data", {})]
     data: dict[str, Any] = {
         "id": game.id,
         "view": str(viewer),
         "preset": game.preset,
         "seats": game.seats,
-        "roles": roles,
+        "roles": {str(event.get("seat")): event["data"]["role"] for event in dealt},
         "live": game.live,
         "result": game.result,
         "notice": game.notice,
@@ -140,49 +206,30 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         "turns": [_turn_data(turn, place) for turn, place in zip(turns[first_turn:], places[first_turn:], strict=True)],
         "firstTurn": first_turn,
         "asked": [
-            {"seat": asked.seat, "decision": asked.decision}
-            for asked in game.asked
-            if viewer == GOD or not asked.secret or asked.seat == viewer
+            {"seat": seat, "decision": decision}
+            for seat, decision, secret in game.asked
+            if viewer == GOD or not secret or seat == viewer
         ],
         "onlyView": game.only_view,
     }
     if viewer == GOD:
-        data |= {
-            "title": game.title,
-            "seed": game.seed,
-            "players": {str(seat): name for seat, name in game.players.items()},
-            "about": dict(game.about),
-        }
+        players = {str(seat): name for seat, name in game.players.items()}
+        data |= {"title": game.title, "seed": game.seed, "players": players, "about": dict(game.about)}
     return data
 
 
-def _may_know(event: ShownEvent, viewer: Viewer) -> bool:
-    if viewer == GOD:
-        return True
-    return event.audience is None if viewer == PUBLIC else event.visible_to(viewer)
+def _event_data(event: GameEvent, viewer: Viewer) -> dict[str, Any]:
+    data = {name: value for name, value in event.items() if name != "audience" or viewer == GOD}
+    line = "" if event.get("text") else _line_of(event)
+    return data | {"secret": "audience" in event} | ({"line": line} if line else {})
 
 
-def _event_data(event: ShownEvent, viewer: Viewer) -> dict[str, Any]:
-    data: dict[str, Any] = {"kind": event.kind, "day": event.day, "secret": event.audience is not None}
-    if viewer == GOD and event.audience is not None:
-        data["audience"] = sorted(event.audience)
-    for name, value in (("seat", event.seat), ("target", event.target), ("text", event.text), ("data", event.data)):
-        if value:
-            data[name] = value
-    line = event.line or ("" if event.text else line_of(event))
-    if line:
-        data["line"] = line
-    return data
-
-
-def line_of(event: ShownEvent) -> str:
-    """The event's line in Chinese, as players are told it; empty for what the referee never wrote."""
-    if event.kind == NOTE:
-        return event.text
+def _line_of(event: GameEvent) -> str:
+    """The event's line in Chinese, as players hear it; empty for what the referee never wrote."""
     try:
-        return render_event(
-            Event(EventKind(event.kind), event.day, None, event.seat, event.target, "", event.data)
-        ).removeprefix("【裁判】")
+        fields = (event.get(name) for name in ("seat", "target"))
+        told = Event(EventKind(event["kind"]), event["day"], None, *fields, "", event.get("data", {}))
+        return render_event(told).removeprefix(REFEREE)
     except (ValueError, KeyError, TypeError):  # from a file that something else wrote
         return ""
 
@@ -192,64 +239,44 @@ def _turn_data(turn: ShownTurn, place: int) -> dict[str, Any]:
     return data | {"event": place}
 
 
-# --- which event a turn made ----------------------------------------------------------------------------------------
-
 _MADE: Mapping[str, tuple[EventKind, ...]] = {
     Decision.WOLF_TALK: (EventKind.WOLF_SAYS,),
     Decision.GUARD: (EventKind.GUARDED,),
     Decision.WOLF_KILL: (EventKind.WOLF_VOTE,),
     Decision.SEER_CHECK: (EventKind.SEER_RESULT,),
     Decision.WITCH: (EventKind.ANTIDOTE_USED, EventKind.POISON_USED),
-    Decision.SIGN_UP: (EventKind.SIGNED_UP,),
-    Decision.CAMPAIGN_SPEECH: (EventKind.CAMPAIGN_SPEECH,),
-    Decision.SHERIFF_VOTE: (EventKind.SHERIFF_VOTE,),
-    Decision.SHERIFF_PK_SPEECH: (EventKind.SHERIFF_PK_SPEECH,),
-    Decision.SHERIFF_PK_VOTE: (EventKind.SHERIFF_VOTE,),
-    Decision.LAST_WORDS: (EventKind.LAST_WORDS,),
-    Decision.SHOT: (EventKind.SHOT,),
     Decision.BADGE: (EventKind.BADGE_PASSED, EventKind.BADGE_TORN),
-    Decision.SPEAKING_ORDER: (EventKind.SPEAKING_ORDER,),
-    Decision.SPEECH: (EventKind.SPEECH,),
-    Decision.CLOSING_SPEECH: (EventKind.CLOSING_SPEECH,),
+    Decision.SHERIFF_PK_VOTE: (EventKind.SHERIFF_VOTE,),
     Decision.EXILE_VOTE: (EventKind.VOTE,),
-    Decision.PK_SPEECH: (EventKind.PK_SPEECH,),
     Decision.PK_VOTE: (EventKind.VOTE,),
 }
+"""Kinds of the events that a decision makes; those of the others are named as it is."""
 
 
-def place_turns(turns: Sequence[ShownTurn], events: Sequence[ShownEvent]) -> list[int]:
-    """For each turn the number of the event that came of it, or, for a decision that shows in no event, near it.
+def place_turns(turns: Sequence[ShownTurn], events: Sequence[GameEvent], numbers: Sequence[int] = ()) -> list[int]:
+    """For each turn the place of the event that came of it; for a decision that shows in no event, one near it.
 
-    A reply that could not be used stands with the one that was asked for in its stead.
+    numbers: those of the events in the whole game; by default their places. A reply that could not be used stands
+    with the one that followed it.
     """
+    numbers = numbers or range(len(events))
     after: dict[int, int] = {}  # seat -> the first event that its next turn may have made
     places: list[int] = []
     for turn in turns:
-        start = after.get(turn.seat, 0)
-        found = next((number for number in range(start, len(events)) if _made(turn, events[number])), None)
+        start = max(after.get(turn.seat, 0), bisect_left(numbers, turn.first_event))
+        found = next((place for place in range(start, len(events)) if _made(turn, events[place])), None)
         if found is None:
-            found = _end_of_day_part(events, start, turn)
+            found = min(start, max(len(events) - 1, 0))
         elif turn.error is None:
             after[turn.seat] = found + 1
         places.append(found)
     return places
 
 
-def _made(turn: ShownTurn, event: ShownEvent) -> bool:
-    if turn.day not in (event.day, ANY_DAY):
+def _made(turn: ShownTurn, event: GameEvent) -> bool:
+    if turn.day not in (event["day"], None):
         return False
-    if event.kind == EventKind.SIGNED_UP:
+    if event["kind"] == EventKind.SIGNED_UP:
         return turn.decision == Decision.SIGN_UP
-    return event.seat == turn.seat and (event.kind in _MADE.get(turn.decision, ()) or event.kind == EventKind.EXPLODED)
-
-
-def _end_of_day_part(events: Sequence[ShownEvent], start: int, turn: ShownTurn) -> int:
-    """The last event of the night or day that the turn belongs to; the last of all where it goes on."""
-    by_night = turn.decision == Decision.WITCH
-    last = max(len(events) - 1, 0)
-    for number in range(start, len(events)):
-        event = events[number]
-        ends_night = by_night and event.kind == EventKind.DAY_BREAKS and event.day == turn.day
-        if ends_night or event.day > turn.day != ANY_DAY:
-            return max(number - 1, 0)
-    return last
+    kinds = (*_MADE.get(turn.decision, (turn.decision,)), EventKind.EXPLODED)
+    return event.get("seat") == turn.seat and event["kind"] in kinds

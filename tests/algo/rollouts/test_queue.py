@@ -21,6 +21,7 @@ from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.fakes import FakeVllm, make_result, make_turn
 from tests.support.settings import werewolf_config
+from tests.support.waiting import until
 from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
@@ -48,8 +49,8 @@ class TwoTurnPlay:
         await self.gate.wait()
         name = task.game_id[-len("deal00-game00") :].replace("-", "_")
         if self.failures.get(name, 0) > 0:
-            while not list(await self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)):
-                await asyncio.sleep(0.05)  # let the first turn reach the hub
+            # Let the first turn reach the hub.
+            await until(lambda: self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id))
             self.failures[name] -= 1
             raise CannotPlay(f"told to fail {name}")
         context = [*first.prompt_ids, *first.response_ids]
@@ -405,8 +406,7 @@ async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
             rollouts = await client.query_rollouts()
             return [span for rollout in rollouts for span in await client.query_spans(rollout.rollout_id)]
 
-        while not await turns():
-            await asyncio.sleep(0.05)
+        await until(turns)
         return error(500)(api, request)
 
     opponent.faults = [fail_once_the_policy_has_played]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.policy.chat_tokens import ChatTokens, UnfitTemplate
-from runners.werewolf.replies import split_thought
+from runners.werewolf.language.replies import split_thought
 
 _MESSAGE = "{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}"
 _DEFAULT = "{%- if messages[0].role != 'system' -%}{{- '<|im_start|>system\nI help.<|im_end|>\n' -}}{%- endif -%}"

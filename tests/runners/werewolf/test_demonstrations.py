@@ -189,7 +189,7 @@ async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
 async def test_a_thought_that_the_prompt_opened_is_closed_before_the_words(tiny_tokenizer):
     from copy import deepcopy
 
-    from runners.werewolf.replies import split_thought
+    from runners.werewolf.language.replies import split_thought
 
     opening = deepcopy(tiny_tokenizer)
     opening.chat_template = opening.chat_template.replace("<think>\\n\\n</think>\\n\\n", "<think>\\n")

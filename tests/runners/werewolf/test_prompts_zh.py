@@ -25,6 +25,7 @@ from runners.werewolf.game import (
     WinRule,
     choices,
 )
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.guidance import GUIDANCE, guidance
 from runners.werewolf.prompts_zh.names import (
     OPTION_WORDS,
@@ -50,7 +51,6 @@ from runners.werewolf.prompts_zh.system import (
     rules_prompt,
     system_prompt,
 )
-from runners.werewolf.replies import ReplyError, parse_reply
 
 TWELVE, NINE, SEVEN, TINY = (PRESETS[name] for name in ("12p_sheriff", "9p", "7p", "5p_tiny"))
 STRICT = Preset(

@@ -23,11 +23,11 @@ from runners.werewolf.game import (
     Side,
     get_preset,
 )
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.replies import render_reply
 from runners.werewolf.table import play_game
 from store.schema import TokenLimits
 from store.werewolf import GameTask

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.game import Action, Decision, Option, Phase, Request, Role, Side
-from runners.werewolf.identity_leak import prompt_runs
+from runners.werewolf.language.leaks import prompt_runs
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import ModelTurn
-from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.turn_facts import (
     Speaker,
     chinese_share,

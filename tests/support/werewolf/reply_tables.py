@@ -1,14 +1,14 @@
-"""The tables of replies under ``replies/``: the questions that they answer, and how their lines are read."""
+"""The tables of replies in ``tests/runners/werewolf/language``: the questions, and how the lines are read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
-from runners.werewolf.replies import ReplyError, parse_reply
 
-FOLDER = Path(__file__).parents[2] / "runners" / "werewolf" / "replies"
+FOLDER = Path(__file__).parents[2] / "runners" / "werewolf" / "language"
 REASK = "re-ask"
 _ALL = (1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 _PHASES = {

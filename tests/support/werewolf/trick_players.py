@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from runners.werewolf.brains import Brain, ScriptedBrain
 from runners.werewolf.game import Action, Decision, EventKind, Observation, Preset, Result, Role, Side, new_game
+from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.talk_zh.reading import understand
 from tests.support.werewolf.speech_classifier import SpeechClassifier
 
 PUBLIC_SPEECHES = frozenset(

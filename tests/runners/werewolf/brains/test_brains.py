@@ -29,11 +29,11 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.language import saying
+from runners.werewolf.language.replies import parse_reply, render_reply
+from runners.werewolf.language.saying import fit_together
+from runners.werewolf.language.speech import Heard, understand, understand_wolf
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.replies import parse_reply, render_reply
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import Heard, understand, understand_wolf
-from runners.werewolf.talk_zh.saying import fit_together
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from tests.support.werewolf.crafted_questions import (

@@ -18,9 +18,9 @@ from runners.werewolf.game import (
     Side,
     new_game,
 )
+from runners.werewolf.language import saying
+from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import understand
 from tests.support.game.game_playing import GUNS, NINE, TINY, TWELVE
 from tests.support.werewolf.crafted_questions import (
     NINE_SEATS,

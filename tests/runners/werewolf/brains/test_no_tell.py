@@ -7,7 +7,7 @@ import pytest
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, Role, Side
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
 from tests.support.werewolf.trick_players import (

@@ -8,8 +8,8 @@ import pytest
 from runners.werewolf.brains import PatientBrain, ScriptedBrain
 from runners.werewolf.brains.table import good_wins
 from runners.werewolf.game import Decision, Role, Side
-from runners.werewolf.talk_zh import saying
-from runners.werewolf.talk_zh.reading import understand
+from runners.werewolf.language import saying
+from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import NINE, TINY
 from tests.support.werewolf.crafted_questions import accuses, claim, finding, seen, speech
 

@@ -12,7 +12,7 @@ from runners.werewolf.game import (
     Role,
     Side,
 )
-from runners.werewolf.talk_zh.reading import understand, understand_wolf
+from runners.werewolf.language.speech import understand, understand_wolf
 from tests.support.game.game_playing import TINY, TWELVE
 from tests.support.werewolf.crafted_questions import (
     NINE_SEATS,

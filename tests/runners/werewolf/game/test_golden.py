@@ -14,11 +14,11 @@ import pytest
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, Event, new_game, pending, winner
+from runners.werewolf.language.replies import render_reply
 from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import rules_prompt
-from runners.werewolf.replies import render_reply
 from runners.werewolf.transcript import Transcript
 from tests.support.game.game_playing import TINY, brain_steps, play_brains
 from tests.support.game.game_scripts import play

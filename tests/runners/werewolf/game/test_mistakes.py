@@ -27,10 +27,10 @@ from runners.werewolf.game import (
     observe,
     winner,
 )
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import BrainPlayer, PolicyPlayer
 from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, system_prompt
-from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from tests.support.game.game_playing import TEST_PRESETS, TWELVE, herd_steps

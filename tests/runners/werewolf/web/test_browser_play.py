@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 from selenium.webdriver.common.keys import Keys
 
-from runners.werewolf.web.folders import read_game
+from runners.werewolf.web.folders import GameFiles
 from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
@@ -83,7 +83,7 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     async with WebServer(tmp_path) as server:
         await at_the_browser(visit, person)
     (kept,) = (tmp_path / "kept").glob("*.json")
-    game = read_game("file:1", "x", kept.read_text())
+    game = GameFiles([kept]).game("file:1")
     assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
     assert any(event.text == "说到一半" for event in game.events)
 

@@ -107,11 +107,13 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
     from runners.werewolf.transcript import Transcript
-    from tests.runners.werewolf.web.test_web_transcripts import played
+    from tests.runners.werewolf.web.test_web_files import played
 
     run = make_run(tmp_path)
     state = played("5p_tiny", 2)
-    (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.txt").write_text(Transcript.of(state).as_text())
+    (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.json").write_text(
+        json.dumps(Transcript.of(state).as_data())
+    )
     prompt, reply = (tiny_tokenizer.encode(text, add_special_tokens=False) for text in ("轮到你发言。", "我是好人。"))
     speaker = next(event.seat for event in state.events if event.kind == "speech")
     ids = [*prompt, *reply]

@@ -2,23 +2,29 @@
 
 import asyncio
 import json
+import random
+from itertools import pairwise
 
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest
 
+from runners.policy.server import seed_of
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
-from runners.werewolf.web.hub_games import HubGames
-from runners.werewolf.web.live_game import LiveGame, turn_of
-from runners.werewolf.web.transcripts import UnreadableGame, read_text
-from runners.werewolf.web.views import GOD, place_turns, shown
+from runners.werewolf.brains import BRAINS
+from runners.werewolf.game import get_preset, new_game
+from runners.werewolf.local import play_locally
+from runners.werewolf.seating import who_plays
+from runners.werewolf.transcript import event_data
+from runners.werewolf.web.hub_games import HubGames, first_events
+from runners.werewolf.web.views import GOD, place_turns, shown, turn_of
 from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
-from store.werewolf import AnswerSpan
+from store.token_spans import MalformedSpan
+from store.werewolf import encode_events, read_events
+from tests.support.fakes import make_turn
 from tests.support.tasks import game_task
-from tests.support.werewolf.fakes_api import FakeChatApi
-from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -50,65 +56,53 @@ async def play_all(client, games_at_once=2):
     await play.close()
 
 
-@pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("9p", 4), ("12p_sheriff", 5), ("12p_sheriff", 6)])
-@pytest.mark.parametrize("demonstrators", [("scripted", "timid"), ("scripted",)])
-async def test_a_game_is_put_together_turn_by_turn_as_it_was_played(unserved, preset, seed, demonstrators):
-    task = make_task(preset=preset, seed=seed, sampling_seed=seed, demonstrators=demonstrators)
-    games, turns = WerewolfGames(), []
-    result = await games.play(task, unserved, lambda turn, *times: turns.append(turn))
-    await games.close()
-    live, before = LiveGame(task), ()
-    for turn in turns:
-        assert turn.seat in {asked.seat for asked in live.asked}
-        live.take(turn)
-        assert live.events[: len(before)] == before
-        assert not live.blocked
-        before = live.events
-    assert live.asked == ()
-    assert live.events == read_text(result.transcript).events
-    for turn, place in zip(turns, place_turns([turn_of(turn) for turn in turns], live.events), strict=True):
-        if turn.decision in ("speech", "exile_vote", "wolf_kill", "seer_check") and turn.target:
-            assert (live.events[place].seat, live.events[place].target) in ((turn.seat, turn.target), (turn.seat, None))
-
-
-@pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("12p_sheriff", 5)])
-async def test_a_game_with_a_model_behind_an_api_moves_while_it_is_played(unserved, preset, seed):
-    api = FakeChatApi(lambda messages: reply_to(messages[-1]["content"]))
-    await api.start()
-    task = make_task(preset=preset, seed=seed, seating={"wolf": "fake", "good": "timid"}, demonstrators=["timid"])
-    resources = unserved.model_copy(update={"players": {"fake": api.endpoint()}})
+async def played(task, resources):
+    """(the result, the turns) of a game, as the hub gets them."""
     games, turns = WerewolfGames(), []
     result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
     await games.close()
-    await api.stop()
-    live, lengths = LiveGame(task), []
-    for turn in turns:
-        live.take(turn)
-        lengths.append(len(live.events))
-        assert not live.blocked
-    assert live.events == read_text(result.transcript).events and live.asked == ()
-    assert len(set(lengths)) > len(lengths) / 3  # it went on all the time, not at its end
-    told = [turn for turn in turns if isinstance(turn, AnswerSpan)]
-    assert {turn.policy for turn in told} == {"fake"} and len(told) + result.turns == len(turns)
-    forged = told[0].model_copy(update={"target": 99})
-    with pytest.raises(UnreadableGame, match="rules"):
-        for turn in turns:
-            live = LiveGame(task) if turn is turns[0] else live
-            live.take(forged if turn is told[0] else turn)
+    return result, turns
 
 
-async def test_unusable_replies_end_in_the_default_and_show_as_what_they_are(unserved):
-    task = make_task(demonstrators=("scripted", "timid"))
-    games, turns = WerewolfGames(), []
-    await games.play(task, unserved, lambda turn, *times: turns.append(turn))
-    await games.close()
-    first = turns[0].model_copy(update={"valid": False, "error": "no_choice", "reply": "嗯"})
-    live = LiveGame(task)
-    asked = live.asked
-    live.take(first)
-    assert live.asked == asked  # it is asked once more
-    live.take(first.model_copy(update={"turn": 1, "is_reask": True}))
-    assert turns[0].seat not in {entry.seat for entry in live.asked} or live.events[-1].day > 1
+@pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("12p_sheriff", 5)])
+@pytest.mark.parametrize("demonstrators", [("scripted", "timid"), ("scripted",)])
+async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_theirs(
+    unserved, preset, seed, demonstrators
+):
+    task = make_task(preset=preset, seed=seed, sampling_seed=seed, demonstrators=demonstrators)
+    result, turns = await played(task, unserved)
+    lengths = [len(read_events(turns[:number])) for number in range(len(turns) + 1)]
+    assert lengths == sorted(lengths) and len(set(lengths)) > len(lengths) / 3  # it goes on all the time
+    events = read_events([*turns, result])
+    roles = dict(enumerate(new_game(get_preset(preset), seed).roles, start=1))
+    brains = {
+        seat: BRAINS[name](random.Random(seed_of(f"{task.sampling_seed}/{seat}")))
+        for seat, name in who_plays(task, roles).items()
+    }
+    game = play_locally(get_preset(preset), seed, brains).state
+    assert events == [event_data(event) for event in game.events]
+    shown_turns = list(map(turn_of, turns, first_events(turns)))
+    for turn, place in zip(turns, place_turns(shown_turns, events), strict=True):
+        if turn.decision in ("speech", "exile_vote", "wolf_kill", "seer_check") and turn.target:
+            assert (events[place]["seat"], events[place].get("target")) in (
+                (turn.seat, turn.target), (turn.seat, None),
+            )  # fmt: skip
+
+
+async def test_whom_a_game_waits_for_is_recorded_with_its_events(unserved):
+    _, turns = await played(make_task(preset="9p", good="scripted"), unserved)
+    by_round = [(json.loads(turn.events)["asked"], turn) for turn in turns if turn.events]
+    for (asked, _), (_, last) in pairwise(by_round):
+        assert last.seat in {seat for seat, *_ in asked}
+    assert {decision for asked, _ in by_round for _, decision, secret in asked if secret} >= {"witch"}
+
+
+def test_events_are_read_up_to_the_first_gap(unserved):
+    event = {"kind": "speech", "day": 1}
+    one, two = make_turn(events=encode_events(0, [event])), make_turn(events=encode_events(2, [event]))
+    assert read_events([two, one]) == [event]
+    with pytest.raises(MalformedSpan, match="events"):
+        read_events([make_turn(events="[1]")])
 
 
 async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved, tmp_path):
@@ -254,8 +248,3 @@ async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_f
     data = shown(ends[0], GOD)
     assert data["turns"] and data["players"] and data["about"]["version"] == 3
     await games.close()
-
-
-def test_chance_of_players_without_a_model_follows_from_the_task():
-    first, second = (LiveGame(make_task(7, demonstrators=(), good="random")) for _ in range(2))
-    assert first.events == second.events and first.events[-1].kind == "game_over"

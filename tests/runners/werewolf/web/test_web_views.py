@@ -24,11 +24,9 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.players import Msg
-from runners.werewolf.transcript import Transcript
-from runners.werewolf.web.live_game import asked_in
+from runners.werewolf.transcript import Transcript, asked_in, event_data
 from runners.werewolf.web.seats import SeatView
 from runners.werewolf.web.tables import Table, Wanted
-from runners.werewolf.web.transcripts import of_event
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, ShownTurn, place_turns, shown
 from store.schema import TokenLimits
 from tests.runners.werewolf.game.test_properties import _Undecidable, blind_chooser
@@ -89,10 +87,10 @@ def drawn(name, seed, play, data):
 
 
 def as_live(state, turns=(), live=True):
-    events = tuple(map(of_event, state.events))
+    events = tuple(map(event_data, state.events))
     return ShownGame(
         "hub:x", "x", state.preset.name, len(state.preset.seats), events, None, state.seed, live=live,
-        asked=asked_in(state), turns=tuple(turns),
+        asked=tuple(asked_in(state)), turns=tuple(turns),
     )  # fmt: skip
 
 
@@ -268,7 +266,7 @@ def turn(seat, decision, day=1, error=None, reply="", **fields):
 
 
 def test_turns_stand_with_the_events_that_came_of_them():
-    events = list(map(of_event, new_game(PRESETS["9p"], 5).events))
+    events = list(map(event_data, new_game(PRESETS["9p"], 5).events))
     for kind, fields in (
         (EventKind.SEER_RESULT, {"seat": 4, "target": 2, "audience": frozenset({4}), "data": {"side": "good"}}),
         (EventKind.DAY_BREAKS, {}),
@@ -277,17 +275,17 @@ def test_turns_stand_with_the_events_that_came_of_them():
         (EventKind.VOTE, {"seat": 2, "target": 4}),
         (EventKind.VOTE, {"seat": 4, "target": 2}),
     ):
-        events.append(of_event(Event(kind, 1, **fields)))
+        events.append(event_data(Event(kind, 1, **fields)))
+    first = len(events) - 6
     turns = [
         turn(4, "seer_check"),
-        turn(7, "witch"),  # used nothing: by night, but no event of its own
+        turn(7, "witch", first_event=first),  # used nothing: by night, but no event of its own
         turn(4, "speech", error="empty"),
         turn(4, "speech", is_reask=True),
         turn(2, "speech"),
         turn(4, "exile_vote"),
         turn(2, "exile_vote"),
     ]
-    first = len(events) - 6
     assert [place - first for place in place_turns(turns, events)] == [0, 0, 2, 2, 3, 5, 4]
 
 

@@ -1,4 +1,4 @@
-"""What scripted players say: sentences in several wordings each, which ``reading`` understands.
+"""What scripted players say: sentences in several wordings each; ``speech`` knows them by ``MEANINGS``.
 
 Both sides draw from the same sentences. A speech is put together from sentences, the most important first
 (``fit_together``). Where speeches are short, players keep to the first wordings (``PLAIN``), so that a very small model
@@ -160,7 +160,7 @@ LATEST_CHECKS = (
     "昨晚摸的{seat}号，{verdict}。",
     "{seat}号是我昨晚验的，{verdict}。",
 )
-_VERDICTS = {Side.WOLF: "查杀", Side.GOOD: "金水"}
+VERDICTS = {Side.WOLF: "查杀", Side.GOOD: "金水"}
 NEXT_CHECKS = ("警徽流{seats}。",)
 NEXT_TWO_CHECKS = (
     "警徽流{seats}。",
@@ -185,6 +185,32 @@ PROPOSALS = (
 AGREEMENTS = ("同意，建议袭击{seat}号。", "可以，建议袭击{seat}号。", "行，刀{seat}号。", "跟，今晚刀{seat}号。")
 SELF_PROPOSALS = ("今晚刀{seat}号，骗女巫一瓶药。", "自刀{seat}号，做个银水。")
 POSING_PLANS = ("{seat}号悍跳预言家。", "{seat}号悍跳，我们跟。", "明天{seat}号去跳预言家。")
+
+
+MEANINGS: Mapping[str, tuple[str, ...]] = {
+    "accused": (
+        *ACCUSATIONS,
+        *ACCUSATIONS_OF_NAMED,
+        *ACCUSATIONS_OF_FINDS,
+        *ACCUSATIONS_OF_CLAIMANTS,
+        *ACCUSATIONS_OF_ACCUSERS,
+        *RALLIES,
+    ),
+    "split": SPLITS,
+    "followed": FOLLOWINGS,
+    "trusted": TRUSTS,
+    "seer": CLAIMS_TO_BE_SEER,
+    "claim": CLAIMS,
+    "counterclaim": COUNTERCLAIMS,
+    "check": (*CHECKS, *LATEST_CHECKS),
+    "plan": (*NEXT_CHECKS, *NEXT_TWO_CHECKS),
+    "saved": SAVINGS,
+    "poisoned": POISONINGS,
+    "prey": (*PROPOSALS, *AGREEMENTS, *SELF_PROPOSALS),
+    "poser": POSING_PLANS,
+    "nothing": (*DEFENCES, *SMALL_TALK, *CALLS_FOR_SEER, *CAMPAIGN_LINES, *WITHDRAWALS, *CLAIMS_GOOD),
+}
+"""What each sentence states (``speech.Heard``), about the seats that it names."""
 
 
 def fit_together(sentences: Iterable[str], limit: int) -> str:
@@ -222,7 +248,7 @@ def report_checks(chance: Random, reports: Collection[tuple[int, int, Side]], da
             night=night,
             seat=seat,
             side=CHECK_NAMES[side],
-            verdict=_VERDICTS[side],
+            verdict=VERDICTS[side],
         )
         for night, seat, side in ranked
     ]

@@ -11,10 +11,10 @@ from agentscope.model import ChatModelBase, ChatResponse
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.game import PRESETS, Request, Side, legal
+from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.replies import ReplyError, parse_reply
 from runners.werewolf.table import play_game
 from store.werewolf import GameTask
 

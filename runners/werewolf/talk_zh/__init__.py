@@ -1,1 +1,0 @@
-"""Spoken Chinese: ``reading`` takes out of a speech what it states, ``saying`` has the words of scripted players."""

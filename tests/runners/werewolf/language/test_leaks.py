@@ -1,0 +1,92 @@
+"""Speeches of a wolf (mates: 3 and 4) that give the wolves away, and many that only look so."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.werewolf.game import PRESETS, EventKind, Side, get_preset
+from runners.werewolf.language.leaks import PROMPT_RUN_CHARS, gives_wolves_away, prints_prompt, prompt_runs
+from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.prompts_zh.system import system_prompt
+
+MATES = {3, 4}
+TABLE = Path(__file__).with_name("leaks.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("speech", [line[2:] for line in TABLE if line.startswith("+")])
+def test_a_speech_that_gives_the_wolves_away(speech):
+    assert gives_wolves_away(speech, MATES)
+
+
+@pytest.mark.parametrize("speech", [line[2:] for line in TABLE if line.startswith("-")])
+def test_a_speech_that_only_looks_so(speech):
+    assert not gives_wolves_away(speech, MATES)
+
+
+def test_only_mates_can_be_named():
+    assert not gives_wolves_away("我的同伴是3号。", {5})
+    assert not gives_wolves_away("我和3号是同伴。", set())
+    assert gives_wolves_away("我的同伴是11号。", {11}) and not gives_wolves_away("我的同伴是11号。", {1})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_wolves_that_play_by_rule_never_leak_and_their_nights_nearly_always_would(preset):
+    """Thousands of ordinary speeches: claims, checks, accusations of mates; and the wolves' own talk, said aloud."""
+    speeches = proposals = 0
+    for seed in range(40):
+        for brain in ("scripted", "random"):
+            state = play_locally(
+                get_preset(preset), seed, seeded_brains(get_preset(preset), seed, dict.fromkeys(Side, brain))
+            ).state
+            wolves = {seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF}
+            for event in state.events:
+                if not event.text or event.seat not in wolves:
+                    continue
+                mates = wolves - {event.seat}
+                if event.kind is EventKind.WOLF_SAYS:
+                    proposals += event.text.startswith("建议袭击")
+                    assert gives_wolves_away(event.text, mates) or not event.text.startswith("建议袭击"), event.text
+                else:
+                    speeches += 1
+                    assert not gives_wolves_away(event.text, mates), event.text
+                    runs = prompt_runs(system_prompt(state.preset, event.seat, state.role_of(event.seat)))
+                    assert not prints_prompt(event.text, runs), event.text
+    assert speeches > 100 and (proposals > 30 or preset == "5p_tiny")
+
+
+def test_a_speech_that_prints_the_prompt():
+    preset = get_preset("12p_sheriff")
+    prompt = system_prompt(preset, 2, preset.deck[0])
+    runs = prompt_runs(prompt)
+    assert prints_prompt(prompt, runs)
+    assert prints_prompt("大家好。女巫有解药、毒药各一瓶，每夜至多用一瓶，可不用药。我没药了。", runs)
+    assert prints_prompt("女巫有解药毒药 各一瓶每夜至多用一瓶", runs)
+    assert not prints_prompt("女巫有解药、毒药各一瓶，", runs)
+    assert not prints_prompt("女巫昨晚用了解药吧，今天听听女巫怎么说，我是好人。", runs)
+    assert not prints_prompt("", runs) and not prints_prompt("十六个字才算", prompt_runs("短"))
+    assert all(len(run) == PROMPT_RUN_CHARS for run in runs)
+
+
+WORDS = [
+    *"我是的不说和、，。？！“” *\x00",
+    "狼人",
+    "我们",
+    "同伴",
+    "队友",
+    "今晚",
+    "刀",
+    "如果",
+    "3号",
+    "四号",
+    "号号号",
+]
+
+
+@given(st.one_of(st.text(max_size=300), st.lists(st.sampled_from(WORDS), max_size=200).map("".join)))
+@settings(max_examples=300, deadline=None)
+def test_hostile_text_never_raises(text):
+    assert gives_wolves_away(text, MATES) in (True, False)
+    runs = prompt_runs(text)
+    assert prints_prompt(text, runs) == bool(runs)

@@ -1,0 +1,67 @@
+"""Games in files: shown as what they are, or refused with a reason."""
+
+import json
+
+import pytest
+
+from runners.werewolf.game import PRESETS, Side, get_preset
+from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.transcript import Transcript
+from runners.werewolf.web.folders import GameFiles
+from runners.werewolf.web.views import GOD, UnreadableGame, shown
+
+
+def played(preset, seed, who="scripted"):
+    rules = get_preset(preset)
+    return play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
+
+
+def shown_file(tmp_path, text, viewer=GOD):
+    path = tmp_path / "game.json"
+    path.write_text(text)
+    return shown(GameFiles([path]).game("file:1"), viewer)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
+    state = played(preset, 3, "random")
+    data = shown_file(tmp_path, json.dumps(Transcript.of(state).as_data()))
+    assert [(event["kind"], event["day"]) for event in data["events"]] == [(e.kind.value, e.day) for e in state.events]
+    assert data["roles"] == {str(seat): state.role_of(seat).value for seat in state.preset.seats}
+    assert (data["seed"], data["preset"], data["result"]) == (3, preset, state.result.value)
+
+
+def test_one_seats_game_holds_what_it_knew(tmp_path):
+    state = played("12p_sheriff", 7)
+    for seat in state.preset.seats:
+        data = shown_file(tmp_path, json.dumps(Transcript.of(state, seat).as_data()), seat)
+        assert data["onlyView"] == seat
+        assert [e["kind"] for e in data["events"]] == [e.kind.value for e in state.events if e.visible_to(seat)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[" * 60_000,
+        "[]",
+        '{"events": 3}',
+        '{"events": [3]}',
+        '{"events": [{"kind": 3}]}',
+        '{"events": [{"kind": "speech", "day": 1, "seat": "<b>"}]}',
+        '{"events": [{"kind": "speech", "day": 1, "seat": 1, "data": {"x": []}}]}',
+        '{"events": [{"kind": "speech", "day": 1, "audience": "all"}]}',
+        "# 9p，种子1，上帝视角",
+    ],
+)
+def test_what_is_no_game_is_refused_with_a_reason(tmp_path, text):
+    with pytest.raises(UnreadableGame):
+        shown_file(tmp_path, text)
+
+
+def test_an_odd_file_is_shown_as_far_as_it_goes(tmp_path):
+    kinds = ["exiled", "unheard_of", "vote_count"]
+    events = [{"kind": kind, "day": 1, "data": {}} for kind in kinds]
+    data = shown_file(tmp_path, json.dumps({"preset": "none", "events": events}))
+    assert [event["kind"] for event in data["events"]] == kinds
