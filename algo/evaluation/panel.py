@@ -20,7 +20,7 @@ from algo.werewolf.tasks import derived_seed, token_limits
 from configs.roles_and_decks import DECKS, Role, Side
 from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
-from store.schema import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
+from store.players import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
 from store.werewolf import GameTask, SeatingRule
 from store.werewolf_study import Study
 

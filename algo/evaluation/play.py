@@ -16,7 +16,8 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.folder import OpenedRun
 from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
-from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, PolicyResources
+from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY
+from store.schema import PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
 

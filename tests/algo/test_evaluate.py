@@ -24,7 +24,6 @@ from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from  import FrozenPolicy
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
 from tests.support.algo.made_games import made_evaluation, made_row
