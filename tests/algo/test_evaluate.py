@@ -24,6 +24,7 @@ from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
+from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
 from tests.support.algo.made_games import made_evaluation, made_row
@@ -147,9 +148,8 @@ async def test_every_player_can_meet_every_other_and_itself(client, tmp_path):
 
 async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe(client, policy, tmp_path):
     config = make_config(tmp_path, deals=1)
-    policy = policy.model_copy(
-        update={"frozen": {"initial": FrozenPolicy(endpoint=policy.endpoints[0], model="policy")}}
-    )
+    initial = ServedPolicy(name="initial", endpoints=policy.endpoints, model="policy")
+    policy = policy.model_copy(update={"policies": (initial,)})
     async with runner_at(client):
         queue = RolloutQueue(client, GAME, config.rollout)
         found = await evaluate(config, queue, policy, alive, "a", panel="v2", model=tmp_path)
