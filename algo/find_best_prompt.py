@@ -14,8 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from algo.agents.data import read_tasks
-from algo.prompt_search.plan import SearchPlan, check_budget, check_players, sides_of, split
+from algo.prompt_search.plan import SearchPlan, check_budget, check_players, read_halves, sides_of
 from algo.prompt_search.prompts import Slots, Tree, agent_prompts, game_prompts
 from algo.run.local import add_local_option, run_locally
 from configs.command_line import add_configuration_options, read_configuration
@@ -114,7 +113,7 @@ def main() -> int:
                 check_model_folder(config.model.path)
         else:
             slots, tree = agent_prompts(options.prompts)
-            split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
+            read_halves(options.tasks, options.held_out, config.run.seed)
         check_budget(plan, slots, tree, bool(options.proposer_url), rollouts_of_task)
         found.append((slots, tree))
 

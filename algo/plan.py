@@ -51,13 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     from algo.evaluation.in_training import evaluate_in_training
     from algo.run.plan import make_plan
-    from algo.serving.frozen import share_out, with_own_server
-    from algo.serving.launch import member_servers, pool_servers
+    from algo.serving.launch import learner_servers, pool_servers
+    from algo.serving.policies import frozen_with_own_server
     from algo.werewolf.workload import Werewolf
 
     workload = Werewolf(config, evaluate_in_training)
-    alone, _ = share_out(config, workload.frozen_names(), workload.evaluated_names())
-    frozen = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
+    own = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()}).values()
+    frozen = [*(policy for policy in own if policy.path is not None), *pool_servers(config), *learner_servers(config)]
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)

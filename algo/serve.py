@@ -60,27 +60,25 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
 
 def _policy_in(checkpoint: Path, name: str | None) -> Path:
     """The folder that has the model of the policy, or of one of several."""
-    from algo.run.checkpoints import member_folder
-
-    several = sorted(folder.name for folder in member_folder(checkpoint, "").glob("*"))
+    several = sorted(folder.name for folder in (checkpoint / "policies").glob("*"))
     if not several and name is None:
         return checkpoint
     if name not in several:
         known = f"it has {', '.join(several)}" if several else "one policy learned there; leave --policy out"
         raise ConfigError(f"{checkpoint}: name one policy with --policy, {known}")
-    return member_folder(checkpoint, name)
+    return checkpoint / "policies" / name
 
 
 async def serve(config: WerewolfConfig, version: int) -> None:
     """Serve until cancelled. Raises ServingError."""
     from algo.run.folder import cancel_on_signals
     from algo.serving.launch import policy_launches
-    from algo.serving.policy import Serving
+    from algo.serving.servers import Servers
 
     cancel_on_signals()
     # A log of its own: the run may be training, with a vLLM that writes there.
     launch = replace(policy_launches(config)[0], log_name="vllm-served.log", version=version)
-    async with await Serving.start(config, logger.info, [launch]) as serving:
+    async with await Servers.start(config, logger.info, [launch]) as serving:
         address = serving.endpoints[0]
         command = ["python", "-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
         print(f"version {version} is served; play against it: {shlex.join(command)}", flush=True)

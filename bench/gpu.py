@@ -29,7 +29,7 @@ from algo.real_model import NotInstalled, build_real_model
 from algo.run.plan import GIB, Shape, make_plan
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.policy import Serving
+from algo.serving.servers import Servers
 from algo.tiny_model import build_tiny_model
 from algo.training.chunked_head import ChunkedHead
 from algo.training.engine import Engine
@@ -160,7 +160,7 @@ async def loss(bench: Bench) -> None:
     bench.add("loss", "largest difference", f"{apart:.1e} nats", nats=apart)
 
 
-async def sampled(serving: Serving, bench: Bench, count: int) -> list[Trajectory]:
+async def sampled(serving: Servers, bench: Bench, count: int) -> list[Trajectory]:
     """Sequences that vLLM samples after random prompts, with its log-probs."""
     generator, found = torch.Generator().manual_seed(1), []
     async with aiohttp.ClientSession(trust_env=False) as http:
@@ -203,7 +203,7 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
-    async with await Serving.open(config, print) as serving:
+    async with await Servers.open(config, print) as serving:
         started = time.perf_counter()
         await serving.sleep()
         asleep = time.perf_counter() - started

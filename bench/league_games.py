@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from algo.league.state import past_name
+from algo.league.results import past_name
 from algo.serving.launch import Launch, frozen_launch, pool_servers
-from algo.serving.policy import Serving
+from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
 from runners.policy.model import TokenExactChatModel
@@ -115,9 +115,9 @@ def _config(model: Path, *settings: str) -> Config:
     return load_config(None, [f"model.path={model}", *shape, *pool, *ports, *settings])
 
 
-async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Serving:
+async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Servers:
     return await stack.enter_async_context(
-        await Serving.start(config, lambda line: None, None if launch is None else [launch])
+        await Servers.start(config, lambda line: None, None if launch is None else [launch])
     )
 
 

@@ -21,8 +21,8 @@ from rich.table import Table
 from bench.light_runners import LightRunners
 from store.client import connect
 from store.finished import FinishedGames
-from store.sql.opening import opened_collections
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.opening import opened_collections
+from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub import hub_process
 from tests.support.hub.postgres_server import PostgresServer, discard, new_server
 

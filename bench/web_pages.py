@@ -18,14 +18,14 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
-from agentlightning import EnqueueRolloutRequest
+from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, Span
 from rich.console import Group
 from rich.table import Table
 
 from bench.recorded import record_game, scripted_task
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
-from store.hub.restoring import restore
+from store.hub.database.opening import opened_collections
 from store.hub.retention import export
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan
@@ -50,21 +50,23 @@ async def _enqueue(client: PatientStoreClient, preset: str, seeds: range) -> lis
 
 
 async def _fill(client: PatientStoreClient, hub: hub_process.HubProcess, folder: Path, result: ResultSpan) -> None:
-    """One game is played; the others are its copies, as from an archive."""
+    """One game is played; the others are its copies."""
 
     async def play(rollout: object, on_turn: object) -> ResultSpan:
         return result.model_copy(update={"turns": 0})
 
     (rollout_id,) = await _enqueue(client, "5p_tiny", range(1))
     await Worker(client, play, "fills", games_at_once=1, max_games=1).run()
-    await asyncio.to_thread(export, hub.database, folder / "one.jsonl")
+    await export(hub.database, folder / "one.jsonl")
     game = json.loads((folder / "one.jsonl").read_text())
     began = game["rollout"]["start_time"]
-    with (folder / "many.jsonl").open("w") as copies:
+    async with opened_collections(hub.database) as collections, collections.atomic():
         for number in range(1, GAMES):
             game["rollout"] |= {"start_time": began + number * 1e-3, "end_time": began + number * 1e-3 + 1}
-            copies.write(json.dumps(game).replace(rollout_id, f"{rollout_id}-{number}") + "\n")
-    assert await restore(hub.database, [folder / "many.jsonl"]) == (GAMES - 1, 0)
+            copy = json.loads(json.dumps(game).replace(rollout_id, f"{rollout_id}-{number}"))
+            await collections.rollouts.insert([Rollout.model_validate(copy["rollout"])])
+            await collections.attempts.insert([Attempt.model_validate(one) for one in copy["attempts"]])
+            await collections.spans.insert([Span.model_validate(one) for one in copy["spans"]])
 
 
 async def _play_one(client: PatientStoreClient, rollout_ids: list[str], turns: list[TurnSpan], result: ResultSpan):

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.section import Section
 from configs.sections.league import LeagueConfig
 from configs.sections.opponents import EndpointConfig, check_player_names
-from configs.sections.policies import LearnerConfig
+from configs.sections.policies import SOLE_LEARNER, LearnerConfig
 from configs.sections.rollout import RolloutSettings
 from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
 from configs.sections.training import (
@@ -224,6 +224,20 @@ class Config(Section):
         """The policies that learn side by side, by name, the first of them that matches a seat before the others, of a
         workload that has several; empty where one policy learns."""
         return {}
+
+    @property
+    def learners(self) -> Mapping[str, LearnerConfig]:
+        """The policies that learn, by name: those of ``policies``, or the only one."""
+        return self.team or {SOLE_LEARNER: LearnerConfig()}
+
+    def folder_of(self, learner: str, folder: Path) -> Path:
+        """Where in a folder a policy that learns has its files: directly in it, if it has no name in ``policies``."""
+        return folder if learner == SOLE_LEARNER else folder / learner
+
+    def metrics_of(self, learner: str, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Numbers of a policy that learns for the log: under its name, if it has one in ``policies``."""
+        prefix = "" if learner == SOLE_LEARNER else f"{learner}/"
+        return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:

@@ -1,8 +1,8 @@
 """Which addresses a runner calls models at.
 
-A run's resources name them, and come from a hub: whoever can write to the hub chooses them. A runner must not be sent
-to what its own machine or its cloud answers to it alone (another service on loopback, the cloud's metadata), nor to
-the rest of the world. So it calls its hub's machine and private networks, and what it is given at its start.
+A run's resources name them, and come from a hub: whoever can write to the hub chooses them. A runner must not call what
+answers its own machine alone (a service on loopback, the cloud's metadata), nor any host of the internet. So it calls
+its hub's machine, private networks, and the addresses that it is started with.
 """
 
 import asyncio
@@ -44,18 +44,17 @@ class Addresses:
                 outside = address.is_global or address.is_link_local or address.is_multicast
                 if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
                     raise AddressRefused(
-                        f"the run names a model's server at {printable(url)} ({address}), and this runner calls its "
-                        f"hub's machine and private networks alone: start it with --allow-address "
-                        f"{printable(origin_of(url))} if it is to call that, or name in serving.public_urls of the "
-                        f"run where other machines reach its servers"
+                        f"the run names a model's server at {printable(url)} ({address}), and this runner calls "
+                        f"only its hub's machine and private networks: start it with --allow-address "
+                        f"{printable(origin_of(url))} to allow that, or set serving.public_urls of the run to the "
+                        f"addresses by which other machines reach its servers"
                     )
 
 
 def _called(resources: PolicyResources) -> Iterator[str]:
     """The addresses that resources name, but for those of providers and of keys, which have rules of their own."""
     yield from resources.endpoints
-    yield from (url for member in resources.team for url in member.endpoints)
-    yield from (frozen.endpoint for frozen in resources.frozen.values())
+    yield from (url for policy in resources.policies for url in policy.endpoints)
     models = [*resources.players.values(), *([resources.judge] if resources.judge else [])]
     yield from (model.endpoint for model in models if model.endpoint and model.api_key_env is None)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from store.errors import OneLineError
+from store.hub.database.postgres_url import EXAMPLE, NoPostgresUrl, PostgresUrl
 from store.printable import printable
-from store.sql.postgres_url import EXAMPLE, NoPostgresUrl, PostgresUrl
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 
@@ -23,8 +23,6 @@ acknowledged is in one SQLite file, or in a PostgreSQL database, and survives a 
 _EPILOG = """\
 other commands (each with its own --help):
   status    games, machines, speed and errors of a running hub on one screen
-  archive   move finished games from the database to compressed files
-  restore   put archived games back
   export    copy finished games to a file of JSON lines
 
 examples:
@@ -114,7 +112,6 @@ def _serve(arguments: Sequence[str]) -> None:
         n_workers=options.workers,
         tracker=_tracker(options.tracker, options.workers),
         retention=_retention(options),
-        archive_folder=options.archive_folder,
     )
     if options.workers > 1:
         run_workers(settings)
@@ -150,43 +147,6 @@ def _status(arguments: Sequence[str]) -> None:
     asyncio.run(show(options.url, read_token(options.token_file), every_seconds=every_seconds, as_json=options.json))
 
 
-def _archive(arguments: Sequence[str]) -> None:
-    from store.hub.retention import archive, default_folder, shrink
-
-    parser = argparse.ArgumentParser(
-        "python -m store archive",
-        description="Move finished games from the database to compressed JSON lines, and give the space back to the "
-        "disk. A hub may be running on it. A game stays for an hour after its end at least.",
-    )
-    _add_database(parser)
-    _add_retention(parser)
-    options = parser.parse_args(arguments)
-    rule = _retention(options)
-    if rule is None:
-        parser.error("say what stays, with --keep-games or --keep-days")
-    folder = options.archive_folder or default_folder(options.db)
-    report = archive(options.db, folder, rule)
-    shrink(options.db)
-    left = f"; {report.left} that were still being added to stay" if report.left else ""
-    print(f"{report.games} games archived to {report.files} files in {folder}{left}")
-
-
-def _restore(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        "python -m store restore",
-        description="Put archived or exported games back into a database, which is made if it is not there. A hub may "
-        "be running on it; if that one has --keep-games or --keep-days, choose another database.",
-    )
-    _add_database(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="archive (.jsonl.gz) or export (.jsonl)")
-    options = parser.parse_args(arguments)
-
-    from store.hub.restoring import restore
-
-    restored, known = asyncio.run(restore(options.db, options.files))
-    print(f"{restored} games restored to {options.db}, {known} were there already")
-
-
 def _export(arguments: Sequence[str]) -> None:
     from store.hub.retention import export
 
@@ -199,14 +159,12 @@ def _export(arguments: Sequence[str]) -> None:
     parser.add_argument("--run", metavar="NAME", help="only the games of this run")
     parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz; - is stdout")
     options = parser.parse_args(arguments)
-    count = export(options.db, options.output, options.run)
+    count = asyncio.run(export(options.db, options.output, options.run))
     print(f"{count} games exported", file=sys.stderr)
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "status": _status,
-    "archive": _archive,
-    "restore": _restore,
     "export": _export,
 }
 
@@ -304,14 +262,12 @@ def _database(text: str) -> Path | PostgresUrl:
 def _add_retention(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "which finished games stay in the database (default: all)",
-        "Every game stays for an hour after its end. One that the algorithm has not read by then and that is archived "
-        "is played again: keep more games than a run has in flight, and for longer than a run may pause.",
+        "The others are deleted; `export` copies them before. Every game stays for an hour after its end. One that the "
+        "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
+        "and for longer than a run may pause.",
     )
-    group.add_argument("--keep-games", type=_count, metavar="N", help="the newest N; the others are archived")
+    group.add_argument("--keep-games", type=_count, metavar="N", help="the newest N")
     group.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
-    group.add_argument(
-        "--archive-folder", type=Path, metavar="DIR", help="where the others go (default: beside the database)"
-    )
 
 
 def _retention(options: argparse.Namespace):

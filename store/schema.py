@@ -11,11 +11,7 @@ from typing import Annotated, Any, Protocol, Self
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from store.endpoints import ChatEndpoint
-from store.team import TeamMember, decode_team, encode_team, learner_of
-
-TRAINED_POLICY = "policy"
-"""Name of the trained policy: the resource that serves it, and a player's name where players are seated."""
+from store.endpoints import TRAINED_POLICY, ChatEndpoint, ServedPolicy, decode_policies, encode_policies
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.
@@ -33,10 +29,9 @@ RANDOM_PLAYER = "random"
 PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, PATIENT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
 """Players that every runner has, by the names that tasks use."""
 PAST_SELVES = "past"
-"""In a task: one of the trained policy's past selves, whom the runner draws among the ``FrozenPolicy`` with a share."""
+"""In a task: one of the trained policy's past selves, whom the runner draws among the ``ServedPolicy`` with a share."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
-FROZEN_RESOURCE_PREFIX = "frozen_"
 JUDGE_RESOURCE = "judge"
 VERSION_SEPARATOR = ".policy-"
 """Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
@@ -107,23 +102,6 @@ class Sampling(BaseModel):
     thinking: bool = False
 
 
-class FrozenPolicy(BaseModel):
-    """A policy whose weights stay as they are: played token by token like the trained one, and never trained on.
-
-    endpoint: base URL of the vLLM that serves it, ending in ``/v1``. model: its name there.
-    share: how often it is met where a seat is for ``PAST_SELVES``, any positive weight; 0: it is not one of them.
-    models: where it is what a team was: the name there of each policy of it, by the policy's name; each plays the seats
-        that it plays for the team.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    endpoint: str = Field(min_length=1)
-    model: str = Field(min_length=1)
-    share: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    models: dict[str, str] = Field(default_factory=dict)
-
-
 class PolicyResources(BaseModel):
     """Everything a runner needs in order to play one version of the trained policy.
 
@@ -136,9 +114,8 @@ class PolicyResources(BaseModel):
     sampling: of the trained policy and of the frozen ones.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
     players: models that may sit at the table beside the policy, by the name that tasks use.
-    frozen: policies with frozen weights that may sit there, likewise by name.
-    team: the policies that learn side by side, where there are several; of those that match a seat the first plays it.
-        ``endpoints`` and ``model`` are then the first one's, and ``version`` is that of all.
+    policies: the run's table of policies: those that learn, where they have names of their own, frozen ones and past
+        selves. ``endpoints`` and ``model`` are those of the first that learns, and ``version`` is that of all that do.
     judge: the model that judges what trained seats say; None for no judge.
     """
 
@@ -151,50 +128,60 @@ class PolicyResources(BaseModel):
     sampling: Sampling = Sampling()
     prompt_templates: dict[str, str] = Field(default_factory=dict)
     players: dict[str, ChatEndpoint] = Field(default_factory=dict)
-    frozen: dict[str, FrozenPolicy] = Field(default_factory=dict)
-    team: tuple[TeamMember, ...] = ()
+    policies: tuple[ServedPolicy, ...] = ()
     judge: ChatEndpoint | None = None
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:
-        taken = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
-        members = [member.name for member in self.team]
-        clashing = {
-            name for name in members if members.count(name) > 1 or name in taken | {*self.players, *self.frozen}
-        }
+        names = [TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL, *self.players, *(policy.name for policy in self.policies)]
+        clashing = {name for name in names if names.count(name) > 1} | {*self.frozen}.intersection(
+            [TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL, *self.players, *(learner.name for learner in self.learners)]
+        )
         if clashing:
             raise ValueError(f"more than one player is named {', '.join(sorted(clashing))}")
-        if twice := sorted((set(self.frozen) & (taken | set(self.players))) | (set(self.players) & taken)):
-            raise ValueError(f"more than one player is named {', '.join(twice)}")
         return self
 
     @model_validator(mode="after")
-    def _first_of_the_team_stands_for_it(self) -> Self:
-        names = {member.name for member in self.team}
-        if wrong := [name for name, frozen in self.frozen.items() if frozen.models and frozen.models.keys() != names]:
-            raise ValueError(f"{wrong[0]!r} is what another team was: it has {', '.join(self.frozen[wrong[0]].models)}")
-        if self.team and (self.endpoints, self.model) != (self.team[0].endpoints, self.team[0].model):
-            raise ValueError(
-                f"{TRAINED_POLICY!r} must be served where the first of its team, {self.team[0].name!r}, is"
-            )
+    def _first_learner_stands_for_all(self) -> Self:
+        first = next(iter(self.learners), None)
+        if first is not None and (self.endpoints, self.model) != (first.endpoints, first.model):
+            raise ValueError(f"{TRAINED_POLICY!r} must be served where {first.name!r}, the first that learns, is")
         return self
 
-    def learner_of(self, role: str, side: str) -> str | None:
-        """Name of the member of the team that plays a seat of ``TRAINED_POLICY``; None without a team.
+    @property
+    def learners(self) -> tuple[ServedPolicy, ...]:
+        """The policies that learn and have names of their own."""
+        return tuple(policy for policy in self.policies if policy.seated_as == TRAINED_POLICY)
 
-        Raises ValueError where no member plays such a seat.
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Players that are policies with frozen weights, past selves among them, by the names that tasks use."""
+        others = (policy.seated_as for policy in self.policies if policy.seated_as != TRAINED_POLICY)
+        return tuple(dict.fromkeys(others))
+
+    def policy_of(self, player: str, role: str, side: str) -> str | None:
+        """Name of the policy that plays a player's seat; None for the only one that learns.
+
+        Raises ValueError where none of the player's policies plays such a seat.
         """
-        return learner_of(self.team, role, side) if self.team else None
+        own = [policy for policy in self.policies if policy.seated_as == player]
+        for policy in own:
+            if policy.plays(role, side):
+                return policy.name
+        if not own:
+            return None
+        names = ", ".join(policy.name for policy in own)
+        raise ValueError(f"none of the policies of {player!r} ({names}) plays the role {role!r} of side {side!r}")
 
-    def served_at(self, endpoints: tuple[str, ...], team: Mapping[str, tuple[str, ...]]) -> Self:
-        """The same policies, served elsewhere. team: endpoints of its members, by name; those left out stay."""
-        moved = (one.model_copy(update={"endpoints": team.get(one.name, one.endpoints)}) for one in self.team)
-        return self.model_copy(update={"endpoints": endpoints, "team": tuple(moved)})
+    def served_at(self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]]) -> Self:
+        """The same policies, served elsewhere. policies: new endpoints by name; those left out stay."""
+        moved = [one.model_copy(update={"endpoints": policies.get(one.name, one.endpoints)}) for one in self.policies]
+        return self.model_copy(update={"endpoints": endpoints, "policies": tuple(moved)})
 
     @property
     def past_selves(self) -> dict[str, float]:
-        """Of whom a seat for ``PAST_SELVES`` is drawn: the shares of the policies that have one, by name."""
-        return {name: policy.share for name, policy in self.frozen.items() if policy.share}
+        """Of whom a seat for ``PAST_SELVES`` is drawn: player -> share."""
+        return {policy.seated_as: policy.share for policy in self.policies if policy.share}
 
     @property
     def resources_id(self) -> str:
@@ -205,8 +192,7 @@ class PolicyResources(BaseModel):
         """As agentlightning resources: an ``LLM`` for each server and player, a ``PromptTemplate`` for each prompt.
 
         The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order; a policy that is not
-        served has one ``policy`` without an address. Those of the team are named ``member_NAME``, ``member_NAME.2``, …,
-        after these, so that who knows no teams finds the first of it.
+        served has one ``policy`` without an address. The other policies are ``served_NAME`` (``encode_policies``).
         """
         sampling = self.sampling.model_dump()
         resources: NamedResources = {
@@ -215,15 +201,7 @@ class PolicyResources(BaseModel):
             )
             for number, endpoint in enumerate(self.endpoints or ("",), start=1)
         }
-        resources |= encode_team(self.team, sampling)
-        for name, frozen in self.frozen.items():
-            resources[FROZEN_RESOURCE_PREFIX + name] = LLM(
-                endpoint=frozen.endpoint,
-                model=frozen.model,
-                sampling_parameters=sampling
-                | ({"share": frozen.share} if frozen.share else {})
-                | ({"models": frozen.models} if frozen.models else {}),
-            )
+        resources |= encode_policies(self.policies, sampling)
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
         for name, player in self.players.items():
@@ -258,17 +236,7 @@ class PolicyResources(BaseModel):
                 for name, resource in update.resources.items()
                 if name.startswith(PLAYER_RESOURCE_PREFIX) and isinstance(resource, LLM)
             },
-            frozen={
-                name.removeprefix(FROZEN_RESOURCE_PREFIX): FrozenPolicy(
-                    endpoint=resource.endpoint,
-                    model=resource.model,
-                    share=resource.sampling_parameters.get("share", 0.0),
-                    models=resource.sampling_parameters.get("models", {}),
-                )
-                for name, resource in update.resources.items()
-                if name.startswith(FROZEN_RESOURCE_PREFIX) and isinstance(resource, LLM)
-            },
-            team=decode_team(update, servers[0].sampling_parameters),
+            policies=decode_policies(update, servers[0].sampling_parameters),
             judge=ChatEndpoint.decode(judge)
             if isinstance(judge := update.resources.get(JUDGE_RESOURCE), LLM)
             else None,

@@ -95,7 +95,7 @@ class CallSpan(SpanRecord):
     policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
         may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
     learner: which of the policies that learn side by side sampled it, where ``policy`` is a team of them
-        (``store.schema.TeamMember``); None otherwise.
+        (``store.endpoints.ServedPolicy``); None otherwise.
     version_until: where new weights came while this turn was sampled: their version, of which its last tokens may be;
         ``policy_version`` is then that of its first ones. None otherwise.
     trainable: whether it may be trained on.
@@ -146,7 +146,7 @@ class CallSpan(SpanRecord):
 
     @property
     def card(self) -> tuple[str, str]:
-        """The actor's role and side, by which a team says who of it plays (``PolicyResources.learner_of``)."""
+        """The actor's role and side, by which the policy that plays is found (``PolicyResources.policy_of``)."""
         return self.actor, self.actor
 
     @property

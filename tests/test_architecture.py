@@ -42,9 +42,8 @@ GENERIC_ROOMS = (
 FORBIDDEN = {
     "configs": {"algo", "runners", "store", "agentlightning", *HEAVY},
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
-    "store/sql": {"store.hub"},
-    "runners": {"algo", "configs", "store.hub", "store.sql", *HEAVY},
-    "algo": {"runners", "agentscope", "store.hub", "store.sql"},
+    "runners": {"algo", "configs", "store.hub", *HEAVY},
+    "algo": {"runners", "agentscope", "store.hub"},
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
     "runners/policy": {"runners.worker", "runners.uploads", *OF_A_WORKLOAD},

@@ -33,7 +33,7 @@ def read_data(config: AgentConfig) -> AgentData:
         held_out = read_tasks(settings.val, "agents.val")
         _check_apart(train, held_out, config)
     else:
-        held_out, train = _split(train, settings.held_out, config.run.seed)
+        held_out, train = split_tasks(train, settings.held_out, config.run.seed)
     if not train:
         raise ConfigError(f"agents.train {settings.train} leaves no task to train on")
     if len(held_out) < evaluation.tasks:
@@ -78,7 +78,7 @@ def _read(line: str, where: str) -> Any:
         ) from error
 
 
-def _split(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
+def split_tasks(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
     """(held out, the others). Equal tasks stay together, else what is held out would be trained on."""
     different = list(dict.fromkeys(map(_key, tasks)))
     random.Random(f"{seed}/held out").shuffle(different)

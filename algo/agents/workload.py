@@ -8,7 +8,7 @@ from algo.agents.evaluate import evaluate
 from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout

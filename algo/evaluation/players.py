@@ -9,8 +9,8 @@ from pathlib import Path
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.run.folder import OpenedRun, cancel_on_signals
-from algo.serving.frozen import open_frozen
-from algo.serving.policy import Serving
+from algo.serving.policies import open_frozen
+from algo.serving.servers import Servers
 from algo.werewolf.resources import game_resources
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY
@@ -56,7 +56,7 @@ async def serve_players(
             served = config
             if model is not None and config.serving.mode == "start":
                 served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-            serving = await stack.enter_async_context(await Serving.open(served, lambda line: logger.info("%s", line)))
+            serving = await stack.enter_async_context(await Servers.open(served, lambda line: logger.info("%s", line)))
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)

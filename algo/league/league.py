@@ -6,15 +6,13 @@ import shutil
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 
-from algo.league.payoff import Match, cells, count
-from algo.league.places import Places
-from algo.league.pool import forget_left, join, publish
-from algo.league.state import LeagueState, is_past, past_name
-from algo.league.strengths import Strengths, fit, stronger_past
+from algo.league.pool import LeagueState
+from algo.league.results import Match, Strengths, is_past, past_name
 from algo.machine.whole_files import write_whole
+from algo.serving.policies import PolicyServers
 from configs.schema import Config
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
+from store.endpoints import ServedPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class League:
         self,
         config: Config,
         state: LeagueState,
-        places: Places,
+        serving: PolicyServers,
         write: Callable[[int, Path], Awaitable[None]],
         in_checkpoint: Callable[[], Collection[int]],
     ):
@@ -49,7 +47,8 @@ class League:
         self._config = config
         self._settings = config.pool
         self.state = state
-        self._places = places
+        self._serving = serving
+        self._servers = 0 if config.model.lora_rank else config.pool.servers
         self._write = write
         self._in_checkpoint = in_checkpoint
         folders_of(config, state)
@@ -69,12 +68,13 @@ class League:
             folder = _folder(self._config, version)
             if not folder.is_dir():
                 await self._write(version, folder)
-            join(self.state, version, await log_probs(), self._settings.size)
+            self.state.join(version, await log_probs(), self._settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
-        forget_left(self.state, version, self._config.rollout.max_policy_lag)
-        publish(self.state, version, self._settings, self._places.servers, self._config.run.seed)
-        assert self.state.published is not None
-        await self._places.serve(self.state.published, folders_of(self._config, self.state))
+        self.state.forget_left(version, self._config.rollout.max_policy_lag)
+        published = self.state.publish(version, self._settings, self._servers, self._config.run.seed)
+        folders = folders_of(self._config, self.state)
+        held = [(one, folders[one]) for one in published.servers]
+        await self._serving.serve_past({past_name(one): folder for one, folder in folders.items()}, held)
         if needed != self.state.needed:
             # A checkpoint may be under way that has the pool as it was.
             self._drop_folders(needed | self.state.needed)
@@ -85,21 +85,18 @@ class League:
             if member.version == version and not member.log_probs:
                 member.log_probs = list(log_probs)
 
-    def policies(self) -> dict[str, FrozenPolicy]:
-        """Whom runners may meet, as ``PolicyResources.frozen`` names them; nobody before the first step."""
-        return {} if self.state.published is None else self._places.policies(self.state.published)
-
-    async def check_alive(self) -> None:
-        """To be called every few seconds while games are played. Raises ServingDied."""
-        await self._places.check_alive()
+    def policies(self) -> list[ServedPolicy]:
+        """Whom runners may meet; nobody before the first step."""
+        published = self.state.published
+        return [] if published is None else self._serving.past(published.shares, map(past_name, published.servers))
 
     def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
         """Take up a step's games, and write ``payoff.json``; returns numbers for the log, named ``league/…``.
 
         matches: those of the learning policy against one other player. version: of the policy. games: that finished.
         """
-        count(self.state, matches, version)
-        strengths = fit(self.state)
+        self.state.count(matches, version)
+        strengths = self.state.strengths()
         self._write_payoff(strengths)
         past = [match for match in matches if is_past(match.opponent)]
         metrics = {
@@ -111,7 +108,7 @@ class League:
         for side in sorted({match.side for match in past}):
             scores = [match.score for match in past if match.side == side]
             metrics[f"league/win_rate/{side}"] = sum(scores) / len(scores)
-        if (fallen := stronger_past(self.state, strengths)) is not None:
+        if (fallen := self.state.stronger_past(strengths)) is not None:
             name, ahead = fallen
             metrics["league/fell_below_past"] = 1.0
             logger.warning(
@@ -121,7 +118,7 @@ class League:
         return metrics
 
     def _write_payoff(self, strengths: Strengths | None) -> None:
-        found = cells(self.state)
+        found = self.state.cells()
         players = list(dict.fromkeys(name for cell in found for name in (cell["wolf"], cell["good"])))
         table: dict[str, object] = {"players": players, "cells": found}
         if strengths is not None:

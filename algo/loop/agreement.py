@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from algo.sequences.trajectories import Trajectory, unplayed
-from algo.serving.policy import Serving
-from algo.serving.team import Team
+from algo.serving.policies import PolicyServers
 from configs.schema import Config
+from configs.sections.policies import SOLE_LEARNER
 
 PROBE_TOKENS = 256
 
@@ -29,19 +29,18 @@ def probe_of(token_ids: Sequence[int]) -> Trajectory:
 
 async def score_probe(
     config: Config,
-    serving: Serving | Team,
+    serving: PolicyServers,
     probe: Sequence[int],
     trainer_logprobs: torch.Tensor,
-    member: str | None = None,
+    learner: str = SOLE_LEARNER,
 ) -> tuple[list[float], float]:
-    """vLLM's log-probs of the probe, and how far they are from the trainer's: the largest difference in nats per token.
+    """A policy's log-probs of the probe by vLLM, and the largest difference from the trainer's, in nats per token.
 
-    Every server in service is asked; the difference is the worst of them, the log-probs are the first one's.
-    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned. member: which of
-    several policies is asked.
-    Raises WeightsNotServed as ``check_agreement`` does, by each server on its own.
+    Every server in service computes them; the difference is the worst of all, the log-probs are the first one's.
+    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
+    Raises WeightsNotServed as ``check_agreement`` does, for each server on its own.
     """
-    served = await serving.scores(probe, member)
+    served = await serving.scores(probe, learner)
     compared = [measured(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
     for found in compared:
         check_agreement(config, found, "log-probs of a probe sequence")

@@ -18,7 +18,7 @@ from algo.advantages.baseline import RoleBaselines
 from algo.advantages.registry import needs_groups
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.learn import compare
-from algo.loop.running import start
+from algo.loop.running import log_probs_of, start
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.run.folder import OpenedRun, cancel_on_signals
@@ -26,7 +26,6 @@ from algo.run.metrics import trajectory_metrics
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory, build_trajectories
-from algo.training.engine import as_member
 from configs.loading import as_yaml
 
 
@@ -58,13 +57,13 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         agreement = []
         for share in await compare(run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)):
             console.print(_trajectory_table(share.trajectories, share.advantages.per_token, share.learner))
-            metrics |= share.named(share.advantages.metrics)
+            metrics |= config.metrics_of(share.learner, share.advantages.metrics)
             if share.trajectories:
                 batch = build_batch(share.trajectories, temperature=config.rollout.temperature)
-                logprobs = await run.trainer.run(as_member, run.engine, share.learner, run.engine.log_probs, batch)
+                logprobs = await run.trainer.run(log_probs_of, run.engine, share.learner, batch)
                 compared = logprob_agreement(share.trajectories, logprobs, policy_version=0)
                 named = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
-                metrics |= share.named(named)
+                metrics |= config.metrics_of(share.learner, named)
                 agreement.append(compared)
         left_out = played.left_out + found.left_out
         _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
@@ -103,10 +102,8 @@ def _print_as_it_is(console: Console, text: str, style: str | None = None) -> No
     console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def _trajectory_table(
-    trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor], learner: str | None
-) -> Table:
-    table = Table(title="Trajectories" if learner is None else f"Trajectories of {learner}", title_justify="left")
+def _trajectory_table(trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor], learner: str) -> Table:
+    table = Table(title=f"Trajectories of {learner}", title_justify="left")
     for column in ("actor", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
         table.add_column(column, justify="left" if column == "role" else "right")
     for trajectory, advantage in zip(trajectories, advantages, strict=True):

@@ -1,9 +1,9 @@
-"""From a step's trajectories to the update; where several policies learn, each from its own trajectories alone."""
+"""From a step's trajectories to the update: each policy that learns, from its own trajectories alone."""
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import TokenAdvantages, token_advantages
@@ -12,42 +12,32 @@ from algo.loop.update import Assessment, Update, assess, update
 from algo.rollouts.played import PlayedRollouts
 from algo.sequences.selection import Selection, select_sequences
 from algo.sequences.trajectories import Trajectory
-from algo.training.engine import as_member
 from configs.schema import Config
+from configs.sections.policies import SOLE_LEARNER
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one policy has of a step's trajectories. learner: its name; None where one policy learns.
+    """One policy's part of a step's trajectories. assessed, advantages, selected: of ``trajectories``, row by row."""
 
-    assessed, advantages, selected: of ``trajectories``, row by row.
-    """
-
-    learner: str | None
+    learner: str
     trajectories: tuple[Trajectory, ...]
     assessed: Assessment
     advantages: TokenAdvantages
     selected: Selection
 
-    def named(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Numbers of this policy alone, as the log is to have them: under its name, where there are several."""
-        return metrics if self.learner is None else {f"{self.learner}/{name}": metrics[name] for name in metrics}
 
-
-def trajectories_by_learner(
-    config: Config, trajectories: Sequence[Trajectory]
-) -> Iterator[tuple[str | None, tuple[Trajectory, ...]]]:
-    """Each policy that learns, and what it sampled. Raises ValueError for what none of them sampled."""
-    learners = [*config.team] or [None]
+def trajectories_by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
+    """The trajectories of each policy that learns. Raises ValueError for one that none of them sampled."""
+    found: dict[str, list[Trajectory]] = {learner: [] for learner in config.learners}
     for trajectory in trajectories:
-        if trajectory.learner not in learners:
-            raise ValueError(
-                f"{trajectory.task_id}, {trajectory.actor}: {trajectory.learner!r} does not learn in this run"
-            )
-    for learner in learners:
-        yield learner, tuple(trajectory for trajectory in trajectories if trajectory.learner == learner)
+        learner = trajectory.learner or SOLE_LEARNER
+        if learner not in found:
+            raise ValueError(f"{trajectory.task_id}, {trajectory.actor}: {learner!r} does not learn in this run")
+        found[learner].append(trajectory)
+    return {learner: tuple(own) for learner, own in found.items()}
 
 
 async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines) -> list[Share]:
@@ -56,8 +46,8 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
     role_baselines: of the run, which take the step's rewards in. They are by role, and a role is of one policy only.
     """
     config, shares = run.config, []
-    for learner, own in trajectories_by_learner(config, trajectories):
-        assessed = await run.trainer.run(as_member, run.engine, learner, assess, config, run.engine, own)
+    for learner, own in trajectories_by_learner(config, trajectories).items():
+        assessed = await run.trainer.run(assess, config, run.engine, own)
         advantages = token_advantages(
             own,
             config.advantage,
@@ -91,12 +81,14 @@ async def learn(
         selected, learner = share.selected, share.learner
         if not selected.rows:
             continue
-        logger.info("%s: updating%s on %d sequences", title, f" {learner}" if learner else "", len(selected.rows))
-        targets = [row for rollout in played.finished for row in workload.targets_of(rollout) if row.learner == learner]
+        logger.info("%s: updating %s on %d sequences", title, learner, len(selected.rows))
+        targets = [
+            row
+            for rollout in played.finished
+            for row in workload.targets_of(rollout)
+            if (row.learner or SOLE_LEARNER) == learner
+        ]
         made = await run.trainer.run(
-            as_member,
-            run.engine,
-            learner,
             update,
             config,
             run.engine,
@@ -109,7 +101,7 @@ async def learn(
             targets,
             workload.target_weight,
         )
-        done.append(Update(made.trained, made.advantages, made.log_probs, made.left_out, share.named(made.metrics)))
+        done.append(replace(made, metrics=config.metrics_of(learner, made.metrics)))
     return Update(
         trained=tuple(trajectory for made in done for trajectory in made.trained),
         advantages=[row for made in done for row in made.advantages],

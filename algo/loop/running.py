@@ -4,14 +4,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import torch
+from tensordict import TensorDict
 from verl.utils.tracking import Tracking
 
 from algo.league.league import League
 from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
-from algo.loop.startup import open_tracking, start_frozen, start_league, start_policy
+from algo.loop.startup import open_tracking, start_league, start_policy
 from algo.loop.weight_transfer import push_policy
 from algo.loop.workload import Workload
 from algo.rollouts.played import PlayedRollouts
@@ -23,16 +24,14 @@ from algo.run.plan import make_plan
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.frozen import share_out, with_own_server
-from algo.serving.launch import member_servers, pool_servers
-from algo.serving.policy import Serving
-from algo.serving.team import Team
-from algo.training.engine import Engine, as_member
+from algo.serving.launch import learner_servers, pool_servers
+from algo.serving.policies import PolicyServers, frozen_with_own_server, open_frozen
+from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 from store.client import connect
-from store.schema import FrozenPolicy, PolicyResources
-from store.team import TeamMember
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 class Running:
     """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
 
-    lent_for: policies that evaluations need, and that some of the policy's servers serve then; their folders.
+    serving: policies that learn, and their past selves. frozen: policies with servers of their own.
     began_before: an earlier process of the run may have left rollouts in the hub.
     league: the pool of past selves; None without one.
     """
@@ -50,9 +49,8 @@ class Running:
     workload: Workload
     state: RunState
     began_before: bool
-    serving: Serving | Team
-    frozen: dict[str, FrozenPolicy]
-    lent_for: Mapping[str, Path]
+    serving: PolicyServers
+    frozen: Sequence[ServedPolicy]
     engine: Engine
     trainer: TrainerThread
     queue: RolloutQueue
@@ -62,38 +60,18 @@ class Running:
     _served_before: list[float] = field(default_factory=list)
 
     def resources(self) -> PolicyResources:
-        """What runners are told about the policy as it stands."""
-        frozen = self.serving.beside | self.frozen | (self.league.policies() if self.league else {})
+        """What runners are told about the policies as they stand."""
+        past = self.league.policies() if self.league else []
+        policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
         return policy_resources(
-            self.config,
-            self.serving,
-            frozen,
-            self.state.run_id,
-            self.state.policy_version,
-            self.published,
-            self._team(),
+            self.config, self.serving, policies, self.state.run_id, self.state.policy_version, self.published
         )
 
-    def _team(self) -> list[TeamMember]:
-        return [
-            TeamMember(
-                name=name,
-                side=learner.side,
-                roles=learner.roles,
-                endpoints=self.serving.endpoints_of(name),
-                model=self.serving.model_of(name),
-            )
-            for name, learner in self.config.team.items()
-        ]
-
     async def keep_serving(self) -> None:
-        """Restart or give up servers that have died; runners are told where the policy is served now."""
+        """Restart or give up servers that have died; runners are told where the policies are served now."""
         if await self.serving.check_alive():
-            await self.queue.serve_at(
-                self.serving.endpoints, {member: self.serving.endpoints_of(member) for member in self.config.team}
-            )
-        if self.league:
-            await self.league.check_alive()
+            learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
+            await self.queue.serve_at(self.serving.endpoints, learners)
 
     async def seat_past_selves(self) -> None:
         """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""
@@ -113,11 +91,10 @@ class Running:
         matches = list(self.workload.matches(played))
         return self.league.count(matches, self.state.policy_version, len(played.finished))
 
-    async def rest_serving(self, trajectories: Sequence[Trajectory]) -> None:
-        """What the step plays is played: vLLM leaves the GPUs to the trainer, where both share them.
+    async def after_rollouts(self, trajectories: Sequence[Trajectory]) -> None:
+        """Have vLLM score the probe, so that ``push`` can tell whether the weights have changed; then free its GPUs.
 
-        Before that it scores the probe, the beginning of the run's first sequence, so that ``push`` can tell whether
-        the weights have changed.
+        The probe is the beginning of the run's first sequence. GPUs are freed where the trainer shares them.
         """
         if self.state.probe is None and trajectories:
             # Scoring asks for one token more than the probe has.
@@ -136,14 +113,14 @@ class Running:
         batch = build_batch([probe_of(self.state.probe)], temperature=1.0)
         found: list[float] = []
         metrics: dict[str, float] = {}
-        for learner in self.config.team or [None]:  # all by one sequence, since any tells weights from others
-            (expected,) = await self.trainer.run(as_member, self.engine, learner, self.engine.log_probs, batch)
+        for learner in self.config.learners:  # all by one sequence, since any tells weights from others
+            (expected,) = await self.trainer.run(log_probs_of, self.engine, learner, batch)
             served, difference = await score_probe(self.config, self.serving, self.state.probe, expected, learner)
             before = self._served_before[len(found) :][: len(served)]
             change = max(abs(new - old) for new, old in zip(served, before, strict=True))
             found += served
-            name = "" if learner is None else f"{learner}/"
-            metrics |= {f"{name}serving/probe_difference": difference, f"{name}serving/probe_change": change}
+            own = {"serving/probe_difference": difference, "serving/probe_change": change}
+            metrics |= self.config.metrics_of(learner, own)
         self._served_before = found
         return metrics
 
@@ -159,18 +136,17 @@ class Running:
 
     async def evaluate(self) -> dict[str, float]:
         """Play what is held out and write what it shows; returns numbers for the log."""
-        step = self.state.step
-        async with self.serving.lend(list(self.lent_for.values())) as endpoints:
-            own = self.frozen
-            self.frozen = own | {
-                name: FrozenPolicy(endpoint=endpoint, model=self.serving.model)
-                for name, endpoint in zip(self.lent_for, endpoints, strict=True)
-            }
-            # Later evaluations are of weights that were made by this process.
-            found = await self.workload.evaluate(self, step, resumed=self.began_before and step == 0)
-            self.frozen = own
+        # Later evaluations are of weights that were made by this process.
+        resumed = self.began_before and self.state.step == 0
+        found = await self.workload.evaluate(self, self.state.step, resumed)
         self.state.score = found.score
         return found.metrics
+
+
+def log_probs_of(engine: Engine, learner: str, batch: TensorDict) -> list[torch.Tensor]:
+    """``Engine.log_probs`` of one of the policies that learn."""
+    engine.select(learner)
+    return engine.log_probs(batch)
 
 
 async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> Running:
@@ -183,14 +159,14 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     client = connect(config.store.url, config.store.patience_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
-    alone, lent_for = share_out(config, workload.frozen_names(), workload.evaluated_names())
-    others = [*with_own_server(config, alone), *pool_servers(config), *member_servers(config)]
-    plan = make_plan(config, others)
+    frozen = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()})
+    started = [policy for policy in frozen.values() if policy.path is not None]
+    plan = make_plan(config, [*started, *pool_servers(config), *learner_servers(config)])
     logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen = await start_frozen(config, alone, stack)
-    league = await start_league(opened, serving, engine, trainer, stack)
+    frozen_at = await stack.enter_async_context(open_frozen(config, frozen))
+    league = await start_league(opened, serving, engine, trainer)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)
@@ -201,8 +177,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         state=opened.state,
         began_before=opened.began_before,
         serving=serving,
-        frozen=frozen,
-        lent_for=lent_for,
+        frozen=frozen_at,
         engine=engine,
         trainer=trainer,
         queue=queue,

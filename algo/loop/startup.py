@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -15,24 +15,19 @@ from algo.advantages.correction import check_correction
 from algo.advantages.credit import check_weighing
 from algo.advantages.registry import check_estimator, needs_groups, needs_values
 from algo.league.league import League, folders_of
-from algo.league.places import BesideThePolicy, OwnServers, Places, adapters_of
-from algo.league.state import LeagueState
+from algo.league.pool import LeagueState
+from algo.league.results import past_name
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
 from algo.machine.whole_files import copy_whole
-from algo.run.checkpoints import load_state, member_folder, newest_checkpoint
+from algo.run.checkpoints import load_state, models_in, newest_checkpoint
 from algo.run.folder import OpenedRun
 from algo.run.summary import RunSummary
-from algo.serving.frozen import open_frozen
-from algo.serving.launch import Launch, frozen_launch, pool_servers
-from algo.serving.policy import Serving
-from algo.serving.preconditions import require_servable_model
-from algo.serving.team import Team, WholeTeam, open_policies
+from algo.serving.policies import PolicyServers
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
 from configs.schema import Config
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +66,7 @@ def check_log_backends(config: Config) -> None:
             raise ConfigError(f"log.backends has {name!r}, which is not installed: pip install {name}")
 
 
-async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Serving | Team, Engine, TrainerThread]:
+async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[PolicyServers, Engine, TrainerThread]:
     """Start vLLM and the trainer, with the weights at which the run stands.
 
     Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
@@ -82,7 +77,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Servin
     trainer = TrainerThread()
     # Runners of games that are in flight may ask before the weights of a resumed run are served.
     weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
-    serving = asyncio.create_task(open_policies(config, lambda line: logger.info("%s", line), weights_follow))
+    serving = asyncio.create_task(PolicyServers.open(config, lambda line: logger.info("%s", line), weights_follow))
     engine: asyncio.Future[Engine] | None = None
     try:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
@@ -126,35 +121,32 @@ async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, 
 async def stop_what_comes_up(starting: Iterable[asyncio.Future[Any]]) -> None:
     """Wait for what cannot be interrupted half-way as it loads, and stop it if it comes up after all."""
     for outcome in await asyncio.gather(*starting, return_exceptions=True):
-        if isinstance(outcome, Serving | WholeTeam):
+        if isinstance(outcome, PolicyServers):
             await outcome.stop()
         elif isinstance(outcome, Engine):
             await asyncio.to_thread(outcome.close)
 
 
-async def _restore(opened: OpenedRun, serving: Serving | Team, engine: Engine, trainer: TrainerThread) -> None:
+async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread) -> None:
     """Both begin with ``model.path``; an attached vLLM may serve anything, and one that takes adapters has none yet."""
+    config, version = opened.config, opened.state.policy_version
     if opened.checkpoint is not None:
         logger.info("going on from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
-    if opened.config.model.lora_rank:
+    if config.model.lora_rank:
         # Games of an earlier process go on as soon as the policy is served, and may meet its past.
-        past = folders_of(opened.config, opened.state.league or LeagueState())
-        serving.serve_beside_from_push(adapters_of(past, opened.config.team))
-        await push_policy(opened.config, serving, engine, trainer, opened.state.policy_version)
+        past = folders_of(config, opened.state.league or LeagueState())
+        await serving.serve_past({past_name(each): folder for each, folder in past.items()}, [], now=False)
+        await push_policy(config, serving, engine, trainer, version)
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
-        folder = policy_folder(opened.config, opened.state.policy_version)
-        if team := opened.config.team:
-            for member in team:
-                kept = member_folder(opened.checkpoint, member) / "huggingface"
-                await asyncio.to_thread(copy_whole, kept, folder / member)
-            await serving.push_team({member: folder / member for member in team}, opened.state.policy_version)
-        else:
-            await asyncio.to_thread(copy_whole, opened.checkpoint / "huggingface", folder)
-            await serving.push_weights(folder, opened.state.policy_version)
-    elif opened.config.serving.mode == "attach":
-        await serving.push_weights(opened.config.model.path, 0)
+        folders = {}
+        for learner, kept in models_in(config, opened.checkpoint).items():
+            folders[learner] = config.folder_of(learner, policy_folder(config, version))
+            await asyncio.to_thread(copy_whole, kept / "huggingface", folders[learner])
+        await serving.push(folders, version)
+    elif config.serving.mode == "attach":
+        await serving.push(dict.fromkeys(config.learners, config.model.path), 0)
 
 
 def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
@@ -183,12 +175,11 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
 
 
 async def start_league(
-    opened: OpenedRun, serving: Serving, engine: Engine, trainer: TrainerThread, stack: AsyncExitStack
+    opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread
 ) -> League | None:
-    """Start what serves the pool of past selves, where the run has one; stopped with ``stack``.
+    """Start what serves the pool of past selves, where the run has one.
 
-    serving: the policy's, which serves adapters of its past, too.
-    Raises ServingError as ``Serving.start`` does, and ConfigError where weights of a member are missing.
+    Raises ServingError as ``Servers.start`` does, and ConfigError where weights of a member are missing.
     """
     config, state = opened.config, opened.state
     if config.pool is None:
@@ -200,20 +191,5 @@ async def start_league(
         kept = None if newest is None else load_state(newest).league
         return set() if kept is None else kept.needed
 
-    places: Places = BesideThePolicy(serving, config.team)
-    if settings := pool_servers(config):
-        require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
-        launches = [frozen_launch(config, f"past-{number}", policy) for number, policy in enumerate(settings, start=1)]
-        places = OwnServers([await _start_server(config, launch, stack) for launch in launches])
-    return League(config, state.league, places, partial(keep_policy, config, engine, trainer), in_checkpoint)
-
-
-async def _start_server(config: Config, launch: Launch, stack: AsyncExitStack) -> Serving:
-    server = await Serving.start(config, lambda line: logger.info("%s", line), [launch])
-    stack.push_async_callback(server.stop)
-    return server
-
-
-async def start_frozen(config: Config, names: Sequence[str], stack: AsyncExitStack) -> dict[str, FrozenPolicy]:
-    """Start or attach to the servers of the frozen policies that the run needs; they are stopped with ``stack``."""
-    return await stack.enter_async_context(open_frozen(config, names)) if names else {}
+    await serving.start_pool(lambda line: logger.info("%s", line))
+    return League(config, state.league, serving, partial(keep_policy, config, engine, trainer), in_checkpoint)

@@ -74,7 +74,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
 
             # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
             found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
-            await run.rest_serving(found.trajectories)
+            await run.after_rollouts(found.trajectories)
             with stopwatch.stage("assess"):
                 # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
                 await _written(saving)
@@ -82,7 +82,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
             left_out = played.left_out + found.left_out
             for share in shares:
-                metrics |= share.named(share.advantages.metrics)
+                metrics |= config.metrics_of(share.learner, share.advantages.metrics)
                 left_out += share.selected.left_out
             metrics |= run.count_matches(played)
 

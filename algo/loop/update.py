@@ -34,10 +34,14 @@ class Assessment:
 
 
 def assess(config: Config, engine: Engine, trajectories: Sequence[Trajectory]) -> Assessment:
-    """Ask the critic and the reference, where the advantages need them."""
+    """Compute the critic's values and the reference's KL where the advantages need them.
+
+    trajectories: all of one policy.
+    """
     critic, reference = needs_values(config.advantage.estimator), config.reference.kl == "reward"
     if not trajectories or not (critic or reference):
         return Assessment()
+    engine.select(trajectories[0].learner)
     batch = build_batch(trajectories, temperature=config.rollout.temperature)
     return Assessment(
         values=engine.values(batch) if critic else None,
@@ -76,7 +80,7 @@ def update(
     targets: Sequence[TargetRow] = (),
     target_weight: float = 0.0,
 ) -> Update:
-    """Train on the selected sequences.
+    """Train one policy on its selected sequences.
 
     advantages, returns, values: rows as the trajectories, each aligned with its ``token_ids``.
     policy_version: of the weights that are about to be updated.
@@ -85,6 +89,7 @@ def update(
         to train on nothing does.
     Raises WeightsNotServed when what vLLM played is not what the trainer computes.
     """
+    engine.select(trajectories[0].learner)
     temperature = config.rollout.temperature
     plain = build_batch(trajectories, temperature=temperature)
     log_probs = engine.log_probs(plain)

@@ -2,16 +2,15 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync
-from algo.serving.policy import Serving
+from algo.serving.policies import PolicyServers
 from algo.serving.preconditions import ServingError
 from algo.serving.server import VllmServer
-from algo.serving.team import Team
-from algo.training.engine import Engine, as_member
+from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 
@@ -19,31 +18,32 @@ _TRANSFER_TIMEOUT_SECONDS = 900.0
 
 
 def policy_folder(config: Config, version: int) -> Path:
-    """Folder of one version's weights, as pushed to vLLM."""
+    """Folder of one version's weights, as pushed to vLLM; see ``Config.folder_of``."""
     return config.run_dir / "policy" / f"version-{version:06d}"
 
 
 async def push_policy(
-    config: Config, serving: Serving | Team, engine: Engine, trainer: TrainerThread, version: int
+    config: Config, serving: PolicyServers, engine: Engine, trainer: TrainerThread, version: int
 ) -> float:
     """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
 
-    Where several policies learn, all of them go together, each through a folder of its name in ``policy_folder``.
-    Adapters are written to ``policy_folder``, and vLLM reads them. Whole weights go by ``serving.weight_transfer``:
-    "folder" likewise; "nccl" and "ipc" hand them over on the GPUs through vLLM's weight-transfer interface
-    (``algo.training.weight_sender``). These two need GPUs and have not been run on any yet.
+    All policies that learn are pushed together. Adapters are written to ``policy_folder``, and vLLM reads them. Whole
+    weights go by ``serving.weight_transfer``: "folder" likewise; "nccl" and "ipc" transfer them between GPUs through
+    vLLM's weight-transfer interface (``algo.training.weight_sender``), which is experimental.
     Raises ServingError, and what the engine raises.
     """
-
     folder = policy_folder(config, version)
+    folders = {learner: config.folder_of(learner, folder) for learner in config.learners}
 
-    def write(export: Callable[[Path], None]) -> None:
+    def write() -> None:
         with whole_or_removed(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
-            export(folder)
+            for learner, into in folders.items():
+                engine.select(learner)
+                (engine.export_adapters if config.model.lora_rank else engine.export)(into)
 
     async def export() -> Path:
         if not folder.is_dir():
-            await trainer.run(write, engine.export)
+            await trainer.run(write)
         return folder
 
     async def send(servers: Sequence[VllmServer]) -> None:
@@ -57,30 +57,18 @@ async def push_policy(
                 f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log. serving.weight_transfer=folder needs no link"
             ) from error
 
-    def export_team(into: Path) -> None:
-        for member in config.team:
-            as_member(
-                engine, member, engine.export_adapters if config.model.lora_rank else engine.export, into / member
-            )
-
-    if config.team:
-        await trainer.run(write, export_team)
-        seconds = await serving.push_team({member: folder / member for member in config.team}, version)
-    elif config.model.lora_rank:
-        await trainer.run(write, engine.export_adapters)
-        seconds = await serving.push_weights(folder, version)
-    elif config.serving.weight_transfer == "folder":
-        await trainer.run(write, engine.export)
-        seconds = await serving.push_weights(folder, version)
+    if config.serving.weight_transfer == "folder":
+        await trainer.run(write)
+        seconds = await serving.push(folders, version)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
-        seconds = await serving.transfer_weights(version, send, export)
+        seconds = await serving.transfer(version, send, export)
     _drop_old_policies(folder, config.rollout.max_policy_lag)
     return seconds
 
 
 async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
-    """Write the policy's present weights, or adapters, into a folder that lasts; it is whole or not there.
+    """Write the policies' present weights, or adapters, into a folder that lasts; it is whole or not there.
 
     version: of these weights. Raises DiskFull, and what the engine raises.
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
@@ -53,7 +53,7 @@ class Workload(Protocol):
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run's rollouts need (``algo.serving.frozen``)."""
+        """Policies with frozen weights that the run's rollouts need (``algo.serving.policies``)."""
 
     def evaluated_names(self) -> Sequence[str]:
         """Policies with frozen weights that its evaluations need."""

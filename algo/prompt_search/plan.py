@@ -1,9 +1,11 @@
 """What a search may spend, and the checks that need no hub. Light to import."""
 
-import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from algo.agents.data import read_tasks, split_tasks
 from algo.prompt_search.prompts import Slots, Tree
 from configs.roles_and_decks import Role, SideName
 from configs.section import ConfigError
@@ -32,17 +34,19 @@ class SearchPlan:
     edits: int
 
 
-def split(inputs: Sequence[object], held_out: float, seed: int) -> tuple[list[object], list[object]]:
-    """(tasks to search with, tasks to confirm a winner with); drawn by the seed. Raises ConfigError for too few."""
-    shuffled = list(inputs)
-    random.Random(seed).shuffle(shuffled)
-    count = round(len(shuffled) * held_out)
-    if min(count, len(shuffled) - count) < _FEWEST_INPUTS:
+def read_halves(path: Path, held_out: float, seed: int) -> tuple[list[Any], list[Any]]:
+    """(inputs to search with, inputs to confirm a winner with), drawn by the seed from a file of tasks.
+
+    Equal inputs are in the same half. held_out: share of the second. Raises ConfigError.
+    """
+    inputs = read_tasks(path, "--tasks")
+    confirming, searched = split_tasks(inputs, held_out, seed)
+    if min(len(confirming), len(searched)) < _FEWEST_INPUTS:
         raise ConfigError(
-            f"{len(shuffled)} tasks are too few: {_FEWEST_INPUTS} to search with and {_FEWEST_INPUTS} others to "
-            f"confirm a winner with are the least (--held-out is {held_out:g})"
+            f"{len(inputs)} tasks are too few: {_FEWEST_INPUTS} to search with and {_FEWEST_INPUTS} others to confirm "
+            f"a winner with are the least (--held-out is {held_out:g})"
         )
-    return shuffled[count:], shuffled[:count]
+    return searched, confirming
 
 
 def sides_of(slot: str | None, searched: Collection[str]) -> tuple[SideName, ...]:

@@ -11,10 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from algo.agents.data import read_tasks
 from algo.evaluation.players import serve_players
 from algo.prompt_search.arena import Arena, Journal
-from algo.prompt_search.plan import SearchPlan, split
+from algo.prompt_search.plan import SearchPlan, read_halves
 from algo.prompt_search.prompts import Slots, Tree
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
 from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
@@ -97,9 +96,9 @@ async def _search(
 async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator[Opened]:
     """An agent's tasks; the agent chooses its model itself, unless --endpoint names one."""
     config = opened.config
-    searched, held_out = split(read_tasks(options.tasks, "--tasks"), options.held_out, config.run.seed)
+    searched, held_out = read_halves(options.tasks, options.held_out, config.run.seed)
     policy = UnservedPolicy(options.model or "none", (options.endpoint,) if options.endpoint else ())
-    base = policy_resources(config, policy, {}, opened.state.run_id, 0, {})
+    base = policy_resources(config, policy, (), opened.state.run_id, 0, {})
     limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
     cancel_on_signals()
     async with AsyncExitStack() as stack:

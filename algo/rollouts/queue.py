@@ -82,14 +82,14 @@ class RolloutQueue:
         return known
 
     async def serve_at(
-        self, endpoints: tuple[str, ...], team: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+        self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     ) -> None:
         """Publish the policies of all open rollouts again, under the same ids, with these endpoints.
 
-        team: those of each policy, where several learn.
+        policies: endpoints of those that have names of their own.
         """
         self._open = {
-            rollout_id: replace(rollout, resources=rollout.resources.served_at(endpoints, team))
+            rollout_id: replace(rollout, resources=rollout.resources.served_at(endpoints, policies))
             for rollout_id, rollout in self._open.items()
         }
         await self._hub.publish(rollout.resources for rollout in self._open.values())

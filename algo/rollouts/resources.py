@@ -1,16 +1,16 @@
 """What runners are told of a run's policy, as resources in the hub; their fields: ``store.schema.PolicyResources``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from configs.schema import Config
 from configs.sections.opponents import EndpointConfig
-from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling
-from store.team import TeamMember
+from store.endpoints import ChatEndpoint, ServedPolicy
+from store.schema import PolicyResources, Sampling
 
 
-class ServedPolicy(Protocol):
+class ServedModel(Protocol):
     """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
 
     @property
@@ -39,17 +39,16 @@ def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
 
 def policy_resources(
     config: Config,
-    serving: ServedPolicy,
-    frozen: Mapping[str, FrozenPolicy],
+    serving: ServedModel,
+    policies: Iterable[ServedPolicy],
     run_id: str,
     version: int,
     published: Mapping[str, Any],
-    team: Sequence[TeamMember] = (),
 ) -> PolicyResources:
-    """What runners are told about the served policy.
+    """What runners are told about the policies of a run.
 
-    run_id: names the resources, unlike those of any other run. published: further fields, of the workload. team: the
-    policies that are served, where several learn.
+    serving: the trained policy. policies: the run's table. run_id: names the resources, unlike those of any other run.
+    published: further fields, of the workload.
     """
     return PolicyResources(
         run_name=run_id,
@@ -58,7 +57,6 @@ def policy_resources(
         model=serving.model,
         sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
         players={name: chat_endpoint(player) for name, player in config.players.items()},
-        frozen=dict(frozen),
-        team=tuple(team),
+        policies=tuple(policies),
         **published,
     )

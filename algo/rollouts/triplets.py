@@ -132,7 +132,7 @@ def read_attempt(
 def _check_learners(where: str, turns: Iterable[CallSpan], resources: PolicyResources) -> None:
     for turn in turns:
         try:
-            learner = resources.learner_of(*turn.card) if turn.policy == TRAINED_POLICY else None
+            learner = resources.policy_of(TRAINED_POLICY, *turn.card) if turn.policy == TRAINED_POLICY else None
         except ValueError as error:
             raise WrongLearner(f"{where}: {error}") from error
         if turn.learner != learner:

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from algo.league.state import LeagueState
+from algo.league.pool import LeagueState
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync, write_whole
 from algo.rollouts.schedule import Group
@@ -30,6 +30,7 @@ from algo.run.names import RUN_FILE
 from algo.run.summary import evaluation_rows
 from configs.schema import Config
 from configs.section import ConfigError
+from configs.sections.policies import SOLE_LEARNER
 
 if TYPE_CHECKING:
     from algo.training.engine import Engine  # brings verl along
@@ -42,7 +43,7 @@ _WHEN_FULL = (
     "on from the last one"
 )
 
-_TEAM = "policies"
+_POLICIES = "policies"
 _MAY_CHANGE = (
     "timeout_seconds",
     "unresponsive_seconds",
@@ -100,22 +101,21 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         for part in sections:
             section = section[part]
         section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
-    if config.team:
-        # A list, since the first that matches a seat plays it. Their learning rates may change.
-        rules = {
-            name: learner.model_dump(mode="json", include={"side", "roles"}) for name, learner in config.team.items()
-        }
-        found[_TEAM] = [{"name": name} | rule for name, rule in rules.items()]
+    # A list, since the first that matches a seat plays it. Their learning rates may change.
+    found[_POLICIES] = [
+        {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
+        for name, learner in config.learners.items()
+    ]
     return found
 
 
 def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -> None:
     """Raise ConfigError, naming the setting, if a run cannot be resumed with this configuration."""
     present = fixed_settings(config)
-    if settings.get(_TEAM, []) != present.pop(_TEAM, []):
+    if settings.get(_POLICIES) != present.pop(_POLICIES):
         raise ConfigError(
             f"run {run_dir} cannot be resumed with other policies: the checkpoint holds the weights of those that it "
-            f"began with, and its games seat them. Keep the section {_TEAM} as it was, or start a new run"
+            f"began with, and its games seat them. Keep the section {_POLICIES} as it was, or start a new run"
         )
     for name, value in present.items():
         before = settings.get(name, value)
@@ -163,11 +163,9 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     unfinished = folder.with_name(_UNFINISHED + folder.name)
     with whole_or_removed(unfinished, _WHEN_FULL):
         engine.save(unfinished / "trainer", state.step)
-        if not config.team:
-            _save_model(config, engine, exported, unfinished, state)
-        for member in config.team:
-            engine.select(member)
-            _save_model(config, engine, exported / member, member_folder(unfinished, member), state)
+        for learner, folder_of_model in models_in(config, unfinished).items():
+            engine.select(learner)
+            _save_model(config, engine, config.folder_of(learner, exported), folder_of_model, state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
         write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
         _flush_to_disk(unfinished)
@@ -180,9 +178,10 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     return folder
 
 
-def member_folder(checkpoint: Path, member: str) -> Path:
-    """Where a checkpoint has the model of one of several policies that learn."""
-    return checkpoint / "policies" / member
+def models_in(config: Config, checkpoint: Path) -> dict[str, Path]:
+    """Where a checkpoint has the model of each policy that learns."""
+    named = checkpoint / _POLICIES
+    return {name: checkpoint if name == SOLE_LEARNER else named / name for name in config.learners}
 
 
 def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, state: RunState) -> None:

@@ -14,7 +14,6 @@ So a padding row whose mask is all zero changes neither sum nor divisor: loss an
 of the real rows, whatever the ranks and the micro-batch size.
 """
 
-import heapq
 import math
 import random
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils
 from verl.utils.dataset.dataset_utils import DatasetPadMode
+from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
 if TYPE_CHECKING:
     # The training workers import this module, and have no use for agentlightning, which that one brings along.
@@ -259,21 +259,19 @@ def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -
 
 
 def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: int, ranks: int) -> list[list[int]]:
-    """Micro-batches of at most ``max_tokens``, the fewest that longest-first filling finds, a multiple of ``ranks``."""
-    rounds = min(sum(lengths[row] for row in longest_first) / max_tokens, len(longest_first)) / ranks
-    slots = ranks * math.ceil(rounds)
-    while True:
-        filled: list[list[int]] = [[] for _ in range(slots)]
-        emptiest = [(0, slot) for slot in range(slots)]
-        for row in longest_first:
-            tokens, slot = emptiest[0]
-            if tokens and tokens + lengths[row] > max_tokens:
-                break
-            filled[slot].append(row)
-            heapq.heapreplace(emptiest, (tokens + lengths[row], slot))
-        else:
-            return sorted(filled, key=lambda rows: -sum(lengths[row] for row in rows))
-        slots += ranks
+    """Micro-batches of at most ``max_tokens``, a multiple of ``ranks``, balanced by verl (Karmarkar and Karp).
+
+    The fewest for which it finds such a filling. A row that is longer than ``max_tokens`` is alone.
+    """
+    own = [lengths[row] for row in longest_first]
+    count = ranks * math.ceil(min(sum(own) / max_tokens, len(own)) / ranks)
+    while count < len(own):
+        filled = get_seqlen_balanced_partitions(own, count, equal_size=False)
+        if all(len(rows) == 1 or sum(own[row] for row in rows) <= max_tokens for rows in filled):
+            filled.sort(key=lambda rows: (-sum(own[row] for row in rows), rows))
+            return [[longest_first[row] for row in rows] for rows in filled]
+        count += ranks
+    return [[row] for row in longest_first] + [[]] * (ranks * math.ceil(len(own) / ranks) - len(own))
 
 
 def _arrange(columns: _Columns, filled: list[list[int]], ranks: int, target_rows: int) -> MiniBatch:

@@ -19,7 +19,6 @@ from configs.sections.training import SelectionConfig
 ROLE_NOT_SELECTED = "role_not_selected"
 STALE = "stale"
 UNINFORMATIVE = "group_without_information"
-OVER_GAME_LIMIT = "over_max_sequences_per_game"
 NOT_SAMPLED = {1.0: "winner_not_sampled", -1.0: "loser_not_sampled", 0.0: "draw_not_sampled"}
 """The outcome of an actor (``Trajectory.dimensions``) -> why it is left out."""
 
@@ -51,14 +50,11 @@ def select_sequences(
     *,
     oldest_version_allowed: int,
 ) -> Selection:
-    """Leave out other roles, what is too old, what teaches nothing, the actors that a share does not reach, and what a
-    rollout has beyond its limit; in this order, so that what is left out for one reason takes no place in the next.
+    """Leave out other roles, stale sequences, groups without information, and actors outside a share, in this order.
 
     informative: for each trajectory whether its group could tell better from worse (``TokenAdvantages``).
     seed: decides, together with what was played, which actors are sampled. Actors are taken whole. Of a share s of n
-        actors floor(s * n) are kept and, with the probability of the remainder, one more. Under the limit of a rollout
-        its actors come in a random order, each that still fits; only where the very first has more segments than the
-        limit, a random part of them is taken.
+        actors floor(s * n) are kept and, with the probability of the remainder, one more.
     oldest_version_allowed: a sequence with a turn that older weights sampled is left out.
 
     Raises ValueError, naming the rollout and actor, where a share is to be sampled and an actor's outcome is not known.
@@ -80,13 +76,6 @@ def select_sequences(
         for outcome, actors in by_outcome.items():
             for row in _outside_share(actors, shares[outcome], contents, f"{seed}/{outcome}"):
                 reasons[row] = NOT_SAMPLED[outcome]
-    if config.max_sequences_per_game is not None:
-        rollouts: dict[str, dict[str, list[int]]] = defaultdict(dict)
-        for (task_id, actor), rows in _by_actor(trajectories, reasons).items():
-            rollouts[task_id][actor] = rows
-        for task_id, actors in rollouts.items():
-            kept = _fitting(actors, config.max_sequences_per_game, random.Random(f"{seed}/{contents[task_id]}"))
-            reasons |= {row: OVER_GAME_LIMIT for rows in actors.values() for row in rows if row not in kept}
     left_out: Counter[str] = Counter()
     for row, reason in reasons.items():
         left_out[reason] += len(trajectories[row].turn_ends)
@@ -133,15 +122,3 @@ def _outcome(trajectory: Trajectory) -> float:
             f"{sorted(NOT_SAMPLED)}; selection.winners, losers and draws need it"
         )
     return outcome
-
-
-def _fitting(actors: dict[str, list[int]], limit: int, chance: random.Random) -> set[int]:
-    order = sorted(actors)
-    chance.shuffle(order)
-    kept: set[int] = set()
-    for actor in order:
-        if len(kept) + len(actors[actor]) <= limit:
-            kept.update(actors[actor])
-        elif not kept:
-            kept.update(chance.sample(actors[actor], limit))
-    return kept

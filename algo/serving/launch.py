@@ -14,7 +14,6 @@ from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
-from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig
 
 GIB_BYTES = 2**30
@@ -62,17 +61,17 @@ def base_name(served_name: str) -> str:
     return f"{served_name}-base"
 
 
-def policy_launches(config: Config, member: str | None = None) -> list[Launch]:
+def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
     """The servers of the trained policy, with ``serving.mode`` start.
 
-    member: of this policy of a team (``config.team``) with whole weights: behind those of the ones before it. They
+    learner: of this one of several policies with whole weights: after those of the ones before it. They
     share ``serving.devices``, and without have GPUs of their own.
     """
     settings = config.serving
     width = settings.tensor_parallel
-    before = 0 if member is None else [*config.team].index(member) * settings.servers
+    before = 0 if learner is None else [*config.learners].index(learner) * settings.servers
     devices = settings.devices or tuple(range(before * width, (before + settings.servers) * width))
-    log = "vllm" if member is None else f"vllm-{member}"
+    log = "vllm" if learner is None else f"vllm-{learner}"
     return [
         Launch(
             model=config.model.path,
@@ -85,7 +84,7 @@ def policy_launches(config: Config, member: str | None = None) -> list[Launch]:
             can_sleep=settings.share_gpus,
             weight_transfer=settings.weight_transfer,
             lora_rank=config.model.lora_rank,
-            adapters=tuple(adapter_folders(config).items()),
+            adapters=tuple(frozen_adapters(config).items()),
             more_adapters=later_adapters(config),
             kv_offload_gb=settings.kv_offload_gb,
         )
@@ -93,8 +92,8 @@ def policy_launches(config: Config, member: str | None = None) -> list[Launch]:
     ]
 
 
-def adapter_folders(config: Config) -> dict[str, Path]:
-    """Frozen policies that are adapters of ``model.path``, which the policy's servers serve too; their folders."""
+def frozen_adapters(config: Config) -> dict[str, Path]:
+    """Frozen policies that are adapters of ``model.path``, which the policy's servers have too; their folders."""
     paths = {name: policy.path for name, policy in config.frozen.items() if policy.path is not None}
     if not config.model.lora_rank:
         return {}
@@ -104,11 +103,11 @@ def adapter_folders(config: Config) -> dict[str, Path]:
 def later_adapters(config: Config) -> int:
     """Most adapters that the policy's servers hold beside those of the policy and those that they start with.
 
-    Members of the pool of past selves and further policies of a team.
+    Past selves, and further policies that learn.
     """
     if not config.model.lora_rank:
         return 0
-    policies = max(1, len(config.team))
+    policies = len(config.learners)
     # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
     # played with (``rollout.max_policy_lag``) needs no room here.
     return policies - 1 + policies * (config.pool.size if config.pool else 0)
@@ -122,11 +121,8 @@ def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
     return [config.pool.server_settings(number, initial) for number in range(config.pool.servers)]
 
 
-def member_servers(config: Config) -> list[FrozenPolicyConfig]:
-    """The vLLM servers of the policies of a team but the first, as plans count them; none with adapters."""
-    if not config.team or config.model.lora_rank:
-        return []
-    _, *others = config.team
+def learner_servers(config: Config) -> list[FrozenPolicyConfig]:
+    """The vLLM servers of the policies that learn but the first, as plans count them; none with adapters."""
     return [
         FrozenPolicyConfig(
             path=launch.model,
@@ -134,17 +130,10 @@ def member_servers(config: Config) -> list[FrozenPolicyConfig]:
             gpu_memory_utilization=launch.gpu_memory_utilization,
             devices=launch.devices,
         )
-        for member in others
-        for launch in policy_launches(config, member)
+        for learner in [*config.learners][1:]
+        for launch in policy_launches(config, learner)
+        if not config.model.lora_rank
     ]
-
-
-def names_beside(config: Config) -> dict[str, str]:
-    """Frozen policies that the policy's servers serve beside adapters of them, and their names there."""
-    if not config.model.lora_rank:
-        return {}
-    base = {INITIAL_POLICY: base_name(config.serving.served_model_name)}
-    return base | {name: name for name in adapter_folders(config)}
 
 
 def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
@@ -153,7 +142,7 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
     return Launch(
         model=policy.path,
         served_name=policy.model,
-        port=policy.port or free_port(config.serving.host),
+        port=free_port(config.serving.host),
         log_name=f"vllm-{name}.log",
         devices=policy.devices or (0,),
         kv_cache_gb=policy.kv_cache_gb,

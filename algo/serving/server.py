@@ -12,7 +12,7 @@ import math
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,14 +49,13 @@ class VllmServer:
 
     All methods belong to one event loop. ``model`` is its model's name in requests. ``startup_seconds`` is how long it
     took to become healthy (0 when attached), ``log_path`` is its log (None when attached), ``starts`` how often it was
-    started, ``asleep`` whether it has left the GPUs to others, ``beside`` the adapters that it was told of beside those
-    of its model: their folders, by their names in requests.
+    started, ``asleep`` whether it has left the GPUs to others.
     """
 
     def __init__(
         self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
     ) -> None:
-        """takes_adapters: what it is given is LoRA adapters, served as ``model`` beside their base."""
+        """takes_adapters: new weights are LoRA adapters, served next to their base."""
         self.base_url = base_url.rstrip("/")
         self.model = model
         self.launch = launch
@@ -65,7 +64,7 @@ class VllmServer:
         self.startup_seconds = 0.0
         self.starts = 0
         self.asleep = False
-        self.beside: dict[str, Path] = {}
+        self._adapters: dict[str, Path] = {}
         self._config = config
         # Loopback must not go through a proxy from the environment. Connections are not kept: calls
         # are minutes apart, and vLLM closes idle ones after seconds.
@@ -110,7 +109,7 @@ class VllmServer:
         It must be healthy, serve the model's name with at least ``rollout.context_tokens``, report log-probs as the
         trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
         """
-        self.beside = {}  # whatever it has of that, it is told anew
+        self._adapters = {}  # whatever it has, it is given again
         await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
         models = (await self._call("GET", "/v1/models", timeout=_HEALTH_TIMEOUT_SECONDS))["data"]
         served = {entry["id"]: entry for entry in models}
@@ -152,24 +151,39 @@ class VllmServer:
                 f"{self.base_url} does not return token ids, so it is no vLLM that can play token by token"
             )
 
-    async def pause(self) -> None:
-        """Let requests that come meanwhile wait. Replies under way are finished first, or halted in their midst where
-        games go on while whole weights are updated (``rollout.max_policy_lag``): they go on with the new ones, by which
-        vLLM computes anew what their past left in the KV cache.
+    async def stop_answering(self) -> None:
+        """Prepare for new weights: let requests that arrive from now on wait. A sleeping server takes its GPUs back.
+
+        Replies under way are finished first, or halted in their midst where games go on while whole weights are updated
+        (``rollout.max_policy_lag``): they continue with the new ones, by which vLLM computes their KV cache again.
         """
+        if self.asleep:
+            await self.wake("weights")
+            return
         # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts. With
         # adapters they would go on with those that they began with, and fill the cache of the new, which have the same
         # name, with what the old computed.
         mode = "keep" if self._config.rollout.max_policy_lag and not self._takes_adapters else "wait"
         await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
 
+    async def answer_as(self, version: int) -> None:
+        """Answer requests with the new weights: empty the prefix cache of the old ones, and set the version."""
+        path = "/reset_prefix_cache"
+        if self.launch is not None and self.launch.kv_offload_gb:
+            path += "?reset_external=true"
+        answer = await self._call("POST", path, timeout=_PUSH_TIMEOUT_SECONDS)
+        if answer != {"success": True}:
+            raise ServingError(
+                f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
+            )
+        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)}, timeout=_PUSH_TIMEOUT_SECONDS)
+        if self.asleep:
+            await self.wake("kv_cache")
+        else:
+            await self._call("POST", "/resume", timeout=_PUSH_TIMEOUT_SECONDS)
+
     async def reload(self, folder: Path) -> None:
-        """Read new weights, or adapters, from a folder. Only while paused."""
-        if self._takes_adapters:
-            # Loaded in place, vLLM would read them again for every token that it samples.
-            await self._unload_adapters(self.model)
-            await self._load_adapters(self.model, folder)
-            return
+        """Read new whole weights from a folder. Only between ``stop_answering`` and ``answer_as``."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
         # One entry for each worker; reload_weights returns nothing.
@@ -180,16 +194,22 @@ class VllmServer:
                 "expected one null for each worker"
             )
 
-    async def serve_beside(self, folders: Mapping[str, Path]) -> None:
-        """Serve these adapters, and no others of before, beside those of the policy. folders: by names in requests."""
-        for name in [name for name in self.beside if self.beside[name] != folders.get(name)]:
+    async def serve_adapters(self, folders: Mapping[str, Path], again: Collection[str] = ()) -> None:
+        """Serve these adapters, and no others of before. folders: by names in requests.
+
+        again: names that are loaded even if their folder is the same; only between ``stop_answering`` and
+            ``answer_as``.
+        """
+        # Not loaded in place: vLLM would read them again for every token that it samples. Old ones go first, so that
+        # there is room.
+        for name in [name for name, folder in self._adapters.items() if name in again or folders.get(name) != folder]:
             await self._unload_adapters(name)
-            del self.beside[name]
+            del self._adapters[name]
         for name, folder in folders.items():
-            if name not in self.beside:
+            if name not in self._adapters:
                 await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
                 await self._load_adapters(name, folder)
-                self.beside[name] = folder
+                self._adapters[name] = folder
 
     async def _load_adapters(self, name: str, folder: Path) -> None:
         body = {"lora_name": name, "lora_path": str(folder)}
@@ -201,22 +221,6 @@ class VllmServer:
         status, text = await self._request("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, _PUSH_TIMEOUT_SECONDS)
         if status not in (200, 404):
             raise ServingError(f"POST {self.base_url}{_UNLOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
-
-    async def forget_old_weights(self, version: int) -> None:
-        """Empty the prefix cache, which the old weights filled, and note the new weights' number."""
-        path = "/reset_prefix_cache"
-        if self.launch is not None and self.launch.kv_offload_gb:
-            path += "?reset_external=true"
-        answer = await self._call("POST", path, timeout=_PUSH_TIMEOUT_SECONDS)
-        if answer != {"success": True}:
-            raise ServingError(
-                f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
-            )
-        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)}, timeout=_PUSH_TIMEOUT_SECONDS)
-
-    async def resume(self) -> None:
-        """Answer requests again."""
-        await self._call("POST", "/resume", timeout=_PUSH_TIMEOUT_SECONDS)
 
     async def sleep(self) -> None:
         """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
@@ -341,7 +345,7 @@ class VllmServer:
         assert self.log_path is not None
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.starts += 1
-        self.asleep, self.beside = False, {}
+        self.asleep, self._adapters = False, {}
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)

@@ -1,7 +1,7 @@
-"""Our configuration in verl's terms: what its workers, its losses and its optimizer are told.
+"""Our configuration in verl's terms: workers, losses and optimizers.
 
-Also which parts a run has: the policy always, a reference where a KL is asked for, a critic where the
-advantage estimator wants values.
+Also which parts a run has: the policy always, a reference where there is a KL, a critic where the advantage estimator
+needs values.
 """
 
 from dataclasses import dataclass, replace
@@ -44,55 +44,62 @@ _UNUSABLE_LOSSES = {
 
 @dataclass(frozen=True)
 class PartConfigs:
-    """The models of a training rank, each as verl's TrainingWorker is told of it.
+    """The models of a training rank.
 
     reference: None without a KL, and with LoRA where the reference is the policy without its adapters.
-    critic: None where the estimator wants no values.
+    critic: None where the estimator needs no values.
+    actor_loss, critic_loss: read by verl's ``ppo_loss`` and ``value_loss``.
+    rates: learning rate of each trained part ("policy", "critic"), by the names of the policies that learn.
     """
 
     policy: TrainingWorkerConfig
     reference: TrainingWorkerConfig | None
     critic: TrainingWorkerConfig | None
+    actor_loss: FSDPActorConfig
+    critic_loss: CriticConfig
+    rates: dict[str, dict[str, float]]
 
 
 def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -> PartConfigs:
-    """What each part's TrainingWorker is constructed with.
-
-    optimizer: of the policy, in place of the AdamW that the configuration describes.
-    """
-    model, training = config.model, config.training
+    """What each part is constructed with. optimizer: of the policy, in place of the configured one."""
+    model, training, steps = config.model, config.training, config.run.steps
+    has_critic = needs_values(config.advantage.estimator)
     reference = critic = None
     if config.reference.kl != "none" and not reference_without_adapters(config):
-        path = config.reference.path or model.path
         reference = TrainingWorkerConfig(
             model_type="language_model",
-            model_config=_model_config(path, model, training, lora=False),
+            model_config=_model_config(config, config.reference.path),
             # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
             # cannot do. Nor need it: an optimizer that never steps holds no state.
             engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
-            optimizer_config=_optimizer_config(training, training.learning_rate, config.run.steps),
+            optimizer_config=_optimizer_config(training, training.learning_rate, steps),
             checkpoint_config=CheckpointConfig(),
         )
-    critic_only = 0
-    if needs_values(config.advantage.estimator):
-        critic_only = config.critic.warmup_steps
+    if has_critic:
         critic = TrainingWorkerConfig(
             model_type="value_model",
-            model_config=_model_config(config.critic.path or model.path, model, training, lora=False),
+            model_config=_model_config(config, config.critic.path),
             engine_config=_engine_config(config),
-            optimizer_config=_optimizer_config(training, config.critic.learning_rate, config.run.steps),
+            optimizer_config=_optimizer_config(training, config.critic.learning_rate, steps),
             checkpoint_config=CheckpointConfig(),
         )
-    steps = max(1, config.run.steps - critic_only)
+    steps_of_policy = max(1, steps - (config.critic.warmup_steps if has_critic else 0))
+    optimizer = optimizer or _policy_optimizer(training, steps_of_policy)
     policy = TrainingWorkerConfig(
         model_type="language_model",
-        model_config=_model_config(model.path, model, training, lora=True),
+        model_config=_model_config(config, None, **_adapters(model)),
         engine_config=_engine_config(config, trains_weights=model.lora_rank == 0),
-        optimizer_config=optimizer or _policy_optimizer(training, steps),
+        optimizer_config=optimizer,
         # The base weights are those of model.path, always.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
     )
-    return PartConfigs(policy=policy, reference=reference, critic=critic)
+    rates = {
+        "policy": {name: learner.learning_rate or optimizer.lr for name, learner in config.learners.items()},
+        "critic": dict.fromkeys(config.learners, config.critic.learning_rate),
+    }
+    return PartConfigs(
+        policy, reference, critic, actor_config(training, config.reference), critic_config(config), rates
+    )
 
 
 def reference_without_adapters(config: Config) -> bool:
@@ -101,7 +108,7 @@ def reference_without_adapters(config: Config) -> bool:
 
 
 def check_engine(config: Config) -> None:
-    """Refuse what can be refused before Ray starts. Raises ConfigError, naming the setting and the remedy."""
+    """Raise ConfigError, naming the setting and the remedy, for what can be refused before Ray starts."""
     check_model_folders(config)
     actor_config(config.training, config.reference)
     parallel = config.training.sequence_parallel
@@ -174,18 +181,20 @@ def _loss_scale_factor(training: TrainingConfig) -> int | None:
     return training.max_sequence_tokens if training.loss_agg_mode == "seq-mean-token-sum-norm" else None
 
 
-def _model_config(path: Path, model: ModelConfig, training: TrainingConfig, *, lora: bool) -> HFModelConfig:
-    checkpointing = training.gradient_checkpointing
-    adapters: dict[str, Any] = {}
-    if lora and model.lora_rank:
-        modules = model.lora_modules if isinstance(model.lora_modules, str) else list(model.lora_modules)
-        adapters = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": modules}
+def _adapters(model: ModelConfig) -> dict[str, Any]:
+    modules = model.lora_modules if isinstance(model.lora_modules, str) else list(model.lora_modules)
+    lora = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": modules}
+    return lora if model.lora_rank else {}
+
+
+def _model_config(config: Config, path: Path | None, **adapters: Any) -> HFModelConfig:
+    checkpointing = config.training.gradient_checkpointing
     return HFModelConfig(
-        path=str(path.absolute()),
-        use_remove_padding=packs_sequences(model),
+        path=str((path or config.model.path).absolute()),
+        use_remove_padding=packs_sequences(config.model),
         # Recomputing activations buys memory with time; a CPU run is small enough without.
-        enable_gradient_checkpointing=training.device != "cpu" if checkpointing is None else checkpointing,
-        override_config={"attn_implementation": model.attn_implementation},
+        enable_gradient_checkpointing=config.training.device != "cpu" if checkpointing is None else checkpointing,
+        override_config={"attn_implementation": config.model.attn_implementation},
         **adapters,
     )
 
@@ -205,16 +214,12 @@ def _engine_config(config: Config, *, forward_only: bool = False, trains_weights
         param_offload=training.param_offload,
         optimizer_offload=training.optimizer_offload,
         seed=config.run.seed,
-        # What is trained stays in float32, with its gradients and optimizer; a base under adapters and a reference are
-        # kept as they are computed with.
+        # Trained weights stay in float32, with their gradients and optimizer; a base under adapters and a reference
+        # are kept in the precision that they compute with.
         model_dtype="float32" if trains_weights else config.model.dtype,
         # This is the forward pass. Without it verl computes in bfloat16, whatever the field ``dtype`` of this
         # configuration says.
-        mixed_precision={
-            "param_dtype": config.model.dtype,
-            "reduce_dtype": "float32",
-            "buffer_dtype": "float32",
-        },
+        mixed_precision={"param_dtype": config.model.dtype, "reduce_dtype": "float32", "buffer_dtype": "float32"},
     )
 
 

@@ -5,7 +5,7 @@ its process group, and end together.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,25 +22,28 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_id, get_device_name
 from verl.utils.transformers_compat import drop_tied_target_keys
-from verl.workers.config import CriticConfig, FSDPActorConfig, TrainingWorkerConfig
+from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.run.export import make_portable
-from algo.training import cpu_platform as platform_cpu
+from algo.training import cpu_platform
 from algo.training.chunked_head import ChunkedHead
-from algo.training.members import Members, set_learning_rate
+from algo.training.policy_states import PolicyStates, set_learning_rate
 from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
 
 if TYPE_CHECKING:
     from algo.training.weight_sender import WeightSender
 
-ENDS_UPDATE = "ends_update"
-"""Key of a mini-batch: whether it is the last of its update, after which the learning rate moves on."""
+PART, LOSS, ENDS_UPDATE = "part", "loss", "ends_update"
+"""Keys of a batch: which part computes; which loss it descends ("reward", "imitation", "values"); and whether this is
+the last mini-batch of its update, after which the learning rate's schedule moves on."""
 
 _MESH = "ranks"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_by_rank = register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
+_on_all = register(dispatch_mode=Dispatch.ONE_TO_ALL)
 
 
 class _Part(TrainingWorker):
@@ -50,135 +53,119 @@ class _Part(TrainingWorker):
     equal size.
     """
 
+    @classmethod
+    def load(cls, config: TrainingWorkerConfig) -> "_Part":
+        torch.manual_seed(config.engine_config.seed)  # new adapters and a new value head begin at random
+        part = cls(config)
+        part.reset()
+        return part
+
     def train_batch(self, data: TensorDict) -> TensorDict | None:
         learning_rate = self.engine.optimizer.param_groups[0]["lr"]
         tensordict_utils.assign_non_tensor(data, update_lr_scheduler=tensordict_utils.get(data, ENDS_UPDATE))
         output = super().train_batch(data)
         if output is not None:
-            # That of this step; verl would tell the next one's.
+            # verl reports the next step's rate.
             tensordict_utils.get(output, "metrics")["lr"] = learning_rate
         return output
 
 
 class TrainingRank(Worker):
-    """Everything that one rank trains or asks. Methods that take a batch get the rank's share of its rows."""
+    """All models of one rank. Methods that take a batch get the rank's share of its rows."""
 
-    def __init__(self, parts: PartConfigs, actor: FSDPActorConfig, critic: CriticConfig) -> None:
-        """Load every part onto this rank's device. actor, critic: settings of the losses."""
+    def __init__(self, configs: PartConfigs, policies: Sequence[str]) -> None:
+        """Load every part onto this rank's device. policies: names of those that learn; the first is active."""
         if os.environ.get("VERL_PLATFORM") == "cpu":
-            platform_cpu.prepare_worker()
+            cpu_platform.prepare_worker()
         super().__init__()
         # Imported late: verl looks for the platform when its engines are imported.
         from algo.training.language_engine import register_language_engine
+        from algo.training.value_engine import register_value_engine
 
         register_language_engine()
-        if parts.critic is not None:
-            from algo.training.value_engine import register_value_engine
-
-            register_value_engine()
-        self._policy = _start(parts.policy)
-        _check_adapters(self._policy.engine.module)
-        towards_reward = partial(policy_and_targets_loss, config=actor)
-        self._losses = {"reward": towards_reward, "imitation": partial(sft_loss, config=actor)}
-        self._reference = None if parts.reference is None else _start(parts.reference)
-        self._critic = None if parts.critic is None else _start(parts.critic)
-        if self._critic is not None:
-            self._critic.set_loss_fn(partial(value_loss, config=critic))
-        self._members: dict[str, Members] = {}
+        register_value_engine()
+        loaded = {"policy": configs.policy, "reference": configs.reference, "critic": configs.critic}
+        self._parts = {name: _Part.load(part) for name, part in loaded.items() if part is not None}
+        self._losses = {
+            "reward": partial(policy_and_targets_loss, config=configs.actor_loss),
+            "imitation": partial(sft_loss, config=configs.actor_loss),
+            "values": partial(value_loss, config=configs.critic_loss),
+        }
+        self._trained = {name: part for name, part in self._parts.items() if name != "reference"}
+        _check_adapters(self._policy.module)
+        self._states = {
+            name: PolicyStates(part.engine, [configs.rates[name][policy] for policy in policies], policies)
+            for name, part in self._trained.items()
+        }
         self._sender: WeightSender | None = None
-        engine = self._policy.engine
         self._register_dispatch_collect_info(
-            mesh_name=_MESH, dp_rank=engine.get_data_parallel_rank(), is_collect=engine.is_mp_src_rank_with_outputs()
+            mesh_name=_MESH,
+            dp_rank=self._policy.get_data_parallel_rank(),
+            is_collect=self._policy.is_mp_src_rank_with_outputs(),
         )
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @property
+    def _policy(self) -> Any:
+        return self._parts["policy"].engine
+
+    @_on_all
     def wait_until_loaded(self) -> None:
-        """Return when this rank has loaded its parts, which it does when it is made."""
+        """Return when the constructor has."""
 
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def policy_log_probs(self, data: TensorDict) -> TensorDict | None:
-        """The policy's log-probs, and its entropies where the batch says so."""
-        return self._policy.infer_batch(data)
+    @_by_rank
+    def infer(self, data: TensorDict) -> TensorDict | None:
+        """Log-probs (and entropies) of the policy or the reference, or the critic's values."""
+        part = tensordict_utils.pop(data, PART)
+        if part == "reference" and part not in self._parts:
+            # The policy with its adapters switched off.
+            tensordict_utils.assign_non_tensor(data, no_lora_adapter=True)
+            part = "policy"
+        return self._parts[part].infer_batch(data)
 
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def reference_log_probs(self, data: TensorDict) -> TensorDict | None:
-        """The reference's log-probs; without a reference of its own, the policy's with its adapters switched off."""
-        if self._reference is not None:
-            return self._reference.infer_batch(data)
-        tensordict_utils.assign_non_tensor(data, no_lora_adapter=True)
-        return self._policy.infer_batch(data)
+    @_by_rank
+    def train(self, data: TensorDict) -> TensorDict | None:
+        """One optimizer step."""
+        part = self._parts[tensordict_utils.pop(data, PART)]
+        part.set_loss_fn(self._losses[tensordict_utils.pop(data, LOSS)])
+        return part.train_mini_batch(data)
 
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def critic_values(self, data: TensorDict) -> TensorDict | None:
-        """The critic's value after each token."""
-        return self._critic.infer_batch(data)
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def train_policy(self, data: TensorDict) -> TensorDict | None:
-        """One optimizer step of the policy towards reward."""
-        self._policy.set_loss_fn(self._losses["reward"])
-        return self._policy.train_mini_batch(data)
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def imitate(self, data: TensorDict) -> TensorDict | None:
-        """One optimizer step of the policy towards the tokens that the batch marks as replies."""
-        self._policy.set_loss_fn(self._losses["imitation"])
-        return self._policy.train_mini_batch(data)
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name=_MESH), blocking=False)
-    def train_critic(self, data: TensorDict) -> TensorDict | None:
-        """One optimizer step of the critic."""
-        return self._critic.train_mini_batch(data)
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def move(self, part: str, device: Literal["device", "cpu"]) -> None:
-        """Bring what is offloaded of "policy" or "critic" to the device, or take it back to CPU memory."""
-        worker = dict(self._trained())[part]
-        with_weights = worker.engine.is_param_offload_enabled
-        with_optimizer = worker.engine.is_optimizer_offload_enabled
-        if with_weights or with_optimizer:
-            worker.to(device, model=with_weights, optimizer=with_optimizer, grad=with_weights)
+        """Bring the offloaded state of a part to the device, or take it back to CPU memory."""
+        worker = self._parts[part]
+        weights, optimizer = worker.engine.is_param_offload_enabled, worker.engine.is_optimizer_offload_enabled
+        if weights or optimizer:
+            worker.to(device, model=weights, optimizer=optimizer, grad=weights)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def enrol(self, rates: dict[str, dict[str, float]]) -> None:
-        """Be several policies from now on, of which the first is at work. rates: of each part, by the policies' names.
+    @_on_all
+    def select(self, policy: str) -> None:
+        """Make this policy the active one."""
+        for states in self._states.values():
+            states.select(policy)
 
-        Before the first step.
-        """
-        self._members = {name: Members(part.engine, rates[name]) for name, part in self._trained()}
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def select(self, member: str) -> None:
-        """Be this one of the policies that were enrolled."""
-        for members in self._members.values():
-            members.select(member)
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def save(self, directory: str, step: int) -> None:
-        """Write this rank's shards of what is trained: weights, optimizer, schedule, random state."""
-        for name, part in self._trained():
+        """Write this rank's shards of the active policy and its critic: weights, optimizer, schedule, random state."""
+        for name, part in self._trained.items():
             part.save_checkpoint(str(Path(directory) / name), global_step=step)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def load(self, directory: str, rates: dict[str, float]) -> None:
-        """Read what ``save`` wrote on as many ranks. rates: the learning rate of each part, by name.
-
-        A checkpoint has the rate that it was written with, and a resumed run may be told another one.
-        """
-        for name, part in self._trained():
+        """Read what ``save`` wrote on as many ranks. rates: by part; they replace the rates in the checkpoint."""
+        for name, part in self._trained.items():
             part.load_checkpoint(str(Path(directory) / name))
             set_learning_rate(part.engine, rates[name])
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def export_policy(self, directory: str, source: str, dtype: str) -> None:
         """Gather the weights tensor by tensor and let rank 0 write them to an empty directory.
 
-        source: model folder whose config, generation config and tokenizer are copied.
+        source: model folder from which config, generation config and tokenizer are copied.
         dtype: of the floating-point weights in the file.
         """
         state: dict[str, torch.Tensor] = {}
         for name, tensor in self.whole_weights():
-            # Every rank takes part in the gathering, only rank 0 keeps what comes out.
+            # Every rank takes part in the gathering, only rank 0 keeps the result.
             if self.rank == 0:
                 kept = tensor.detach().to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor.detach()
                 # A copy: on CPU with one rank the tensor is the parameter itself.
@@ -198,10 +185,10 @@ class TrainingRank(Worker):
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
         make_portable(Path(directory))
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def export_adapters(self, directory: str) -> None:
         """Gather the adapters tensor by tensor and let rank 0 write them to an empty directory, as PEFT names them."""
-        module = self._policy.engine.module
+        module = self._policy.module
         state: dict[str, torch.Tensor] = {}
         for name, parameter in module.state_dict().items():
             if ".lora_A." in name or ".lora_B." in name:
@@ -212,9 +199,9 @@ class TrainingRank(Worker):
             save_file(state, Path(directory) / "adapter_model.safetensors")
             module.peft_config["default"].save_pretrained(directory)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @_on_all
     def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
-        """Give the policy's weights to vLLM servers, from GPU to GPU; see ``algo.training.weight_sender``."""
+        """Send the policy's weights to vLLM servers, from GPU to GPU; see ``algo.training.weight_sender``."""
         if self._sender is None:
             # Imported late: only these transfers need vLLM in the trainer's processes.
             from algo.training.weight_sender import PolicySource, WeightSender
@@ -226,12 +213,12 @@ class TrainingRank(Worker):
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The policy's weights by their Hugging Face names, one gathered tensor at a time, adapters merged in.
 
-        Every rank must go through all of them, since gathering takes all ranks. A tensor may be the parameter itself.
+        Every rank must iterate over all of them, since gathering takes all ranks. A tensor may be the parameter itself.
         """
-        module = self._policy.engine.module
+        module = self._policy.module
         scales = {f"{name}.": layer.scaling["default"] for name, layer in _adapted_layers(module)}
         if not scales:
-            yield from self._policy.engine.get_per_tensor_param()[0]
+            yield from self._policy.get_per_tensor_param()[0]
             return
         # verl's own merge rounds to bfloat16 and changes the live weights for as long as it lasts.
         state = module.state_dict()
@@ -245,17 +232,6 @@ class TrainingRank(Worker):
                 down, up = (_whole(state[f"{layer}lora_{each}.default.weight"]) for each in "AB")
                 weight = weight + scales[layer] * (up @ down)
             yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), weight
-
-    def _trained(self) -> list[tuple[str, TrainingWorker]]:
-        return [("policy", self._policy)] + ([] if self._critic is None else [("critic", self._critic)])
-
-
-def _start(config: TrainingWorkerConfig) -> TrainingWorker:
-    # New adapters and a new value head begin at random.
-    torch.manual_seed(config.engine_config.seed)
-    part = _Part(config)
-    part.reset()
-    return part
 
 
 def _whole(parameter: torch.Tensor) -> torch.Tensor:

@@ -42,7 +42,7 @@ from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory, unplayed
-from algo.serving.frozen import open_frozen
+from algo.serving.policies import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
 from algo.werewolf.demonstrations import (

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits
 from configs.werewolf import WerewolfConfig

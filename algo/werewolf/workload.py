@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.belief.listening import listening_rows
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout

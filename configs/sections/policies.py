@@ -7,6 +7,9 @@ from pydantic import Field, field_validator, model_validator
 from configs.roles_and_decks import Role, SideName
 from configs.section import Section, nearest_name
 
+SOLE_LEARNER = "policy"
+"""Name of the policy that learns, where there is one."""
+
 
 class LearnerConfig(Section):
     """One policy of the team that plays where ``policy`` is seated. What is not set does not matter."""

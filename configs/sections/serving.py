@@ -42,8 +42,8 @@ class ServingConfig(Section):
     )
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",
-        description="how new weights reach vLLM: through a folder that it reads, between GPUs by NCCL, or by CUDA IPC "
-        "where both share them (handles as JSON, no pickle)",
+        description="how new weights reach vLLM: through a folder that it reads. Experimental, not run on GPUs yet: "
+        "nccl, between GPUs, and ipc (CUDA IPC), where both share them",
     )
     host: Literal["127.0.0.1", "localhost", "::1"] = Field(
         "127.0.0.1",
@@ -124,7 +124,6 @@ class FrozenPolicyConfig(Section):
     """A policy that is not trained, played token by token like the trained one: an earlier checkpoint, a base model."""
 
     path: Path | None = Field(None, description="Hugging Face model folder, served by a vLLM that the run starts")
-    port: int | None = Field(None, ge=1, le=65535, description="port of that vLLM; null: a free one")
     url: str | None = Field(None, description="base URL, without /v1, of a vLLM that serves it already")
     model: str = Field("policy", description="its name there")
     kv_cache_gb: float = Field(0.5, gt=0, description="memory of the KV cache on CPU, in GiB")

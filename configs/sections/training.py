@@ -17,9 +17,6 @@ class SelectionConfig(Section):
     winners: float = Field(1.0, ge=0, le=1, description="share of the winning seats, a seeded sample of whole seats")
     losers: float = Field(1.0, ge=0, le=1, description="share of the losing seats; 0 trains on winners only")
     draws: float = Field(1.0, ge=0, le=1, description="share of the seats of drawn games")
-    max_sequences_per_game: int | None = Field(
-        None, ge=1, description="most sequences of one game, a seeded sample of whole seats; null: all"
-    )
 
     @model_validator(mode="after")
     def _somebody_is_trained(self) -> "SelectionConfig":

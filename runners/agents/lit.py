@@ -37,7 +37,7 @@ class LitPlayer:
 
     def __init__(self, agent: LitAgent[Any]):
         self._agent = agent
-        self._told: set[tuple[type[Exception], str, int | None]] = set()
+        self._logged: set[tuple[type[Exception], str, int | None]] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="agents", daemon=True).start()
 
@@ -67,9 +67,9 @@ class LitPlayer:
         """With its traceback, which is logged once for each place that raises."""
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = (type(error), where.filename, where.lineno)
-        if place not in self._told:
-            self._told.add(place)
-            logger.warning("the agent raises (told once for each place)", exc_info=error)
+        if place not in self._logged:
+            self._logged.add(place)
+            logger.warning("the agent raises an exception (logged once for each place)", exc_info=error)
         text = "".join(traceback.format_exception(error))
         return AgentFailed(f"{type(error).__name__}: {error}", text[-_LONGEST_TRACEBACK:])
 

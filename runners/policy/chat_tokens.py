@@ -47,7 +47,7 @@ class UnfitTemplate(ValueError):
 
 
 class ControlTokens:
-    """The tokens of a vocabulary that mean something to the model: nobody may write them who is only quoted.
+    """The control tokens of a vocabulary: quoted text must never turn into one of them.
 
     added: the added vocabulary, by text. Raises UnfitTemplate where nothing in it could mark the end of a reply.
     """
@@ -64,20 +64,20 @@ class ControlTokens:
         return found and found.group()
 
     def disarmed(self, text: str) -> str:
-        """The text, none of whose parts is taken for one of them any more."""
+        """The text with every control token in it changed so that it is encoded as ordinary text."""
         return self._pattern.sub(_disarm, text)
 
     def left_out(self, text: str) -> str:
         """The text without them, but for the tags around thoughts."""
         return self._pattern.sub(lambda match: match.group() if match.group() in (THINK, END_THINK) else "", text)
 
-    def check_head(self, asked: str, told: str, question: str, reply: str) -> None:
+    def check_head(self, prompt: str, answered: str, question: str, reply: str) -> None:
         """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens.
 
-        asked: the question, rendered as a prompt. told: with the reply after it.
+        prompt: the rendered question. answered: the rendered question and reply.
         """
-        head, head_told = asked.rpartition(question)[2], told.partition(reply)[0].rpartition(question)[2]
-        by_model = head_told.removeprefix(head) if head_told.startswith(head) else ""
+        head, full_head = prompt.rpartition(question)[2], answered.partition(reply)[0].rpartition(question)[2]
+        by_model = full_head.removeprefix(head) if full_head.startswith(head) else ""
         if self.first_in(by_model.replace(THINK, "").replace(END_THINK, "")):
             raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
 
@@ -177,7 +177,7 @@ class ChatTokens:
 
 
 def template_variables(thinking: bool) -> dict[str, bool]:
-    """What is said to templates of whether the model is to think."""
+    """The variables by which templates turn a model's thinking on or off."""
     return {"enable_thinking": thinking, "thinking": thinking}
 
 

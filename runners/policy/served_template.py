@@ -1,8 +1,8 @@
 """The chat template of a policy's server: from messages to token ids, by vLLM's own render route.
 
-A template is a program that somebody else wrote: it is run where it is, never here. A conversation only grows: the
-server is asked what new messages look like in a conversation of its own, in which a reply stands before them, and what
-follows that reply's end is appended to what was sampled.
+A template is a program that somebody else wrote: it runs on the server, never here. A conversation only grows: new
+messages are rendered in a conversation of their own, after a stand-in reply, and what follows the end of that reply is
+appended to what was sampled.
 """
 
 import json
@@ -14,7 +14,7 @@ from runners.policy.server import PolicyServer
 
 RENDER_ROUTE, DETOKENIZE_ROUTE = "/v1/chat/completions/render", "/detokenize"
 
-# The conversation that stands before new messages where they are rendered; the two differ in what a reply says.
+# New messages are rendered after this question and one of these replies.
 _QUESTION = {"role": "user", "content": "?"}
 _REPLIES = ("A", "B")
 
@@ -22,36 +22,36 @@ Message = Mapping[str, Any]
 
 
 class Renderer(Protocol):
-    """Renders some conversations on this machine, as far as it has seen that the server would make the same of them."""
+    """Renders on this machine the conversations of which the server is known to make the same token ids."""
 
     def rendered(self, body: Mapping[str, Any]) -> list[int] | None:
-        """Token ids of what the render route would be asked; None where it must be asked."""
+        """Token ids for a request of the render route; None where the server has to render it."""
 
     def learn(self, body: Mapping[str, Any], theirs: Sequence[int]) -> None:
-        """Take what the server made of a conversation."""
+        """Compare the server's token ids for a request with our own."""
 
 
 class ServedTemplate:
-    """One server's chat template, and what was learnt of it.
+    """One server's chat template, with what is known of it from earlier requests.
 
-    here: spares some questions. ``variables`` of all methods are the template's own, such as ``enable_thinking``.
+    local: saves requests where it can. ``variables`` of all methods are the template's, such as ``enable_thinking``.
     All methods raise RouteRefused and PolicyUnavailable, as ``PolicyServer.ask``.
     """
 
-    def __init__(self, server: PolicyServer, here: Renderer | None = None):
+    def __init__(self, server: PolicyServer, local: Renderer | None = None):
         self._server = server
-        self._here = here
+        self._local = local
         self._ends: dict[str, int] = {}  # by the variables: the token that ends a reply
         self._heads: dict[tuple[str, int, str], int] = {}  # ends of turns up to that of the reply before new messages
 
     async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
         """Token ids of a conversation. more: of the render route, such as tools."""
         body = {"messages": list(messages), "chat_template_kwargs": variables, **more}
-        if self._here is not None and (ids := self._here.rendered(body)) is not None:
+        if self._local is not None and (ids := self._local.rendered(body)) is not None:
             return ids
         theirs = (await self._server.ask(RENDER_ROUTE, body))["token_ids"]
-        if self._here is not None:
-            self._here.learn(body, theirs)
+        if self._local is not None:
+            self._local.learn(body, theirs)
         return theirs
 
     async def text(self, token_ids: Sequence[int]) -> str:
@@ -62,7 +62,7 @@ class ServedTemplate:
         """The token that ends a reply. Raises UnfitTemplate where there is none."""
         key = json.dumps(variables, sort_keys=True)
         if key not in self._ends:
-            one, other = [await self.told(text, variables) for text in _REPLIES]
+            one, other = [await self.answered(text, variables) for text in _REPLIES]
             for token in one[len(one) - _common_ending(one, other) :]:
                 if (await self.text([token])).strip():
                     self._ends[key] = token
@@ -71,7 +71,7 @@ class ServedTemplate:
                 raise UnfitTemplate("the chat template marks the end of a reply with no token")
         return self._ends[key]
 
-    async def told(self, reply: str, variables: Mapping[str, Any]) -> list[int]:
+    async def answered(self, reply: str, variables: Mapping[str, Any]) -> list[int]:
         """Token ids of a question and a reply to it."""
         messages = [_QUESTION, {"role": "assistant", "content": reply}]
         return await self.render(messages, variables, add_generation_prompt=False)
@@ -82,7 +82,7 @@ class ServedTemplate:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         last_id: the reply's last token; the end of turn is not repeated. calls: the reply's tool calls that are
-        answered by the new messages. Raises UnfitTemplate where these cannot be told from what came before them.
+        answered by the new messages. Raises UnfitTemplate where the end of the reply cannot be found before these.
         """
         end = await self.end_of_turn(variables)
         shape = (json.dumps(variables, sort_keys=True), len(calls), new[0]["role"] if new else "")

@@ -30,7 +30,7 @@ class ServedTokens(ChatTokens):
     """
 
     def __init__(self, server: PolicyServer, added: Mapping[str, int], thinking: bool):
-        """added: the added vocabulary, by text. Only ``of`` knows the rest. Raises UnfitTemplate."""
+        """added: the added vocabulary, by text. Use ``of``, which also asks the server for the rest."""
         self._server = server
         self._template = ServedTemplate(server)
         self._variables = template_variables(thinking)
@@ -80,9 +80,9 @@ class ServedTokens(ChatTokens):
         prompt = await self.decode(await self.first_prompt([rules, question]))
         if _RULES not in prompt or _QUESTION not in prompt:
             raise ValueError("the chat template drops system prompts or questions, or changes their text")
-        asked = await self.decode(await self.first_prompt([question]))
-        told = await self._template.render(
+        asking = await self.decode(await self.first_prompt([question]))
+        answered = await self._template.render(
             [question, {"role": "assistant", "content": _REPLY}], self._variables, add_generation_prompt=False
         )
-        self._control.check_head(asked, await self.decode(told), _QUESTION, _REPLY)
-        self._opens_thought = opens_thought(asked)
+        self._control.check_head(asking, await self.decode(answered), _QUESTION, _REPLY)
+        self._opens_thought = opens_thought(asking)

@@ -35,16 +35,16 @@ class Policies:
         self._loading = asyncio.Lock()
 
     async def serving(
-        self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", learner: str | None = None
+        self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", policy: str | None = None
     ) -> Served:
         """The server and the tokenizer with which a seat plays the policy ``name``.
 
         name: ``TRAINED_POLICY`` or one of ``resources.frozen``. seat: which seat of which game; of the trained policy's
-        servers a seat always gets the same one, whose prefix cache knows what it was told so far. learner: see
+        servers a seat always gets the same one, whose prefix cache knows what it was told so far. policy: see
         ``where_served``.
         Raises UnusableTokenizer and PolicyUnavailable.
         """
-        endpoint, model = where_served(resources, name, seat, learner)
+        endpoint, model = where_served(resources, name, seat, policy)
         tokenizer = self._tokenizer if name == TRAINED_POLICY else None
         # By run, since another run may serve another model at the same address under the same name.
         return await self._connections.get((resources.run_name, endpoint, model, resources.sampling, tokenizer))
@@ -95,21 +95,19 @@ class Policies:
         return self._tokenizers[key]
 
 
-def where_served(resources: PolicyResources, name: str, caller: str, learner: str | None = None) -> tuple[str, str]:
-    """(base URL of the server that answers a policy's calls, the policy's name there).
+def where_served(resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> tuple[str, str]:
+    """(base URL of the server that answers a player's calls, the policy's name there).
 
-    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of the trained
-    policy's servers a caller always gets the same one. learner: who of the trained policy's team, or of what
-    that was, plays (the first for None). Raises PolicyUnavailable.
+    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of a policy's
+    servers a caller always gets the same one. policy: which of the player's policies (``PolicyResources.policy_of``);
+    None for the first. Raises PolicyUnavailable.
     """
-    if name != TRAINED_POLICY:
-        frozen = resources.frozen[name]
-        return frozen.endpoint, frozen.models.get(learner or "", frozen.model)
-    if not resources.endpoints:
+    own = [one for one in resources.policies if one.seated_as == name and policy in (None, one.name)]
+    served = own[0] if own else resources
+    if not served.endpoints:
         raise PolicyUnavailable(
             f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
         )
-    served = resources if learner is None else next(member for member in resources.team if member.name == learner)
     return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model
 
 

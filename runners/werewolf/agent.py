@@ -70,14 +70,17 @@ class WerewolfGames:
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
         names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
-        of_teams = {TRAINED_POLICY, *(name for name, frozen in resources.frozen.items() if frozen.models)}
-        played_by = _who_of_the_team(
-            resources, {seat: deal.role_of(seat) for seat in preset.seats if names[seat] in of_teams}
+        policies = _policies_of(
+            resources,
+            {
+                seat: (name, deal.role_of(seat))
+                for seat, name in names.items()
+                if name == TRAINED_POLICY or name in resources.frozen
+            },
         )
         served = {
-            seat: await self._policies.serving(resources, name, f"{task.game_id}/{seat}", played_by.get(seat))
-            for seat, name in names.items()
-            if name == TRAINED_POLICY or name in resources.frozen
+            seat: await self._policies.serving(resources, names[seat], f"{task.game_id}/{seat}", policy)
+            for seat, policy in policies.items()
         }
         demonstrators = task.demonstrators.intersection(names.values())
         tokens = await self._policies.tokens(resources) if demonstrators else None
@@ -104,7 +107,9 @@ class WerewolfGames:
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
         judge = None if resources.judge is None else self._judge_at(resources.judge)
-        learners = {seat: name for seat, name in played_by.items() if names[seat] == TRAINED_POLICY}
+        learners = {
+            seat: policy for seat, policy in policies.items() if policy is not None and names[seat] == TRAINED_POLICY
+        }
         return await play_game(
             task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves, learners
         )
@@ -132,13 +137,17 @@ class WerewolfGames:
         return self._judges[endpoint]
 
 
-def _who_of_the_team(resources: PolicyResources, roles: Mapping[int, Role]) -> dict[int, str]:
-    """Who of the team plays each of these seats; nobody without a team. Raises UnknownPlayer."""
+def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:
+    """Which policy plays each of these seats (``PolicyResources.policy_of``). Raises UnknownPlayer.
+
+    seats: player and role of each.
+    """
     try:
-        found = {seat: resources.learner_of(role.value, role.side.value) for seat, role in roles.items()}
+        return {
+            seat: resources.policy_of(player, role.value, role.side.value) for seat, (player, role) in seats.items()
+        }
     except ValueError as error:
         raise UnknownPlayer(str(error)) from error
-    return {seat: name for seat, name in found.items() if name is not None}
 
 
 class WerewolfPlay:

@@ -31,9 +31,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.otlp_size import check_values
 from store.printable import printable
-from store.sql.lightning_store import SqlLightningStore
 
 logger = logging.getLogger(__name__)
 

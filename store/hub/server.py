@@ -11,7 +11,6 @@ import resource
 import signal
 import socket
 import sqlite3
-import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -27,21 +26,21 @@ from store.addresses import is_loopback
 from store.errors import OneLineError, UnknownId
 from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES
 from store.hub.connections import BoundedHeadProtocol
+from store.hub.database.database import DatabaseAway
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import DatabaseAddress, opened_store
+from store.hub.database.sqlite import as_its_only_hub
 from store.hub.hot_routes import HotRoutes
 from store.hub.origins import own_names
-from store.hub.retention import AlreadyArchiving, RetentionRule, archive, default_folder
+from store.hub.retention import RetentionRule, delete_old_games
 from store.hub.web import protect, refusal
-from store.sql.database import DatabaseAway
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import DatabaseAddress, opened_store
-from store.sql.sqlite import as_its_only_hub
 
 logger = logging.getLogger(__name__)
 
 Backend = Literal["sqlite", "postgres", "memory"]
 
 _WATCHDOG_SECONDS = 1.0
-_TIDYING_SECONDS = 60.0
+_RETENTION_SECONDS = 60.0
 _LAST_REQUESTS_SECONDS = 5
 _CONNECTIONS_WAITING = 2048
 
@@ -59,7 +58,7 @@ class HubSettings:
     public_names: what else it is called, see ``store.hub.origins``.
     certificate, key: PEM files; None serves plain HTTP.
     n_workers: processes; more than one only for backend "postgres".
-    retention: which finished games stay in the database; the others are archived in ``archive_folder``.
+    retention: which finished games stay in the database; the others are deleted.
     """
 
     host: str
@@ -77,7 +76,6 @@ class HubSettings:
     n_workers: int = 1
     tracker: MetricsBackend | None = None
     retention: RetentionRule | None = None
-    archive_folder: Path | None = None
 
 
 class Hub(LightningStoreServer):
@@ -140,7 +138,7 @@ class Hub(LightningStoreServer):
         gc.freeze()
         with _signals_end_quietly():
             serving = asyncio.create_task(server.serve([listener]))
-            helping = [asyncio.create_task(watch(self.store)), asyncio.create_task(tidy_up(self._settings))]
+            helping = [asyncio.create_task(watch(self.store, self._settings.retention))]
             if parent is not None:
                 helping.append(asyncio.create_task(_until_orphaned(parent)))
             await asyncio.wait([serving, *helping], return_when=asyncio.FIRST_COMPLETED)
@@ -153,20 +151,22 @@ class Hub(LightningStoreServer):
                     await task
 
 
-async def watch(store: LightningStore) -> None:
-    """Have overdue attempts noticed every second, without anybody's call. Never returns."""
-    passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too, and tell
-    was_away, tidy_at = False, 0.0
+async def watch(store: LightningStore, retention: RetentionRule | None = None) -> None:
+    """Notice overdue attempts every second, without anybody's call, and delete old games. Never returns."""
+    passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too
+    was_away, retention_at = False, 0.0
     while True:
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:
                     store.begin_silence_anew()
                 await store.close_overdue()
+                await store.add_up_counts()
                 was_away = False
-                if time.monotonic() > tidy_at:
-                    await store.collections.database.tidy()
-                    tidy_at = time.monotonic() + _TIDYING_SECONDS
+                if retention is not None and time.monotonic() > retention_at:
+                    retention_at = time.monotonic() + _RETENTION_SECONDS
+                    if deleted := await delete_old_games(store.collections, retention):
+                        logger.info("%d old games deleted", deleted)
             else:
                 await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store looks at every call
         except passing as error:
@@ -179,29 +179,6 @@ async def _until_orphaned(parent: int) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(_WATCHDOG_SECONDS)
     logger.error("the hub's first process has died; this one ends, too")
-
-
-async def tidy_up(settings: HubSettings) -> None:
-    """Archive the games that need not stay, every minute and in a thread of its own. Never returns."""
-    ending = threading.Event()
-    try:
-        while True:
-            if settings.retention is not None:
-                folder = settings.archive_folder or default_folder(settings.database)
-                try:
-                    report = await asyncio.to_thread(
-                        archive, settings.database, folder, settings.retention, should_stop=ending.is_set
-                    )
-                except AlreadyArchiving:
-                    pass  # another of the hubs does it
-                except (OSError, sqlite3.OperationalError, DatabaseAway) as error:  # a full disk; nothing is lost
-                    logger.error("games could not be archived: %s; trying again", error)
-                else:
-                    if report.games:
-                        logger.info("%d games archived to %s", report.games, folder)
-            await asyncio.sleep(_TIDYING_SECONDS)
-    finally:
-        ending.set()
 
 
 def check_admission(settings: HubSettings) -> None:

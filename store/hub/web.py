@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from store.auth import BearerAuthentication
 from store.errors import Conflict, UnknownId
 from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES, LimitedBody
+from store.hub.database.database import DatabaseAway
 from store.hub.origins import OwnNameAndOrigin
 from store.printable import printable
-from store.sql.database import DatabaseAway
 
 logger = logging.getLogger(__name__)
 

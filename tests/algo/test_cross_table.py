@@ -84,7 +84,7 @@ async def test_players_without_a_model_need_no_vllm(hub, client, tmp_path, monke
     async def not_asked_for(*_):
         raise AssertionError("a vLLM was asked for")
 
-    monkeypatch.setattr("algo.evaluation.players.Serving.open", not_asked_for)
+    monkeypatch.setattr("algo.evaluation.players.Servers.open", not_asked_for)
     config = make_config(tmp_path, store={"url": hub.url}, evaluation={"seed": 7})
     async with runner_at(client):
         table, path = await play_cross_table(
@@ -132,7 +132,7 @@ async def test_the_policy_plays_both_sides_of_its_own_cell(
 ):
     vllm = FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是好人。\n决定：1号", str(tiny_model))
     serving = FakeServing(await vllm.start())
-    monkeypatch.setattr("algo.evaluation.players.Serving.open", serving.open)
+    monkeypatch.setattr("algo.evaluation.players.Servers.open", serving.open)
     config = make_config(tmp_path, store={"url": hub.url}, serving=ATTACHED, evaluation={"temperature": 0.5})
     async with runner_at(client):
         table, _ = await play_cross_table(open_run(config, False), ["random", "policy"], 1, tiny_model)
@@ -146,7 +146,7 @@ async def test_the_policy_plays_both_sides_of_its_own_cell(
 
 
 async def test_weights_that_do_not_fit_an_attached_vllm_are_named(hub, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.evaluation.players.Serving.open", FakeServing(fits=False).open)
+    monkeypatch.setattr("algo.evaluation.players.Servers.open", FakeServing(fits=False).open)
     opened = open_run(make_config(tmp_path, store={"url": hub.url}, serving=ATTACHED), False)
     with pytest.raises(ConfigError, match="lacks 3 tensors"):
         await play_cross_table(opened, ["random", "policy"], 1, tiny_model)

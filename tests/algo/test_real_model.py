@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from algo import demo
 from algo.real_model import LICENCE, MARKER_FILE, build_real_model, main
-from algo.serving.policy import Serving
+from algo.serving.servers import Servers
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from tests.support.algo.fake_vllm import serving_config
@@ -105,7 +105,7 @@ async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_tem
     system = {"role": "system", "content": "你在玩狼人杀。你是3号。"}
     tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
     config = serving_config(tmp_path, served_model, kv_cache_gb=0.25, start_timeout_seconds=900)
-    async with await Serving.start(config) as serving:
+    async with await Servers.start(config) as serving:
         server = PolicyServer(serving.endpoints[0], serving.model, temperature)
         for family in (None, *FOREIGN):
             for thinking in [False, True] if family == "thinking" else [False]:

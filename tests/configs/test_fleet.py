@@ -138,13 +138,13 @@ async def test_every_health_check_asks_for_what_is_served(tmp_path):
             elif port == POLICY_PORT:
                 assert f"= {path}" in recipes.proxy_locations() or path.startswith("/v1/"), path
             else:
-                assert path in {"/health"}, path  # what algo.serving.policy asks vLLM
+                assert path in {"/health"}, path  # what algo.serving.server asks vLLM
 
 
 def hub_app(folder):
+    from store.hub.database.lightning_store import SqlLightningStore
+    from store.hub.database.sqlite import SqliteDatabase
     from store.hub.server import Hub, HubSettings
-    from store.sql.lightning_store import SqlLightningStore
-    from store.sql.sqlite import SqliteDatabase
 
     settings = HubSettings("127.0.0.1", 1, "sqlite", folder / "hub.sqlite3", token="long-and-secret")
     return Hub(SqlLightningStore(SqliteDatabase(settings.database)), settings, 1).app

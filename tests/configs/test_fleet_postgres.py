@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from store.__main__ import _serve_parser
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub import fleet_recipes as recipes
 from tests.support.hub.fleet_recipes import FLEET, HUB_PORT, ROOT
 

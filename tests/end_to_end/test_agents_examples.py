@@ -75,7 +75,7 @@ class Played:
 async def played(vllm, player, tasks):
     """Play the tasks all at once. The user of tau2 is the same server's model, under the name of a frozen policy."""
     result, gateway, servers = Played(), Gateway(), ChatServers()
-    resources = resources_of(vllm, frozen={"user": {"endpoint": vllm, "model": "policy"}})
+    resources = resources_of(vllm, policies=({"name": "user", "endpoints": (vllm,), "model": "policy"},))
     await gateway.start()
 
     async def play(number, task):

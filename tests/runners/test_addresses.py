@@ -6,8 +6,8 @@ import pytest
 
 from runners.addresses import Addresses
 from runners.errors import AddressRefused
-from store.endpoints import ChatEndpoint
-from store.schema import FrozenPolicy, PolicyResources
+from store.endpoints import ChatEndpoint, ServedPolicy
+from store.schema import PolicyResources
 
 HERE, ELSEWHERE = "http://127.0.0.1:4747", "http://10.0.0.5:4747"
 
@@ -55,7 +55,7 @@ async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch
 @pytest.mark.parametrize(
     "named",
     [
-        {"frozen": {"old": FrozenPolicy(endpoint="http://8.8.8.8/v1", model="m")}},
+        {"policies": (ServedPolicy(name="old", endpoints=("http://8.8.8.8/v1",), model="m"),)},
         {"players": {"api": ChatEndpoint(endpoint="http://8.8.8.8/v1", model="m")}},
         {"judge": ChatEndpoint(endpoint="http://8.8.8.8/v1", model="m")},
     ],

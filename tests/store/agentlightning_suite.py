@@ -4,8 +4,8 @@ Those tests make each store in a fixture of their own; what the fixtures of the 
 """
 
 import store  # noqa: F401  before agentlightning: sets what its import reads
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.sqlite import SqliteDatabase
 
 _DEBOUNCE_SECONDS = {"inmemory_store": 0.0, "inmemory_debounced_store": 5.0}
 

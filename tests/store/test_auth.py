@@ -17,8 +17,8 @@ from starlette.routing import Mount
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreRefused, StoreUnreachable, connect
+from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.server import Hub, HubSettings
-from store.sql.lightning_store import SqlLightningStore
 from store.token_spans import to_span
 from tests.support.fakes import make_turn
 from tests.support.hub.hub_process import HubProcess, run_command

@@ -11,12 +11,12 @@ from collections import Counter
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres import PostgresDatabase
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_store
-from store.sql.postgres import PostgresDatabase
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
 from tests.support.hub.hub_backends import address_for
 from tests.support.hub.hub_process import fork
 
@@ -34,9 +34,9 @@ class CountedPostgres(PostgresDatabase):
         super().__init__(url, connections=2)
         self._count = count
 
-    async def _tell(self, method, sql, parameters=()):
+    async def _run(self, method, sql, parameters=()):
         self._count(sql)
-        return await super()._tell(method, sql, parameters)
+        return await super()._run(method, sql, parameters)
 
 
 def workload(address, log_path, seed, deadly_statement):

@@ -7,8 +7,8 @@ from agentlightning import EnqueueRolloutRequest
 
 from store.client import connect
 from store.finished import FinishedGames
-from store.sql.opening import opened_store
-from store.sql.postgres_url import PostgresUrl
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub.hub_process import HubProcess, StockHub
 
 pytest_plugins = ("tests.support.hub.hub_backends",)

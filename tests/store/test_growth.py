@@ -7,11 +7,10 @@ import asyncpg
 import pytest
 from agentlightning import EnqueueRolloutRequest, Rollout
 
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_store
-from store.sql.postgres import SCHEMA, PostgresDatabase
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_store
+from store.hub.database.postgres import SCHEMA, PostgresDatabase
+from store.hub.database.postgres_url import PostgresUrl
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -76,14 +75,13 @@ async def blocks(database, call):
     """Of PostgreSQL's tables and indexes."""
     store = SqlLightningStore(database, scan_debounce_seconds=1000)
     await database.connect()
-    if not await database.rows("SELECT 1 FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'"):
+    if not await database._fetch("SELECT 1 FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'", [], write=False):
         pytest.skip("what PostgreSQL looks at is told at once from version 15 on")
 
     async def looked_at():
-        await database.rows("SELECT pg_stat_force_next_flush()")
-        return await database.value(
-            "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
-        )
+        await database._fetch("SELECT pg_stat_force_next_flush()", [], write=False)
+        looked_at = "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
+        return (await database._fetch(looked_at, [], write=False))[0][0]
 
     try:
         for _ in range(8):  # until statements are prepared, and plans chosen for good
@@ -104,6 +102,9 @@ CALLS = {
     ),
     "oldest 50 failed": lambda store: store.query_rollouts(status_in=["failed"], sort_by="end_time", limit=50),
     "newest 50 of all": lambda store: store.query_rollouts(sort_by="start_time", sort_order="desc", limit=50),
+    "newest 50 running, as the stock page sorts": lambda store: store.query_rollouts(
+        status_in=["succeeded", "failed"], sort_by="start_time", sort_order="desc", limit=50
+    ),
     "first 50 of all": lambda store: store.query_rollouts(limit=50),
     "how many of a state": lambda store: store.query_rollouts(status_in=["succeeded"], limit=1),
     "statistics": lambda store: store.statistics(),
@@ -136,27 +137,25 @@ async def look_at_a_page(store):
         assert page.total == MANY
 
 
-async def test_numbers_are_right_after_all_that_happens_to_games(tmp_path):
-    store = SqlLightningStore(SqliteDatabase(tmp_path / "hub.sqlite3"))
+async def test_numbers_are_right_after_all_that_happens_to_games(our_store):
+    store = our_store
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(5)])
     taken = await store.dequeue_many_rollouts(limit=3)
     await store.update_attempt(taken[0].rollout_id, taken[0].attempt.attempt_id, status="succeeded")
     await store.update_rollout(taken[1].rollout_id, status="cancelled")
-    connection = store.collections.database._connection
-    connection.execute(
-        "DROP TABLE counts"
-    )  # as in a database of an earlier version, which is counted when it is opened
-    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.execute(  # which counted each row that came
-        "CREATE TRIGGER rollouts_counted_insert AFTER INSERT ON rollouts BEGIN "
-        "UPDATE counts SET number = number + 1 WHERE name = 'rollouts' AND status = NEW.status; END"
-    )
-    await store.close()
-    store = SqlLightningStore(SqliteDatabase(tmp_path / "hub.sqlite3"))
+    await store._add_up_counts()
     await store.update_rollout(taken[2].rollout_id, status="failed")
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(2)])
     for status, number in {"queuing": 4, "preparing": 0, "succeeded": 1, "cancelled": 1, "failed": 1}.items():
         assert (await store.query_rollouts(status_in=[status], limit=1)).total == number
     assert (await store.statistics())["total_rollouts"] == 7 and (await store.statistics())["total_attempts"] == 3
-    await store.close()
+
+
+async def test_counts_stay_few_rows_while_games_go_on(our_store):
+    for n in range(60):
+        await our_store.enqueue_rollout(input=n)
+        await our_store.dequeue_rollout()
+    assert await our_store.collections.has_many_counts()
+    await our_store.add_up_counts()
+    assert not await our_store.collections.has_many_counts()
+    assert (await our_store.query_rollouts(status_in=["preparing"], limit=1)).total == 60

@@ -2,7 +2,8 @@ import pytest
 from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
-from store.schema import ChatEndpoint, FrozenPolicy, PolicyResources, Sampling, WrongKind
+from store.endpoints import ServedPolicy
+from store.schema import ChatEndpoint, PolicyResources, Sampling, WrongKind
 from store.werewolf import GameTask, SeatingRule
 from tests.support.tasks import game_task
 
@@ -89,27 +90,15 @@ def test_foreign_resources_are_refused(resources_id, resources, message):
         PolicyResources.decode(as_update(resources, resources_id))
 
 
-def test_past_selves_travel_with_their_shares_and_resources_of_before_have_none():
-    past = FrozenPolicy(endpoint="http://h:9000/v1", model="past-000002", share=0.25)
-    initial = FrozenPolicy(endpoint="http://h:9000/v1", model="base")
-    resources = make_resources().model_copy(update={"frozen": {"past-000002": past, "initial": initial}})
-    encoded = resources.encode()
-    assert PolicyResources.decode(as_update(encoded, resources.resources_id)) == resources
-    assert resources.past_selves == {"past-000002": 0.25}
-    assert "share" not in encoded["frozen_initial"].sampling_parameters
-    del encoded["frozen_past-000002"].sampling_parameters["share"]
-    assert PolicyResources.decode(as_update(encoded, resources.resources_id)).past_selves == {}
-
-
 def test_servers_keep_their_order_and_frozen_policies_their_names():
-    frozen = {"initial": FrozenPolicy(endpoint="http://h:9000/v1", model="base")}
+    frozen = (ServedPolicy(name="initial", endpoints=("http://h:9000/v1",), model="base"),)
     endpoints = tuple(f"http://127.0.0.1:{8000 + number}/v1" for number in range(11))
-    resources = make_resources().model_copy(update={"endpoints": endpoints, "frozen": frozen})
+    resources = make_resources().model_copy(update={"endpoints": endpoints, "policies": frozen})
     encoded = resources.encode()
     assert {name for name, resource in encoded.items() if isinstance(resource, LLM)} == {
-        "policy", *(f"policy_{number}" for number in range(2, 12)), "frozen_initial",
+        "policy", *(f"policy_{number}" for number in range(2, 12)), "served_initial",
     }  # fmt: skip
-    assert encoded["frozen_initial"].sampling_parameters == encoded["policy"].sampling_parameters
+    assert encoded["served_initial"].sampling_parameters == encoded["policy"].sampling_parameters | {"order": 0}
     # A hub may give them back in any order, and policy_10 comes before policy_2 by name.
     shuffled = dict(sorted(encoded.items()))
     assert PolicyResources.decode(as_update(shuffled, resources.resources_id)) == resources
@@ -119,9 +108,12 @@ def test_servers_keep_their_order_and_frozen_policies_their_names():
     ("changes", "message"),
     [
         ({"endpoints": ("",)}, "endpoints"),
-        ({"frozen": {"policy": {"endpoint": "e", "model": "m"}}}, "more than one player is named policy"),
         (
-            {"frozen": {"old": {"endpoint": "e", "model": "m"}}, "players": {"old": {"model": "m"}}},
+            {"policies": ({"name": "policy", "endpoints": ("e",), "model": "m"},)},
+            "more than one player is named policy",
+        ),
+        (
+            {"policies": ({"name": "old", "endpoints": ("e",), "model": "m"},), "players": {"old": {"model": "m"}}},
             "more than one player is named old",
         ),
     ],

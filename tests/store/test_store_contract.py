@@ -12,9 +12,9 @@ import pytest
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.errors import Conflict, UnknownId
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_store
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_store
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -394,7 +394,7 @@ async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers_in_ours(s
         if backend == "memory":
             assert await store.get_next_span_sequence_id(*ids) == 1
         else:
-            with pytest.raises(UnknownId, match=r"-gone'"):
+            with pytest.raises(UnknownId, match=r"-gone"):
                 await store.get_next_span_sequence_id(*ids)
 
 
@@ -848,15 +848,17 @@ async def test_a_call_that_breaks_off_has_done_nothing(our_store, engine):
     await our_store.enqueue_rollout(input=1)
     database = our_store.collections.database
     if engine == "postgres":
-        await database.change("ALTER TABLE attempts ADD CONSTRAINT no_room CHECK (sequence_id > 1)")
+        await database._fetch("ALTER TABLE attempts ADD CONSTRAINT no_room CHECK (sequence_id > 1)", [], write=True)
     else:
-        database.create("CREATE TRIGGER no_room BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'no_room'); END")
+        database._connection.execute(
+            "CREATE TRIGGER no_room BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'no_room'); END"
+        )
     with pytest.raises(Exception, match="no_room"):
         await our_store.dequeue_rollout(worker_id="w")
     if engine == "postgres":
-        await database.change("ALTER TABLE attempts DROP CONSTRAINT no_room")
+        await database._fetch("ALTER TABLE attempts DROP CONSTRAINT no_room", [], write=True)
     else:
-        database.create("DROP TRIGGER no_room")
+        database._connection.execute("DROP TRIGGER no_room")
     assert (await our_store.dequeue_rollout()).input == 1
     assert await our_store.get_worker_by_id("w") is None
 

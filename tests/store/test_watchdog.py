@@ -6,7 +6,7 @@ import time
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
-from store.sql.opening import opened_store
+from store.hub.database.opening import opened_store
 from tests.store.test_growth import steps
 
 PATIENCE = 1000.0

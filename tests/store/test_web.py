@@ -11,9 +11,9 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from store.client import encode_otlp
+from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.server import Hub, HubSettings
 from store.schema import IDEMPOTENCY_KEY
-from store.sql.lightning_store import SqlLightningStore
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -119,10 +119,10 @@ JSON_REQUESTS = {
     "unknown rollout's attempt": ("/rollouts/ro-gone/attempts/latest", '{"status": "failed"}', 404, "ro-gone"),
     "new attempt of an unknown rollout": ("/rollouts/ro-gone/attempts", "{}", 404, "ro-gone"),
     "unknown attempt": ("/rollouts/{first}/attempts/at-gone", '{"status": "failed"}', 404, "at-gone"),
-    "foreign attempt": ("/rollouts/{first}/attempts/{foreign}", '{"status": "failed"}', 404, "has no attempt"),
+    "foreign attempt": ("/rollouts/{first}/attempts/{foreign}", '{"status": "failed"}', 404, "not found for rollout"),
     "no such status": ("/rollouts/{first}/attempts/latest", '{"status": "won"}', 422, "status"),
     "null status": ("/rollouts/{first}", '{"status": null}', 400, "status"),
-    "numbers for an unknown attempt": ("/spans/next", '{"rollout_id": "{first}", "attempt_id": "x"}', 404, "'x'"),
+    "numbers for an unknown attempt": ("/spans/next", '{"rollout_id": "{first}", "attempt_id": "x"}', 404, "Attempt x"),
     "sorting by what has no order": (
         "/rollouts/search",
         '{"sort_by": "input"}',
@@ -183,7 +183,7 @@ async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
     for bad, status, fragment in [
         (span("ro-gone", "at-gone"), 404, "ro-gone"),
         (span(first.rollout_id, "at-gone"), 404, "at-gone"),
-        (span(first.rollout_id, second.attempt.attempt_id), 404, "has no attempt"),
+        (span(first.rollout_id, second.attempt.attempt_id), 404, "not found for rollout"),
         (span(second.rollout_id, second.attempt.attempt_id, x=float("nan")), 400, "not JSON compliant"),
     ]:
         response = await web.post("http://localhost/v1/traces", content=otlp(good, bad), headers=PROTOBUF)

@@ -42,7 +42,7 @@ class Gateway:
                 app.router.add_post(f"{prefix}/v1/{path}", self._answered(self._call))
             app.router.add_get(f"{prefix}/v1/models", self._answered(self._models))
         for prefix in (_ROUTE, ""):
-            app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answered(_nothing_there))
+            app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answered(_unknown_path))
         # An agent that does not wait for its answer any more never sees it, so it is not to be trained on either.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -115,7 +115,7 @@ class Gateway:
                     attempt.refused += 1
                 what = f"{request.method} {request.path.removeprefix(_prefix_of(request))}"
                 kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
-                warn_once(kind, "an agent's %s is refused (%d; told once): %s", what, refused.status, refused)
+                warn_once(kind, "an agent's %s is refused (%d; logged once): %s", what, refused.status, refused)
             # Asking again is no use; the openai package would, for some statuses.
             headers = {"x-should-retry": "false"}
             return web.json_response(refused.body(), status=refused.status, headers=headers)
@@ -139,7 +139,7 @@ class Gateway:
         )
 
 
-async def _nothing_there(request: web.Request, attempt: Attempt) -> web.StreamResponse:
+async def _unknown_path(request: web.Request, attempt: Attempt) -> web.StreamResponse:
     path = request.path.removeprefix(_prefix_of(request))
     raise RequestRefused(
         f"there is no {request.method} {path} here; there are POST /v1/chat/completions, POST /v1/responses and GET "

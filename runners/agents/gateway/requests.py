@@ -29,8 +29,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "background": False,
     "top_p": 1,
 }
-_MOST_TOLD = 200
-_told: set[str] = set()
+_MOST_LOGGED = 200
+_logged: set[str] = set()
 
 
 class RequestRefused(Exception):
@@ -126,8 +126,8 @@ def dropped_names(body: Mapping[str, Any], heeded: set[str], sampling: Mapping[s
 
 def warn_once(kind: str, message: str, *arguments: Any) -> None:
     """Log a warning the first time in this process that there is one of its kind."""
-    if kind not in _told and len(_told) < _MOST_TOLD:
-        _told.add(kind)
+    if kind not in _logged and len(_logged) < _MOST_LOGGED:
+        _logged.add(kind)
         logger.warning(message, *arguments)
 
 

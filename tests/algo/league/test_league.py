@@ -7,27 +7,25 @@ import logging
 import pytest
 
 from algo.league.league import League
-from algo.league.payoff import Match
-from algo.league.state import LeagueState
+from algo.league.pool import LeagueState
+from algo.league.results import Match
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
+from store.endpoints import ServedPolicy
 from tests.support.settings import werewolf_config
 
 
 class Served:
-    """A fake of what serves members: notes what it is told."""
-
-    servers = 0
+    """A fake of the run's servers: notes what it is given."""
 
     def __init__(self):
         self.folders = {}
 
-    async def serve(self, published, folders):
+    async def serve_past(self, folders, held):
         assert all(folder.is_dir() for folder in folders.values())
-        self.folders = dict(folders)
+        self.folders = {int(name.rpartition("-")[2]): folder for name, folder in folders.items()}
 
-    def policies(self, published):
-        return {name: FrozenPolicy(endpoint="e", model=name, share=share) for name, share in published.shares.items()}
+    def past(self, shares, held):
+        return [ServedPolicy(name=name, endpoints=("e",), model=name, share=share) for name, share in shares.items()]
 
 
 class Run:
@@ -72,7 +70,7 @@ class Run:
 
 def test_the_policy_joins_at_the_start_and_then_every_so_many_steps(tmp_path):
     run = Run(tmp_path)
-    assert run.league.policies() == {}  # an evaluation before the first step asks
+    assert run.league.policies() == []  # an evaluation before the first step asks
     # step, version: nothing was learned in the second and the fourth; the policy of step 4 is in the pool already.
     joined = []
     for step, version in [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3)]:
@@ -83,7 +81,7 @@ def test_the_policy_joins_at_the_start_and_then_every_so_many_steps(tmp_path):
     assert {version: folder.name for version, folder in run.served.folders.items()} == {
         0: "past-000000", 1: "past-000001", 3: "past-000003",
     }  # fmt: skip
-    assert sum(policy.share for policy in run.league.policies().values()) == pytest.approx(1)
+    assert sum(policy.share for policy in run.league.policies()) == pytest.approx(1)
     assert [(row.first, row.last) for row in run.league.state.rows] == [(0, 0), (1, 1), (3, 3)]
 
 
@@ -115,7 +113,7 @@ def test_who_left_is_served_until_nothing_in_flight_meets_it(tmp_path):
     for step in range(3):
         run.step(step, step)
     assert run.members == [0, 2] and set(run.served.folders) == {0, 1, 2}
-    assert set(run.league.policies()) == {"past-000000", "past-000002"}
+    assert {policy.name for policy in run.league.policies()} == {"past-000000", "past-000002"}
     run.step(3, 3)
     assert set(run.served.folders) == {0, 2, 3}
 

@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from algo.league.payoff import Match, count
-from algo.league.pool import forget_left, join, publish, shares_of
-from algo.league.state import LeagueState, past_name
+from algo.league.pool import LeagueState
+from algo.league.results import Match, past_name
 from configs.sections.league import LeagueConfig
 
 UNIFORM = LeagueConfig(every_steps=1, choice="uniform")
@@ -16,7 +15,7 @@ def pool_of(log_probs, size):
     """A pool that versions 0, 1, … joined in turn; log_probs: of each, the same for every token of the probe."""
     state = LeagueState()
     for version, value in enumerate(log_probs):
-        join(state, version, [value, value], size)
+        state.join(version, [value, value], size)
     return state
 
 
@@ -49,30 +48,30 @@ def test_who_left_stays_for_as_long_as_games_in_flight_meet_it():
         assert versions(state.left) == [1] and state.needed == {0, 1, 2}
         needed_until = 1 + lag
         for version in range(2, 8):
-            forget_left(state, version, lag)
+            state.forget_left(version, lag)
             assert (1 in state.needed) == (version <= needed_until), (lag, version)
 
 
 def test_choices():
     state = pool_of([-1.0, -2.0, -4.0, -8.0], 8)
     names = [past_name(version) for version in range(4)]
-    assert shares_of(state, "uniform") == dict.fromkeys(names, 0.25)
-    assert shares_of(state, "newest") == {names[3]: 1.0}
-    count(state, [Match(names[1], "wolf", 1.0)] * 5, version=3)
-    shares = shares_of(state, "pfsp")
+    assert state.shares("uniform") == dict.fromkeys(names, 0.25)
+    assert state.shares("newest") == {names[3]: 1.0}
+    state.count([Match(names[1], "wolf", 1.0)] * 5, version=3)
+    shares = state.shares("pfsp")
     assert sum(shares.values()) == pytest.approx(1) and min(shares, key=shares.get) == names[1]
 
 
 def test_what_is_published_stays_until_the_policy_has_another_version():
     state = pool_of([-1.0, -2.0], 8)
     pfsp = LeagueConfig(every_steps=1)
-    publish(state, 1, pfsp, servers=0, seed=1)
+    state.publish(1, pfsp, servers=0, seed=1)
     before = state.published.model_copy()
     assert before.servers == [] and set(before.shares) == {"past-000000", "past-000001"}
-    count(state, [Match("past-000000", "good", 1.0)], version=1)
-    publish(state, 1, pfsp, servers=0, seed=1)
+    state.count([Match("past-000000", "good", 1.0)], version=1)
+    state.publish(1, pfsp, servers=0, seed=1)
     assert state.published == before
-    publish(state, 2, pfsp, servers=0, seed=1)
+    state.publish(2, pfsp, servers=0, seed=1)
     assert state.published.shares["past-000000"] < before.shares["past-000000"]
 
 
@@ -80,7 +79,7 @@ def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
     def play(seed):
         state, found = pool_of([-1.0, -2.0, -4.0, -8.0, -16.0], 8), []
         for version in range(5, 60):
-            publish(state, version, UNIFORM, servers=2, seed=seed)
+            state.publish(version, UNIFORM, servers=2, seed=seed)
             found.append(state.published)
         return found
 
@@ -97,10 +96,10 @@ def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
 
 def test_a_server_that_nobody_needs_holds_the_initial_weights():
     state = pool_of([-1.0, -2.0], 8)
-    publish(state, 1, UNIFORM, servers=2, seed=1)
+    state.publish(1, UNIFORM, servers=2, seed=1)
     assert sorted(state.published.servers) == [0, 1]
-    publish(state, 2, LeagueConfig(every_steps=1, choice="newest"), servers=2, seed=1)
+    state.publish(2, LeagueConfig(every_steps=1, choice="newest"), servers=2, seed=1)
     assert sorted(state.published.servers) == [0, 1] and state.published.shares == {"past-000001": 1.0}
     state = pool_of([-1.0], 8)
-    publish(state, 0, UNIFORM, servers=3, seed=1)
+    state.publish(0, UNIFORM, servers=3, seed=1)
     assert state.published.servers == [0, 0, 0] and state.published.shares == {"past-000000": 1.0}

@@ -10,7 +10,7 @@ import torch
 
 from algo.advantages.baseline import RoleBaselines
 from algo.loop import learn
-from algo.loop.update import Update
+from algo.loop.update import Update, assess, update
 from algo.run.records import write_batch
 from algo.sequences.targets import TargetRow
 from algo.training.thread import TrainerThread
@@ -40,14 +40,18 @@ def played(team=True):
     return found
 
 
+class Selected(Exception):
+    """Which policy was active when the models were asked."""
+
+
 class FakeEngine:
-    """Notes who was selected when."""
+    active = "nobody"
 
-    def __init__(self):
-        self.selected = []
+    def select(self, policy):
+        self.active = policy
 
-    def select(self, member):
-        self.selected.append(member)
+    def log_probs(self, batch):
+        raise Selected(self.active)
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def run_of(monkeypatch):
         calls = []
 
         def update(config, engine, trajectories, advantages, returns, values, version, trains, targets, weight):
-            calls.append((engine.selected[-1:], {one.learner for one in trajectories}, len(trajectories), targets))
+            calls.append(({one.learner for one in trajectories}, len(trajectories), targets))
             return Update(tuple(trajectories), advantages, advantages, Counter(stale=1), {"actor/pg_loss": 0.5})
 
         monkeypatch.setattr(learn, "update", update)
@@ -80,9 +84,8 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
     run, calls = run_of(TEAM, rows)
     shares = await learn.compare(run, played(), RoleBaselines(0.9))
     assert [(share.learner, len(share.trajectories)) for share in shares] == [("wolves", 4), ("villagers", 4)]
-    assert set(shares[0].named(shares[0].advantages.metrics)) >= {"wolves/advantage/groups"}
     made = await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
-    assert calls == [(["wolves"], {"wolves"}, 4, [rows[0]]), (["villagers"], {"villagers"}, 4, [rows[1]])]
+    assert calls == [({"wolves"}, 4, [rows[0]]), ({"villagers"}, 4, [rows[1]])]
     assert made.metrics == {"wolves/actor/pg_loss": 0.5, "villagers/actor/pg_loss": 0.5}
     assert len(made.trained) == 8 and made.left_out == {"stale": 2}
     write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
@@ -94,8 +97,8 @@ async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, 
     run, calls = run_of({})
     (share,) = await learn.compare(run, played(team=False), RoleBaselines(0.9))
     made = await learn.learn(run, [share], ROLLOUTS, "step 1/1", True)
-    assert calls == [([], {None}, 8, [])] and run.engine.selected == []
-    assert made.metrics == {"actor/pg_loss": 0.5} and "advantage/groups" in share.named(share.advantages.metrics)
+    assert calls == [({None}, 8, [])]
+    assert made.metrics == {"actor/pg_loss": 0.5}
     write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
     assert '"learner"' not in (tmp_path / "batch.jsonl").read_text()
 
@@ -106,7 +109,19 @@ async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     shares = await learn.compare(run, wolves, RoleBaselines(0.9))
     assert [len(share.selected.rows) for share in shares] == [4, 0]
     await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
-    assert [who for who, *_ in calls] == [["wolves"]]
+    assert [who for who, *_ in calls] == [{"wolves"}]
+
+
+@pytest.mark.parametrize("learner", ["wolves", None])
+def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
+    rows = [replace(one, learner=learner) for one in played()]
+    config = werewolf_config(reference={"kl": "reward", "penalty": "k1"})
+    for call in (
+        lambda: assess(config, FakeEngine(), rows),
+        lambda: update(config, FakeEngine(), rows, [], None, None, policy_version=0),
+    ):
+        with pytest.raises(Selected, match=f"^{learner}$"):
+            call()
 
 
 async def test_the_advantages_are_those_of_the_policys_own_sequences(run_of):

@@ -65,7 +65,7 @@ def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe(
         league=SimpleNamespace(know=lambda *told: known.append(told)),
         _served_before=[],
     )
-    asyncio.run(Running.rest_serving(run, []))
+    asyncio.run(Running.after_rollouts(run, []))
     assert known == []
-    asyncio.run(Running.rest_serving(run, [SimpleNamespace(token_ids=(5, 6, 7))]))
+    asyncio.run(Running.after_rollouts(run, [SimpleNamespace(token_ids=(5, 6, 7))]))
     assert known == [(0, [-1.0, -1.0])]

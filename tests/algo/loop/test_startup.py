@@ -41,10 +41,10 @@ async def test_where_both_share_gpus_vllm_has_measured_them_before_the_trainer_l
         def close(self):
             events.append("the trainer stops")
 
-    monkeypatch.setattr(startup, "open_policies", FakeServing.open)
+    monkeypatch.setattr(startup, "PolicyServers", FakeServing)
     monkeypatch.setattr(startup, "Engine", FakeEngine)
     device = ["training.device=cuda", "serving.share_gpus=true"] if shares else []
-    opened = SimpleNamespace(config=load_config(None, device), checkpoint=None)
+    opened = SimpleNamespace(config=load_config(None, device), checkpoint=None, state=SimpleNamespace(policy_version=0))
     async with contextlib.AsyncExitStack() as stack:
         await startup.start_policy(opened, stack)
     if shares:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from algo.league.league import League
-from algo.league.state import LeagueState, past_name
+from algo.league.pool import LeagueState
+from algo.league.results import past_name
 from algo.loop import learn
 from algo.loop import train as loop
 from algo.loop.running import Running
@@ -89,7 +90,7 @@ class Machine:
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
             keep_serving=metrics,
-            rest_serving=nothing,
+            after_rollouts=nothing,
             push=push,
             evaluation_is_due=lambda: False,
         )
@@ -107,12 +108,12 @@ class Machine:
         async def write(version, folder):
             folder.mkdir(parents=True)
 
-        async def serve(published, folders):
-            self.play.met = dict.fromkeys(published.shares)
+        async def serve_past(folders, held):
+            self.play.met = dict.fromkeys(opened.state.league.published.shares)
 
-        places = SimpleNamespace(servers=1, serve=serve)
+        serving = SimpleNamespace(serve_past=serve_past)
         kept = RunState.model_validate_json(self.state).league
-        return League(opened.config, opened.state.league, places, write, lambda: kept.needed if kept else set())
+        return League(opened.config, opened.state.league, serving, write, lambda: kept.needed if kept else set())
 
     def save(self, config, engine, state, exported):
         self.at(state, "save")

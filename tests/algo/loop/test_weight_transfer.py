@@ -17,7 +17,8 @@ from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateI
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
 from algo.machine.disk import DiskFull
 from algo.serving.gpu_memory import JsonIpcEngine, as_json, from_json
-from algo.serving.policy import Serving, ServingError
+from algo.serving.policies import PolicyServers
+from algo.serving.servers import Servers, ServingError
 from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
 from configs.loading import load_config
@@ -32,6 +33,9 @@ class FakeEngine:
         self._model = config.model.path
         self._send = send
         self.exported = []
+
+    def select(self, policy):
+        assert policy == "policy"
 
     def export(self, folder):
         shutil.copytree(self._model, folder, dirs_exist_ok=True)
@@ -81,7 +85,8 @@ async def test_with_lag_replies_under_way_find_the_adapters_that_they_began_with
     config = attached(tmp_path, tiny_model, vllms)
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 2})})
     engine, trainer = FakeEngine(config), TrainerThread()
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3, 4):
             await push_policy(config, serving, engine, trainer, version)
     kept = sorted(folder.name for folder in policy_folder(config, 0).parent.iterdir())
@@ -92,7 +97,8 @@ async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(
     config = attached(tmp_path, tiny_model, vllms)
     engine, trainer = FakeEngine(config), TrainerThread()
     policies = policy_folder(config, 0).parent
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3):
             assert await push_policy(config, serving, engine, trainer, version) > 0
         assert sorted(folder.name for folder in policies.iterdir()) == ["version-000002", "version-000003"]
@@ -112,7 +118,8 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 
     stale = policy_folder(config, 1)
     stale.mkdir(parents=True)
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
         for vllm in vllms:
             vllm.calls.clear()
         await push_policy(config, serving, FakeEngine(config, send), TrainerThread(), 1)
@@ -124,12 +131,13 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_a_folder(
     tmp_path, tiny_model, vllms, monkeypatch
 ):
-    monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.group._UNHEALTHY_ANSWERS", 1)
-    monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_ANSWERS", 1)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
     config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
     engine = FakeEngine(config, lambda servers: None)
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
         await push_policy(config, serving, engine, TrainerThread(), 4)
         assert engine.exported == []
         vllms[1].health = 503
@@ -154,7 +162,8 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_
     def wait_for_ever(servers):
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
 
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
         with pytest.raises(RuntimeError, match="rank 0 died"):
             await push_policy(config, serving, FakeEngine(config, fail), TrainerThread(), 1)
         monkeypatch.setattr("algo.loop.weight_transfer._TRANSFER_TIMEOUT_SECONDS", 0.1)

@@ -2,13 +2,14 @@
 
 import json
 import math
+import random
 from pathlib import Path
 
 import pytest
 
 from algo import find_best_prompt
 from algo.prompt_search.arena import Played
-from algo.prompt_search.plan import check_players, split
+from algo.prompt_search.plan import check_players, read_halves
 from algo.prompt_search.prompts import GAME_SLOTS, Candidate, Slot, Tree, format_names, game_prompts, game_slot
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Stage, resources_of
@@ -48,12 +49,23 @@ def test_tasks_are_those_that_searches_played_before_the_search_was_written_anew
     ]
     found = [task for stage in stages for number in (0, 7) for task in games.tasks(stage, number, Candidate(3, {}))]
     assert [task.model_dump(mode="json") for task in found] == FROZEN["games"]
-    halves = split([{"q": number} for number in range(20)], 0.5, 5)
+    shuffled = [{"q": number} for number in range(20)]
+    random.Random(5).shuffle(shuffled)
     limits = TokenLimits(context_tokens=100, reply_tokens=10)
-    agents = AgentTasks(*halves, BASE, limits, 5, (0.0, 1.0))
+    agents = AgentTasks(shuffled[10:], shuffled[:10], BASE, limits, 5, (0.0, 1.0))
     stages = [Stage("template-0", "template"), Stage("held-out", "template", True)]
     found = [task for stage in stages for number in (0, 7) for task in agents.tasks(stage, number, Candidate(2, {}))]
     assert [task.model_dump(mode="json") for task in found] == FROZEN["agents"]
+
+
+def test_no_input_is_in_both_halves_and_too_few_are_refused(tmp_path):
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f"{number % 10}\n" for number in range(40)))
+    searched, confirming = read_halves(file, 0.5, 1)
+    assert (len(searched), len(confirming), set(searched) & set(confirming)) == (20, 20, set())
+    file.write_text("1\n2\n3\n4\n5\n6\n7\n")
+    with pytest.raises(ConfigError, match="7 tasks are too few"):
+        read_halves(file, 0.5, 1)
 
 
 def test_a_proposer_reads_what_it_read_before():

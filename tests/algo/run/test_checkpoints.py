@@ -22,6 +22,9 @@ from configs.section import ConfigError
 
 
 class FakeEngine:
+    def select(self, policy):
+        self.member = policy
+
     def save(self, directory, step):
         directory.mkdir(parents=True)
         (directory / "weights").write_text(str(step))
@@ -155,9 +158,6 @@ TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"
 
 
 class FakeTeamEngine(FakeEngine):
-    def select(self, member):
-        self.member = member
-
     def export(self, directory):
         directory.mkdir(parents=True)
         (directory / "model.safetensors").write_text(self.member)
@@ -166,19 +166,18 @@ class FakeTeamEngine(FakeEngine):
 def test_of_several_policies_each_has_its_model(tmp_path):
     config = load_config(None, [f"run.dir={tmp_path}", TEAM, "model.lora_rank=4"])
     pushed = tmp_path / "pushed"
-    for member in config.team:
+    for member in config.learners:
         (pushed / member).mkdir(parents=True)
         (pushed / member / "adapter_model.safetensors").write_text(member)
     folder = save_checkpoint(config, FakeTeamEngine(), RunState(run_id="run-1", step=1), pushed)
     assert not (folder / "huggingface").exists()
-    for member in config.team:
+    for member in config.learners:
         for name in ("adapters/adapter_model.safetensors", "huggingface/model.safetensors"):
             assert (folder / "policies" / member / name).read_text() == member
 
 
 def test_who_learns_is_fixed_within_a_run_and_how_fast_is_not(tmp_path):
     one, team = load_config(None), load_config(None, [TEAM])
-    assert "policies" not in fixed_settings(one)
     faster = load_config(None, [TEAM, "policies.wolves.learning_rate=0.5"])
     check_same_run(fixed_settings(team), faster, tmp_path)
     swapped = load_config(None, ["policies={villagers: {side: good}, wolves: {side: wolf}}"])

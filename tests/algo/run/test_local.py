@@ -63,7 +63,7 @@ def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monk
     from algo import find_best_prompt
 
     (tmp_path / "prompts.txt").write_text("one {q}\ntwo {q}\n")
-    (tmp_path / "tasks.jsonl").write_text("1\n" * 20)
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(str, range(20))))
     given = ["--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl", "--local"]
     with pytest.raises(SystemExit):
         find_best_prompt.parse_arguments(given)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from algo.sequences.selection import OVER_GAME_LIMIT, ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
+from algo.sequences.selection import ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
 from algo.sequences.trajectories import Trajectory
 from configs.sections.training import SelectionConfig
 
@@ -23,8 +23,8 @@ def trajectory(game, seat, segment=0, turns=1, role="seer", outcome=None, versio
     )  # fmt: skip
 
 
-def select(trajectories, limit=None, seed=1, informative=None, oldest_version_allowed=0, **settings):
-    config = SelectionConfig(max_sequences_per_game=limit, **settings)
+def select(trajectories, seed=1, informative=None, oldest_version_allowed=0, **settings):
+    config = SelectionConfig(**settings)
     informative = informative or [True] * len(trajectories)
     return select_sequences(trajectories, informative, config, seed, oldest_version_allowed=oldest_version_allowed)
 
@@ -36,58 +36,14 @@ def turns_of(trajectories):
 SEATS = [trajectory(game, seat, turns=seat) for game in "ab" for seat in range(1, 7)]
 
 
-def test_without_a_limit_all_that_tells_something_stays():
+def test_all_that_tells_something_stays():
     informative = [row % 3 != 0 for row in range(len(SEATS))]
-    found = select(SEATS, None, informative=informative)
+    found = select(SEATS, informative=informative)
     assert found.rows == tuple(row for row in range(len(SEATS)) if row % 3)
     assert found.left_out == Counter({UNINFORMATIVE: turns_of(SEATS[::3])})
-    assert select(SEATS, 6) == select(SEATS, None, seed=2) and select([], 1).rows == ()
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5])
-@pytest.mark.parametrize("seed", range(5))
-def test_no_game_has_more_than_its_limit_and_every_turn_is_counted(limit, seed):
-    found = select(SEATS, limit, seed)
-    kept = [SEATS[row] for row in found.rows]
-    assert Counter(one.task_id for one in kept) == {"a": limit, "b": limit}
-    assert list(found.rows) == sorted(found.rows)
-    assert set(found.left_out) == {OVER_GAME_LIMIT}
-    assert turns_of(kept) + found.left_out.total() == turns_of(SEATS)
-
-
-def test_the_sample_follows_from_seed_and_game_alone():
-    chosen = {seed: select(SEATS, 2, seed).rows for seed in range(10)}
-    assert chosen == {seed: select(SEATS, 2, seed).rows for seed in range(10)} and len(set(chosen.values())) > 5
-    # Other games of the step, and the order of the rows, change nothing.
-    alone = {SEATS[row].actor for row in chosen[3] if SEATS[row].task_id == "b"}
-    only_b = SEATS[:5:-1]
-    assert {only_b[row].actor for row in select(only_b, 2, 3).rows} == alone
-    of_a = {tuple(SEATS[row].actor for row in rows if SEATS[row].task_id == "a") for rows in chosen.values()}
-    of_b = {tuple(SEATS[row].actor for row in rows if SEATS[row].task_id == "b") for rows in chosen.values()}
-    assert len(of_a) > 3 and of_a != of_b
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_segments_of_a_seat_stay_together(seed):
-    trajectories = [trajectory("a", seat, segment) for seat in (1, 2, 3) for segment in range(seat)]
-    found = select(trajectories, 4, seed)
-    kept = Counter(trajectories[row].actor for row in found.rows)
-    assert all(actor == f"seat {count:02d}" for actor, count in kept.items()) and 3 <= len(found.rows) <= 4
-
-
-def test_a_seat_with_more_segments_than_the_limit_is_cut_only_if_it_comes_first():
-    trajectories = [trajectory("a", 1, segment) for segment in range(5)]
-    samples = {select(trajectories, 2, seed).rows for seed in range(10)}
-    assert all(len(rows) == 2 for rows in samples) and len(samples) > 3
-
-
-def test_what_teaches_nothing_takes_no_place():
-    informative = [one.actor > "seat 04" for one in SEATS]
-    found = select(SEATS, 2, informative=informative)
-    assert [SEATS[row].actor for row in found.rows] == ["seat 05", "seat 06"] * 2
-    assert set(found.left_out) == {UNINFORMATIVE}
+    assert select([]).rows == ()
     with pytest.raises(ValueError):
-        select(SEATS, 2, informative=[True])
+        select(SEATS, informative=[True])
 
 
 def test_what_belongs_to_the_rows():
@@ -101,8 +57,6 @@ def test_roles_that_are_not_trained_are_left_out_first():
     ]
     found = select(trajectories, roles=("witch",), informative=[False] * 3)
     assert found.left_out == Counter({ROLE_NOT_SELECTED: 1 + 3, UNINFORMATIVE: 2})
-    # What is left out takes no place in the game.
-    assert select(trajectories, 1, roles=("witch",)).rows == (1,)
 
 
 def test_a_sequence_is_as_old_as_its_oldest_turn():
@@ -162,7 +116,7 @@ def test_the_remainder_of_a_share_is_one_more_now_and_then():
 
 
 def test_samples_differ_by_seed_and_step_but_not_by_the_name_of_the_run():
-    settings = dict(losers=0.5, limit=1)
+    settings = dict(losers=0.5)
     chosen = {seed: select(outcomes(4), seed=seed, **settings).rows for seed in range(6)}
     assert len(set(chosen.values())) > 3
     for seed, rows in chosen.items():

@@ -12,13 +12,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from algo.league.places import BesideThePolicy, adapters_of
-from algo.league.state import Published
-from algo.serving.launch import member_servers, policy_launches, pool_servers, vllm_command
-from algo.serving.policy import Serving, ServingError
-from algo.serving.team import open_policies
+from algo.serving.launch import learner_servers, policy_launches, pool_servers, vllm_command
+from algo.serving.policies import PolicyServers
+from algo.serving.servers import Servers, ServingError
 from configs.section import ConfigError
-from store.schema import FrozenPolicy
+from store.endpoints import ServedPolicy
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
 from tests.support.small_models import random_adapters
 
@@ -73,7 +71,7 @@ def test_vllm_has_room_for_every_policy_that_learns(configure, lag, pool, room):
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
-    assert member_servers(config) == []
+    assert learner_servers(config) == []
 
 
 async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, tmp_path):
@@ -83,33 +81,35 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
     # Not even where games go on meanwhile do replies go on with other adapters than they began with.
     config = type(configure()).model_validate(settings | {"rollout": {"max_policy_lag": 1}})
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-    async with await open_policies(config) as serving:
-        for version in (0, 1):
-            fake.calls.clear()
-            await serving.push_team({name: tmp_path / f"{name}-{version}" for name in TEAM}, version)
-            # In the second push the old ones are forgotten first, so that there is room.
-            changes = [unload, load, unload, load] if version == 0 else [unload, unload, unload, load, unload, load]
-            assert fake.calls == ["/pause?mode=wait", *changes, *SERVE]
-            assert fake.bodies[load] == {
-                "lora_name": "villagers",
-                "lora_path": str(tmp_path / "villagers-1")[:-1] + str(version),
-            }
-        # Past selves come and go beside them.
+    serving = await PolicyServers.open(config)
+    for version in (0, 1):
         fake.calls.clear()
-        past = adapters_of({1: tmp_path / "past-000001"}, TEAM)
-        assert past["past-000001-wolves"] == tmp_path / "past-000001" / "wolves"
-        await serving.serve_beside(past)
-        await serving.serve_beside({})
-        assert fake.calls == [unload, load] * 2 + [unload] * 2
-        published = Published(version=1, shares={"past-000001": 1.0})
-        (shown,) = BesideThePolicy(serving, TEAM).policies(published).values()
-        assert shown.models == {name: f"past-000001-{name}" for name in TEAM} and shown.model == "past-000001-wolves"
-        assert serving.model == "wolves"  # to who knows no teams
-        assert (serving.endpoints_of("wolves"), serving.model_of("wolves")) == (serving.endpoints, "wolves")
-        assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
-        assert fake.bodies["/v1/completions"]["model"] == "wolves"
-        assert await serving.score([7, 8, 9]) == [-8.0, -9.0] * 2
-        assert fake.bodies["/v1/completions"]["model"] == "villagers"
+        await serving.push({name: tmp_path / f"{name}-{version}" for name in TEAM}, version)
+        # In the second push the old ones are forgotten first, so that there is room.
+        changes = [unload, load, unload, load] if version == 0 else [unload, unload, unload, load, unload, load]
+        assert fake.calls == ["/pause?mode=wait", *changes, *SERVE]
+        assert fake.bodies[load] == {
+            "lora_name": "villagers",
+            "lora_path": str(tmp_path / f"villagers-{version}"),
+        }
+    # Past selves come and go beside them.
+    fake.calls.clear()
+    await serving.serve_past({"past-000001": tmp_path / "past-000001"}, [])
+    assert fake.bodies[load]["lora_name"] == "past-000001-villagers"
+    assert fake.bodies[load]["lora_path"] == str(tmp_path / "past-000001" / "villagers")
+    await serving.serve_past({}, [])
+    assert fake.calls == [unload, load] * 2 + [unload] * 2
+    shown = serving.past({"past-000001": 1.0}, [])
+    assert [(one.name, one.model, one.player, one.side) for one in shown] == [
+        (f"past-000001-{name}", f"past-000001-{name}", "past-000001", rule["side"]) for name, rule in TEAM.items()
+    ]
+    assert serving.model == "wolves"  # for runners that know a single policy
+    assert [(one.endpoints, one.model) for one in serving.learners()] == [(serving.endpoints, name) for name in TEAM]
+    assert await serving.scores([7, 8, 9], "wolves") == [[-8.0, -9.0]]
+    assert fake.bodies["/v1/completions"]["model"] == "wolves"
+    assert await serving.score([7, 8, 9]) == [-8.0, -9.0] * 2
+    assert fake.bodies["/v1/completions"]["model"] == "villagers"
+    await serving.stop()
     await fake.stop()
 
 
@@ -118,21 +118,21 @@ async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(conf
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as serving:
         await serving.push_weights(tmp_path, 0)
         first, second = tmp_path / "past-000000", tmp_path / "past-000001"
         fake.calls.clear()
-        await serving.serve_beside({"past-000000": first})
+        await serving.serve_adapters({"past-000000": first})
         assert fake.calls == [unload, load]
         assert fake.bodies[load] == {"lora_name": "past-000000", "lora_path": str(first)}
         fake.calls.clear()
-        await serving.serve_beside({"past-000000": first, "past-000001": second})
+        await serving.serve_adapters({"past-000000": first, "past-000001": second})
         assert fake.calls == [unload, load] and fake.bodies[load]["lora_name"] == "past-000001"
         fake.calls.clear()
         await serving.push_weights(tmp_path, 1)
         assert fake.calls.count(load) == 1 and fake.bodies[load]["lora_name"] == "policy"
         fake.calls.clear()
-        await serving.serve_beside({"past-000001": second})
+        await serving.serve_adapters({"past-000001": second})
         assert fake.calls == [unload] and fake.bodies[unload] == {"lora_name": "past-000000"}
     await fake.stop()
 
@@ -141,12 +141,12 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
     fake = FakeVllm()
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as serving:
         await serving.push_weights(tmp_path, 0)
-        await serving.serve_beside({"past-000000": tmp_path / "past-000000"})
+        await serving.serve_adapters({"past-000000": tmp_path / "past-000000"})
         await fake.stop()
-        monkeypatch.setattr("algo.serving.group._UNHEALTHY_SECONDS", 0.0)
-        monkeypatch.setattr("algo.serving.group._TAKE_BACK_SECONDS", 0.0)
+        monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+        monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
         with pytest.raises(ServingError):  # the only one: nobody is left
             for _ in range(4):
                 await serving.check_alive()
@@ -165,7 +165,7 @@ async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure,
     fake = FakeVllm()
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
-    async with await Serving.attach(config) as serving:
+    async with await Servers.attach(config) as serving:
         fake.calls.clear()
         await serving.push_weights(tmp_path, 3)
         load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
@@ -174,10 +174,11 @@ async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure,
         # Not in place: vLLM would read them anew for every token that it samples with them.
         assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path)}
         # The base is the initial policy, on the same server.
-        assert serving.beside == {"initial": FrozenPolicy(endpoint=serving.endpoints[0], model="policy-base")}
+        policies = PolicyServers(config, {"policy": serving})
+        assert policies.frozen() == [ServedPolicy(name="initial", endpoints=serving.endpoints, model="policy-base")]
     fake.models = [{"id": "policy"}]
     with pytest.raises(ServingError, match="not 'policy-base'"):
-        await Serving.attach(config)
+        await Servers.attach(config)
     await fake.stop()
 
 
@@ -197,16 +198,16 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
-    async with await Serving.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
+    async with await Servers.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             # Beside one another, as beside games that go on meanwhile.
             for found in await asyncio.gather(*(serving.score(ids) for _ in range(4))):
                 assert found == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
         for name, adapters in (("initial", None), ("earlier", past)):
-            served = serving.beside[name]
+            (served,) = (one for one in PolicyServers(config, {"policy": serving}).frozen() if one.name == name)
             body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
-            async with http.post(f"{served.endpoint}/completions", json=body) as response:
+            async with http.post(f"{served.endpoints[0]}/completions", json=body) as response:
                 assert response.status == 200, await response.text()
                 entries = json.loads(await response.text())["choices"][0]["prompt_logprobs"]
             found = [entry[str(token)]["logprob"] for entry, token in zip(entries[1:], ids[1:], strict=True)]

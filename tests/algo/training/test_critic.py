@@ -243,7 +243,7 @@ def test_a_rank_that_dies_in_an_update_ends_it_with_an_error(fresh):
     ranks = [process for process in ranks if process.pid in own]
     assert len(ranks) == 2
     busy = threading.Event()
-    train = engine._workers.train_policy
+    train = engine._workers.train
 
     def kill():
         busy.wait()
@@ -254,7 +254,7 @@ def test_a_rank_that_dies_in_an_update_ends_it_with_an_error(fresh):
         busy.set()  # The first mini-batch is under way.
         return future
 
-    engine._workers.train_policy = train_and_tell
+    engine._workers.train = train_and_tell
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(RayError):

@@ -5,6 +5,8 @@ depend on padding rows, micro-batches (by rows or by tokens), ranks or recompute
 the way; ranks on several nodes.
 """
 
+import json
+
 import pytest
 import ray
 import torch
@@ -200,7 +202,7 @@ def test_a_checkpoint_goes_on_at_the_learning_rate_of_its_run(fresh, tmp_path):
     batch = build_batch(trajectories, [torch.ones(len(row.token_ids)) for row in trajectories], temperature=TEMPERATURE)
     assert engine.update(batch)["actor/lr"] == LEARNING_RATE
     engine.save(tmp_path / "checkpoint", step=1)
-    rates, engine._rates = engine._rates, {None: LEARNING_RATE / 4}
+    rates, engine._rates = engine._rates, {"policy": {"policy": LEARNING_RATE / 4}, "critic": {"policy": 1.0}}
     engine.load(tmp_path / "checkpoint")
     engine._rates = rates
     assert [engine.update(batch)["actor/lr"] for _ in range(2)] == [LEARNING_RATE / 4] * 2
@@ -212,7 +214,8 @@ def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     engine, _ = fresh
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         engine.load(tmp_path)
-    (tmp_path / "engine.json").write_text('{"step": 1, "ranks": 16, "lora_rank": 0, "critic": false}')
+    written = {"step": 1, "ranks": 16, "lora_rank": 0, "critic": False, "policies": ["policy"]}
+    (tmp_path / "engine.json").write_text(json.dumps(written))
     with pytest.raises(ConfigError, match=r"training\.ranks=16"):
         engine.load(tmp_path)
 

@@ -3,6 +3,8 @@
 With a critic on the same folder, whose value head is new.
 """
 
+import json
+
 import pytest
 import torch
 from peft import PeftModel
@@ -163,11 +165,12 @@ def test_what_begins_at_random_follows_from_the_runs_seed(fresh):
 
 def test_a_checkpoint_of_other_adapters_or_without_a_critic_is_refused(fresh, tmp_path):
     engine, _ = fresh
-    for state, message in [
-        ('{"step": 1, "ranks": 2, "lora_rank": 8, "critic": true}', r"model\.lora_rank=8, and this run has 4"),
-        ('{"step": 1, "ranks": 2, "lora_rank": 4, "critic": false}', r"a critic \(advantage\.estimator\)=False"),
+    own = {"step": 1, "ranks": 2, "lora_rank": RANK, "critic": True, "policies": ["policy"]}
+    for other, message in [
+        ({"lora_rank": 8}, r"model\.lora_rank=8, and this run has 4"),
+        ({"critic": False}, r"a critic \(advantage\.estimator\)=False"),
     ]:
-        (tmp_path / "engine.json").write_text(state)
+        (tmp_path / "engine.json").write_text(json.dumps(own | other))
         with pytest.raises(ConfigError, match=message):
             engine.load(tmp_path)
 

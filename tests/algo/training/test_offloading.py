@@ -20,7 +20,7 @@ def test_an_update_moves_weights_twice_however_many_steps_it_makes():
         def move(self, part, device):
             calls.append((part, device))
 
-        def train_policy(self, data):
+        def train(self, data):
             # As verl reads it: its TrainingWorker would else load and offload around this optimizer step.
             calls.append(tensordict_utils.get(data, "disable_auto_offload"))
             metrics = {"grad_norm": 1.0}
@@ -28,8 +28,7 @@ def test_an_update_moves_weights_twice_however_many_steps_it_makes():
 
     engine = Engine.__new__(Engine)  # without its ranks
     engine._config = load_config(None, ["training.mini_batch_size=2", "training.epochs=2"])
-    engine._model, engine._training = engine._config.model, engine._config.training
-    engine._member, engine._updates_of, engine._workers = None, {None: {"policy": 0}}, FakeRanks()
+    engine._active, engine._updates, engine._workers = "policy", {"policy": {"policy": 0}}, FakeRanks()
     trajectories = make_trajectories(6)
     advantages = [torch.ones(len(row.token_ids)) for row in trajectories]
     engine.update(build_batch(trajectories, advantages, temperature=TEMPERATURE))
@@ -43,6 +42,6 @@ def test_only_what_is_offloaded_moves(weights, optimizer):
         engine=SimpleNamespace(is_param_offload_enabled=weights, is_optimizer_offload_enabled=optimizer),
         to=lambda device, **what: calls.append((device, what)),
     )
-    TrainingRank.move(SimpleNamespace(_trained=lambda: [("policy", worker)]), "policy", "device")
+    TrainingRank.move(SimpleNamespace(_parts={"policy": worker}), "policy", "device")
     what = {"model": weights, "optimizer": optimizer, "grad": weights}
     assert calls == ([("device", what)] if weights or optimizer else [])

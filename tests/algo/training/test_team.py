@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from algo.sequences.batch import build_batch
-from algo.training.engine import Engine, as_member
+from algo.training.engine import Engine
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from tests.support.small_models import TEMPERATURE, largest_difference, make_model, make_trajectories
@@ -98,20 +98,21 @@ def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint
         assert same(exported(engine, tmp_path / "wolves"), weights)
         if values is not None:
             assert largest_difference(engine.values(batch_of("wolves")), values) == 0
-        assert as_member(engine, "villagers", same, exported(engine, tmp_path / "of-nobody"), weights)
+        engine.select("villagers")
         assert same(exported(engine, tmp_path / "villagers"), villagers) and not same(villagers, weights)
         if kind == "adapters":
             engine.export_adapters(tmp_path / "adapters")
             assert (tmp_path / "adapters" / "adapter_config.json").is_file()
 
         assert engine.load(tmp_path / "checkpoint") == 2
-        again = as_member(engine, "wolves", updated, engine, "wolves", kind)
+        engine.select("wolves")
+        again = updated(engine, "wolves", kind)
         assert again == expected[2] and same(exported(engine, tmp_path / "wolves"), weights)
         engine.select("villagers")
         assert same(exported(engine, tmp_path / "villagers"), villagers)
 
         with pytest.raises(KeyError, match="none of the policies that learn: wolves, villagers"):
             engine.select("seers")
-        with pytest.raises(ConfigError, match=r"written with the policies that learn \(policies\)=\[\], and"):
+        with pytest.raises(ConfigError, match=r"written with the policies that learn \(policies\)=\['policy'\], and"):
             engine.load(folder / "checkpoint")
     assert (tmp_path / "checkpoint" / "wolves" / "policy").is_dir() and (folder / "checkpoint" / "policy").is_dir()

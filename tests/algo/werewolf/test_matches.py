@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algo.league.payoff import Match
+from algo.league.results import Match
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import held_out_deals, league_match, match_tasks, record_games
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal

@@ -22,8 +22,8 @@ from tests.support.agents.fakes_agents import resources_of, rollout_of
 
 async def rewards_of(world, player, task):
     """What a player's agent earns for a task's input."""
-    user = {"user": {"endpoint": world.endpoint, "model": "policy"}}
-    attempt = world.attempt(input=task, resources=resources_of(world.endpoint, frozen=user))
+    user = {"name": "user", "endpoints": (world.endpoint,), "model": "policy"}
+    attempt = world.attempt(input=task, resources=resources_of(world.endpoint, policies=(user,)))
     async with world.gateway.serving(attempt) as address:
         rollout = rollout_of(world.attempts).model_copy(update={"input": task})
         return await player(Session(attempt.task, rollout, attempt.resources, address))

@@ -37,7 +37,7 @@ async def test_a_call_is_answered_and_written_down_in_tokens(world):
 
 
 async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
-    requests._told.clear()
+    requests._logged.clear()
     attempt = world.attempt()
     strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}
     asked = {
@@ -365,7 +365,7 @@ async def test_the_transcript_tells_a_conversation_once(world):
 
 @pytest.mark.parametrize("path", ["messages", "embeddings", "completions"])
 async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_once(world, caplog, path):
-    requests._told.clear()
+    requests._logged.clear()
     attempt = world.attempt()
     with caplog.at_level(logging.WARNING):
         async with world.gateway.serving(attempt) as address, httpx.AsyncClient() as http:
@@ -380,7 +380,7 @@ async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_o
 
 
 async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, caplog):
-    requests._told.clear()
+    requests._logged.clear()
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
     attempts = [world.attempt(), world.attempt()]
     with caplog.at_level(logging.WARNING):

@@ -267,6 +267,14 @@ async def test_runners_refuse_tasks_of_another_kind_by_its_name(client, vllm):
     assert "'agent'" in failed.attempt.metadata["reason"]
 
 
+async def test_an_address_that_only_this_machine_reaches_is_not_called_whatever_the_hub_names(client, vllm):
+    vllm.endpoint = "http://169.254.169.254/v1"
+    ((found, _, _),) = await played(client, vllm, LitPlayer(asynchronous), task_of())
+    assert found.status == "failed"
+    assert "AddressRefused" in found.attempt.metadata["reason"]
+    assert "--allow-address http://169.254.169.254" in found.attempt.metadata["reason"]
+
+
 class Service:
     """An agent behind HTTP; ``answer`` may be replaced."""
 

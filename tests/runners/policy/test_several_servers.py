@@ -18,7 +18,8 @@ from runners.policy import model as policy_model
 from runners.policy.server import seed_of
 from runners.policy.servers import Policies
 from runners.werewolf.agent import WerewolfGames
-from store.schema import FrozenPolicy, PolicyResources
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME, TurnSpan
 from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
@@ -203,7 +204,9 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
     tokenizer.save_pretrained(tmp_path)
     frozen.tokenizer = tokenizer
     frozen.model_folder = str(tmp_path) if folder_is_here else "/not/on/this/machine"
-    there = resources(trained.endpoint, frozen={"old": FrozenPolicy(endpoint=frozen.endpoint, model="policy")})
+    there = resources(
+        trained.endpoint, policies=(ServedPolicy(name="old", endpoints=(frozen.endpoint,), model="policy"),)
+    )
     games = WerewolfGames(tokenizer=tiny_model)  # the trained policy's, wherever that is served
     result, turns = await play(games, make_task(seating={"wolf": "policy", "good": "old"}), there)
     await games.close()
@@ -227,15 +230,15 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
 
 async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, games):
     """Shares are drawn for each deal; who sits elsewhere may be down."""
-    gone = FrozenPolicy(endpoint=f"http://127.0.0.1:{free_port()}/v1", model="policy")
-    there = resources(vllms[0].endpoint, frozen={"old": gone})
+    gone = ServedPolicy(name="old", endpoints=(f"http://127.0.0.1:{free_port()}/v1",), model="policy")
+    there = resources(vllms[0].endpoint, policies=(gone,))
     rule = {"side": "good", "players": {"old": 1, "scripted": 1}, "together": True}
     ends = Counter()
     for seed in range(6):
         try:
             result, _ = await play(games, make_task(seed=seed, seating=[rule, {"players": {"policy": 1}}]), there)
         except PolicyUnavailable as error:
-            assert gone.endpoint in str(error)
+            assert gone.endpoints[0] in str(error)
             ends["failed"] += 1
         else:
             assert {seat.policy for seat in result.seats if seat.side == "good"} == {"scripted"}

@@ -17,7 +17,8 @@ from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.schema import FrozenPolicy, PolicyResources
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task
@@ -167,9 +168,9 @@ async def test_a_policy_with_frozen_weights_demonstrates_in_the_trained_ones_tok
     vllm = FakeVllm(tiny_tokenizer, lambda prompt: "我是好人，请听我说。", model_folder=unserved.model)
     endpoint = await vllm.start()
     try:
-        frozen = {"old": FrozenPolicy(endpoint=endpoint, model="policy")}
+        frozen = (ServedPolicy(name="old", endpoints=(endpoint,), model="policy"),)
         task = make_task(seating={"wolf": "scripted", "good": "old"}, trainable=["good"], demonstrators=["old"])
-        _, turns = await play(task, unserved.model_copy(update={"frozen": frozen}))
+        _, turns = await play(task, unserved.model_copy(update={"policies": frozen}))
     finally:
         await vllm.stop()
     usable = [turn for turn in turns if turn.valid]

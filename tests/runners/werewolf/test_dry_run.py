@@ -13,7 +13,8 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from runners.werewolf.players import Player
-from store.schema import FrozenPolicy, PolicyResources
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from tests.support.fakes import FakeVllm
 
 
@@ -108,8 +109,8 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
 
 
 async def test_a_frozen_policy_that_the_hub_names_can_be_played_against(hub, client, vllm):
-    frozen = {"old": FrozenPolicy(endpoint=vllm.endpoint, model="policy")}
-    resources = resources_at(vllm.endpoint, "run").model_copy(update={"frozen": frozen})
+    frozen = (ServedPolicy(name="old", endpoints=(vllm.endpoint,), model="policy"),)
+    resources = resources_at(vllm.endpoint, "run").model_copy(update={"policies": frozen})
     await client.update_resources(resources.resources_id, resources.encode())
     players = ("--players", "wolf=scripted,good=old")
     status, (_, *calls, end) = await shown_by("--store", hub.url, "--reply-tokens", 30, *players)

@@ -12,8 +12,8 @@ from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from runners.errors import UnknownPlayer
 from runners.werewolf.agent import WerewolfGames
-from store.schema import FrozenPolicy, PolicyResources
-from store.team import TeamMember
+from store.endpoints import ServedPolicy
+from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME
 from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
@@ -31,15 +31,15 @@ async def vllms(tiny_tokenizer, tiny_model):
         await fake.stop()
 
 
-def team_at(vllms, **changes):
+def team_at(vllms, *others):
     wolves, good = (vllm.endpoint for vllm in vllms)
     team = (
-        TeamMember(name="wolves", side="wolf", endpoints=(wolves,), model="policy"),
-        TeamMember(name="seers", roles=("seer",), endpoints=(good,), model="seers"),
-        TeamMember(name="others", endpoints=(good,), model="others"),
+        ServedPolicy(player="policy", name="wolves", side="wolf", endpoints=(wolves,), model="policy"),
+        ServedPolicy(player="policy", name="seers", roles=("seer",), endpoints=(good,), model="seers"),
+        ServedPolicy(player="policy", name="others", endpoints=(good,), model="others"),
     )
-    fields = {"run_name": "run", "version": 3, "endpoints": (wolves,), "model": "policy", "team": team}
-    return PolicyResources(**fields | changes)
+    fields = {"run_name": "run", "version": 3, "endpoints": (wolves,), "model": "policy", "policies": (*team, *others)}
+    return PolicyResources(**fields)
 
 
 async def play(resources, tiny_model, **task):
@@ -84,8 +84,7 @@ async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajector
 
 
 async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
-    frozen = {"old": FrozenPolicy(endpoint=vllms[0].endpoint, model="policy")}
-    resources = team_at(vllms, frozen=frozen)
+    resources = team_at(vllms, ServedPolicy(name="old", endpoints=(vllms[0].endpoint,), model="policy"))
     result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
     assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
@@ -95,8 +94,14 @@ async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_f
     wolves, good = vllms
     models = {"wolves": "past-wolves", "seers": "past-seers", "others": "past-others"}
     good.adapters |= dict.fromkeys(models.values(), "adapters")
-    frozen = {"past-000001": FrozenPolicy(endpoint=good.endpoint, model="past-wolves", share=1.0, models=models)}
-    resources = team_at(vllms, frozen=frozen)
+    past = [
+        ServedPolicy(
+            name=models[one.name], player="past-000001", side=one.side, roles=one.roles,
+            endpoints=(good.endpoint,), model=models[one.name], share=1.0,
+        )
+        for one in team_at(vllms).learners
+    ]  # fmt: skip
+    resources = team_at(vllms, *past)
     seating = {"wolf": "policy", "good": "past"}
     result, turns = await play(resources, tiny_model, trainable=["wolf"], seating=seating)
     assert {(turn.policy, turn.learner) for turn in turns} == {("policy", "wolves"), ("past-000001", None)}
@@ -124,7 +129,7 @@ async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_mo
 
 
 async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tiny_model):
-    alone = team_at(vllms, team=())
+    alone = team_at(vllms).model_copy(update={"policies": ()})
     result, turns = await play(alone, tiny_model)
     assert {turn.learner for turn in turns} == {None}
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), alone).turns
@@ -134,6 +139,7 @@ async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tin
 
 
 async def test_a_seat_that_no_policy_of_the_team_plays_ends_the_game(vllms, tiny_model):
-    wolves = team_at(vllms).team[:1]
-    with pytest.raises(UnknownPlayer, match=r"none of the policies that learn \(wolves\) plays the role"):
-        await play(team_at(vllms, team=wolves), tiny_model)
+    resources = team_at(vllms)
+    resources = resources.model_copy(update={"policies": resources.policies[:1]})
+    with pytest.raises(UnknownPlayer, match=r"none of the policies of 'policy' \(wolves\) plays the role"):
+        await play(resources, tiny_model)

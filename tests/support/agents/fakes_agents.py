@@ -42,7 +42,7 @@ def resources_of(endpoint="http://127.0.0.1:1/v1", **changes):
         version=3,
         endpoints=(endpoint,),
         model="policy",
-        frozen={"past": {"endpoint": endpoint, "model": "policy"}},
+        policies=({"name": "past", "endpoints": (endpoint,), "model": "policy"},),
     )
     return PolicyResources.model_validate(fields | changes)
 

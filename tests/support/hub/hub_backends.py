@@ -10,11 +10,11 @@ import store  # noqa: F401  before agentlightning: sets what its import reads
 from agentlightning import InMemoryLightningStore
 from agentlightning.store.collection import InMemoryLightningCollections
 
-from store.sql.collections import SqlCollections
-from store.sql.lightning_store import SqlLightningStore
-from store.sql.opening import opened_collections, opened_store
-from store.sql.postgres_url import PostgresUrl
-from store.sql.sqlite import SqliteDatabase
+from store.hub.database.collections import SqlCollections
+from store.hub.database.lightning_store import SqlLightningStore
+from store.hub.database.opening import opened_collections, opened_store
+from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.sqlite import SqliteDatabase
 
 pytest_plugins = ("tests.support.hub.postgres_server",)
 

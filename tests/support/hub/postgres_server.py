@@ -137,9 +137,12 @@ async def _empty(url: str):
     """Quicker than to make another."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "agl_hub"})
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'agl_hub'")
-    names = {row[0] for row in tables} - {"hub_format", "last_completion"}
+    names = {row[0] for row in tables} - {"marks", "last_completion"}
     if names:
-        await connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY; UPDATE last_completion SET number = 0")
+        await connection.execute(
+            f"TRUNCATE {', '.join(names)} RESTART IDENTITY; UPDATE last_completion SET number = 0; "
+            "DELETE FROM marks WHERE key <> 'version'"
+        )
     await connection.close()
 
 

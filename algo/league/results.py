@@ -1,0 +1,192 @@
+"""Who beats whom: the games of the policy against each opponent, by row, and the strengths that follow from them.
+
+A row is what the policy did from one joining of the pool to the next. In the fit of strengths it is a player of its
+own, though its weights change within it. Rows never meet each other, and opponents neither: they are told apart by the
+opponents that they have in common. A policy that always plays the same side cannot be told from that side's advantage.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, covariance, fit_logistic
+from store.schema import PAST_SELVES
+
+DECAY = 0.99
+"""Weight of a game against an opponent, relative to the next one against it."""
+PRIOR_GAMES = 2.0
+"""Games, half of them won, that every opponent is credited with before the first."""
+EVENLY = 0.1
+"""Share of the games that is spread evenly, so that nobody is never met."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A finished game of the policy against one other player.
+
+    side: of the policy. score: 1.0 it won, 0.5 a draw, 0.0 it lost.
+    """
+
+    opponent: str
+    side: str
+    score: float
+
+
+def past_name(version: int) -> str:
+    """A past self's name at the table, and of its folder."""
+    return f"{PAST_SELVES}-{version:06d}"
+
+
+def is_past(name: str) -> bool:
+    """Whether a player's name is a past self's."""
+    return name.startswith(f"{PAST_SELVES}-")
+
+
+class Tally(BaseModel):
+    """Games of the policy against one opponent, as one side. The rest of them was lost."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    games: int = 0
+    wins: int = 0
+    draws: int = 0
+
+    @property
+    def score(self) -> float:
+        """Share of games won; a draw is half of one."""
+        return (self.wins + self.draws / 2) / self.games
+
+
+class Row(BaseModel):
+    """first, last: versions of the policy. games: opponent -> side that the policy played -> its games."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    first: int
+    last: int
+    games: dict[str, dict[str, Tally]] = {}
+
+    @property
+    def name(self) -> str:
+        """In tables: the policy, and its versions."""
+        return f"policy {self.first}" + (f"-{self.last}" if self.last > self.first else "")
+
+
+class Recent(BaseModel):
+    """Games against one opponent, older ones with less weight. score: those won; a draw is half of one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    games: float = 0.0
+    score: float = 0.0
+
+
+class Results(BaseModel):
+    """All games of a run. rows: the last one is the present. recent: by opponent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rows: list[Row] = []
+    recent: dict[str, Recent] = {}
+
+    def count(self, matches: Iterable[Match], version: int) -> None:
+        """Add games to the present row. version: of the policy."""
+        row = self.rows[-1]
+        row.last = version
+        for match in matches:
+            tally = row.games.setdefault(match.opponent, {}).setdefault(match.side, Tally())
+            tally.games += 1
+            tally.wins += match.score == 1.0
+            tally.draws += match.score == 0.5
+            recent = self.recent.setdefault(match.opponent, Recent())
+            recent.games = DECAY * recent.games + 1
+            recent.score = DECAY * recent.score + match.score
+
+    def beats(self, opponent: str) -> float:
+        """The share of recent games that the policy wins, either side; 0.5 against an opponent that it has not met."""
+        recent = self.recent.get(opponent, Recent())
+        return (recent.score + PRIOR_GAMES / 2) / (recent.games + PRIOR_GAMES)
+
+    def pfsp_shares(self, names: Sequence[str]) -> dict[str, float]:
+        """Name -> how often it is to be met: as (1 - p)**2, where p is how often it is beaten, and never not at all.
+
+        Prioritised fictitious self-play: Vinyals et al., Grandmaster level in StarCraft II using multi-agent
+        reinforcement learning, Nature 575, 2019 ("squared" among the weightings of its pseudocode).
+        """
+        weights = {name: (1 - self.beats(name)) ** 2 for name in names}
+        total = sum(weights.values())
+        return {name: (1 - EVENLY) * weight / total + EVENLY / len(names) for name, weight in weights.items()}
+
+    def _played(self) -> Iterator[tuple[str, str, str, Tally]]:
+        """(good player, wolf player, side of the policy, games)."""
+        for row in self.rows:
+            for opponent, by_side in row.games.items():
+                for side, tally in by_side.items():
+                    yield *((row.name, opponent) if side == "good" else (opponent, row.name)), side, tally
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Who beat whom, for ``payoff.json`` and a cross table: ``wolf`` and ``good`` are the players' names."""
+        found = []
+        for good, wolf, side, tally in self._played():
+            lost = tally.games - tally.wins - tally.draws
+            wolf_wins, good_wins = (tally.wins, lost) if side == "wolf" else (lost, tally.wins)
+            found.append(
+                {"wolf": wolf, "good": good, "games": tally.games, "wolf_wins": wolf_wins, "good_wins": good_wins}
+                | {"draws": tally.draws}
+            )
+        return found
+
+    def strengths(self) -> "Strengths | None":
+        """One joint fit over all games; None before the first."""
+        played = list(self._played())
+        if not played:
+            return None
+        names = tuple(dict.fromkeys(name for good, wolf, side, _ in played for name in _policy_first(good, wolf, side)))
+        table = np.zeros((len(played), 1 + len(names)))
+        table[:, 0] = 1.0  # the good side's advantage: the fit is of its wins
+        for line, (good, wolf, *_) in enumerate(played):
+            table[line, 1 + names.index(good)], table[line, 1 + names.index(wolf)] = 1.0, -1.0
+        games = np.array([float(tally.games) for *_, tally in played])
+        won = np.array([tally.score if side == "good" else 1 - tally.score for *_, side, tally in played])
+        found = fit_logistic(table, won, games, np.zeros(table.shape[1]))
+        return Strengths(names, found[1:], covariance(table, games, found)[1:, 1:])
+
+    def stronger_past(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
+        """The past self that the present row is most clearly weaker than, and by how much; None if none clearly is.
+
+        Clearly: the whole interval of the difference is on the past self's side.
+        """
+        present = self.rows[-1].name
+        if strengths is None or present not in strengths.names:
+            return None
+        ahead = {name: strengths.beyond(name, present) for name in strengths.names if is_past(name)}
+        name = max(ahead, key=lambda name: ahead[name].low, default=None)
+        return None if name is None or ahead[name].low <= 0 else (name, ahead[name])
+
+
+def _policy_first(good: str, wolf: str, side: str) -> tuple[str, str]:
+    return (good, wolf) if side == "good" else (wolf, good)
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """Log-odds to win between two players, apart from the good side's advantage, with 95 % intervals.
+
+    names: of all players. values: shape (players,); covariance: shape (players, players).
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    covariance: Floats
+
+    def beyond(self, one: str, other: str) -> Estimate:
+        """How much stronger one is than another. Raises ValueError for a player that has not played."""
+        a, b = self.names.index(one), self.names.index(other)
+        value = float(self.values[a] - self.values[b])
+        variance = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
+        half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * max(variance, 0.0) ** 0.5
+        return Estimate(value=value, low=value - half, high=value + half)

@@ -1,0 +1,293 @@
+"""The policies of a run by name: the weights of each, and the vLLM servers that have them.
+
+Which servers that are:
+
+| policies | whole weights | LoRA adapters (``model.lora_rank``) |
+|---|---|---|
+| those that learn (``config.learners``) | servers of its own each | the policy's servers, all of them |
+| frozen: initial, ``config.frozen`` | a server of its own each, or a running one | the same, if base or adapters |
+| past selves (``league``) | ``league.servers`` servers, one past self each | the same |
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from algo.serving.launch import base_name, frozen_adapters, frozen_launch, policy_launches, pool_servers
+from algo.serving.preconditions import ServingDied, require_servable_model
+from algo.serving.server import VllmServer
+from algo.serving.servers import Servers, together
+from configs.schema import Config
+from configs.sections.opponents import INITIAL_POLICY
+from configs.sections.policies import SOLE_LEARNER
+from configs.sections.serving import FrozenPolicyConfig
+from store.endpoints import TRAINED_POLICY, ServedPolicy
+
+logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 5.0
+_CACHE_SHARE = "serving/prefix_cache_hit_share"
+
+
+class PolicyServers:
+    """The policies of a run that change: those that learn, and their past selves.
+
+    learning: servers by the names of the policies that learn; with adapters all have the same. pool: servers of one
+    past self each; empty with adapters, or without a pool.
+    """
+
+    def __init__(self, config: Config, learning: Mapping[str, Servers], pool: Sequence[Servers] = ()) -> None:
+        self._config = config
+        self._learning = dict(learning)
+        self._sets = list(dict.fromkeys(self._learning.values()))
+        self._pool = list(pool)
+        self._held = [0] * len(self._pool)
+
+    @classmethod
+    async def open(
+        cls, config: Config, progress: Callable[[str], None] = logger.info, weights_follow: bool = False
+    ) -> Self:
+        """Start or attach to the servers of the policies that learn, according to ``serving.mode``.
+
+        Raises as ``Servers.start`` does; nothing is left running then.
+        """
+        if config.model.lora_rank or len(config.learners) == 1:
+            return cls(config, dict.fromkeys(config.learners, await Servers.open(config, progress, weights_follow)))
+        require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
+        starting = {
+            name: Servers.start(config, progress, policy_launches(config, name), weights_follow)
+            for name in config.learners
+        }
+        return cls(config, await _all_or_none(starting))
+
+    async def start_pool(self, progress: Callable[[str], None] = logger.info) -> None:
+        """Start the servers of past selves with whole weights, on ``model.path``, where the run has a pool."""
+        config = self._config
+        if settings := pool_servers(config):
+            require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
+            starting = {
+                f"past-{number}": Servers.start(config, progress, [frozen_launch(config, f"past-{number}", policy)])
+                for number, policy in enumerate(settings, start=1)
+            }
+            self._pool = [*(await _all_or_none(starting)).values()]
+            self._held = [0] * len(self._pool)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Base URLs of the first policy's servers: runners that know a single policy use these."""
+        return self._sets[0].endpoints
+
+    @property
+    def model(self) -> str:
+        """The first policy's name in requests."""
+        return self._model_of(next(iter(self._learning)))
+
+    def learners(self) -> list[ServedPolicy]:
+        """The policies that learn, for runners; none of a sole one, which has no name of its own."""
+        return [
+            self._row(name, TRAINED_POLICY, self._learning[name].endpoints, self._model_of(name))
+            for name in self._learning
+            if name != SOLE_LEARNER
+        ]
+
+    def frozen(self) -> list[ServedPolicy]:
+        """The frozen policies that the policy's servers have, where it is adapters: its base, and other adapters."""
+        names = frozen_names_of_policy_servers(self._config)
+        return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
+
+    async def push(self, folders: Mapping[str, Path], version: int) -> float:
+        """Serve new weights of all policies that learn, under one version; returns the seconds it took.
+
+        folders: of weights or adapters, by the policies' names. See ``Servers.push``.
+        """
+        started = time.monotonic()
+        if self._config.model.lora_rank:
+            await self._sets[0].push_adapters({self._model_of(name): folders[name] for name in self._learning}, version)
+        else:
+            await together(servers.push_weights(folders[name], version) for name, servers in self._learning.items())
+        return time.monotonic() - started
+
+    async def transfer(
+        self,
+        version: int,
+        send: Callable[[Sequence[VllmServer]], Awaitable[None]],
+        export: Callable[[], Awaitable[Path]],
+    ) -> float:
+        """``push`` without a folder, of a sole policy: ``send`` hands the weights to servers that take no requests.
+
+        export: writes the same weights into a folder, for a server that is started again before the next push.
+        """
+
+        async def load(server: VllmServer) -> None:
+            await server.reload(await export())
+
+        return await self._sets[0].push(version, load, send)
+
+    async def scores(self, token_ids: Sequence[int], learner: str) -> list[list[float]]:
+        """``Servers.scores`` of one policy that learns."""
+        return await self._learning[learner].scores(token_ids, self._model_of(learner))
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """``scores`` of each policy's first server, one policy after another."""
+        return [value for name in self._learning for value in (await self.scores(token_ids, name))[0]]
+
+    async def serve_past(self, folders: Mapping[str, Path], held: Sequence[tuple[int, Path]], now: bool = True) -> None:
+        """Serve past selves. folders: of all that are needed, by name, where the policies are adapters.
+
+        held: version and folder of the past self that each server of the pool is to have; it gets them only when they
+        change. now: see ``Servers.serve_adapters``.
+        """
+        if self._config.model.lora_rank:
+            adapters = {
+                self._past_model(name, learner): self._config.folder_of(learner, folder)
+                for name, folder in folders.items()
+                for learner in self._learning
+            }
+            await self._sets[0].serve_adapters(adapters, now)
+        for number, (version, folder) in enumerate(held):
+            if self._held[number] != version:
+                await self._pool[number].push_weights(folder, version)
+                self._held[number] = version
+
+    def past(self, shares: Mapping[str, float], held: Iterable[str]) -> list[ServedPolicy]:
+        """Past selves for runners. shares: how often each is met, by name. held: names, by server of the pool."""
+        if self._pool:
+            at = dict(zip(held, self._pool, strict=True))
+            return [
+                ServedPolicy(name=name, endpoints=at[name].endpoints[:1], model=at[name].model, share=share)
+                for name, share in shares.items()
+            ]
+        # Each at one of the policy's servers, whose prefix cache knows its games.
+        endpoints = self.endpoints
+        return [
+            self._row(learner, name, (endpoints[number % len(endpoints)],), self._past_model(name, learner), share)
+            for number, (name, share) in enumerate(shares.items())
+            for learner in self._learning
+        ]
+
+    def _past_model(self, name: str, learner: str) -> str:
+        """Name of one policy of a past self."""
+        return name if learner == SOLE_LEARNER else f"{name}-{learner}"
+
+    def _row(
+        self, learner: str, player: str, endpoints: tuple[str, ...], model: str, share: float = 0.0
+    ) -> ServedPolicy:
+        """A policy that learns, or that a past self was, with the seats that it plays."""
+        settings = self._config.learners[learner]
+        return ServedPolicy(
+            name=learner if player == TRAINED_POLICY else model,
+            player=player,
+            side=settings.side,
+            roles=settings.roles,
+            endpoints=endpoints,
+            model=model,
+            share=share,
+        )
+
+    async def check_alive(self) -> bool:
+        """``Servers.check_alive`` of all; returns whether addresses of policies that learn have changed."""
+        changed = any([await servers.check_alive() for servers in self._sets])
+        for servers in self._pool:
+            await servers.check_alive()
+        return changed
+
+    async def sleep(self) -> None:
+        """``Servers.sleep`` of all that learn."""
+        await together(servers.sleep() for servers in self._sets)
+
+    async def wake(self) -> None:
+        """``Servers.wake`` of all that learn."""
+        await together(servers.wake() for servers in self._sets)
+
+    async def metrics(self) -> dict[str, float]:
+        """``Servers.metrics`` of the policies that learn, together."""
+        found = [await servers.metrics() for servers in self._sets]
+        sums = {name: sum(metrics[name] for metrics in found) for name in found[0] if name != _CACHE_SHARE}
+        if queries := sums["serving/prefix_cache_queries"]:
+            sums[_CACHE_SHARE] = sums["serving/prefix_cache_hits"] / queries
+        return sums
+
+    async def stop(self) -> None:
+        """``Servers.stop`` of all."""
+        await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
+
+    def _model_of(self, learner: str) -> str:
+        """A policy's name in requests: as adapters that share servers each has its own."""
+        named = self._config.model.lora_rank and learner != SOLE_LEARNER
+        return learner if named else self._learning[learner].model
+
+
+def frozen_names_of_policy_servers(config: Config) -> dict[str, str]:
+    """Frozen policies that the policy's servers have next to its adapters: their names there."""
+    if not config.model.lora_rank:
+        return {}
+    return {INITIAL_POLICY: base_name(config.serving.served_model_name)} | {
+        name: name for name in frozen_adapters(config)
+    }
+
+
+def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, FrozenPolicyConfig]:
+    """Those of these frozen policies that need a server of their own, started here or running already."""
+    # The initial policy has the defaults of a section, so that it takes little of what the policy's servers leave.
+    known = {**config.frozen, INITIAL_POLICY: FrozenPolicyConfig(path=config.model.path)}
+    return {name: known[name] for name in sorted({*names} - frozen_names_of_policy_servers(config).keys())}
+
+
+@contextlib.asynccontextmanager
+async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[list[ServedPolicy]]:
+    """Serve frozen policies until the context is left; yields where each is served.
+
+    names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
+    of its own, which is started again when it dies (at most ``serving.max_restarts`` times), one with a URL is used
+    where it runs. Raises ServingError as ``Servers.start`` does, or when the vLLM at a URL cannot play token by token.
+    """
+    policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
+    servings = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
+    watchers = [asyncio.create_task(_keep_alive(name, servers)) for name, servers in servings.items()]
+    try:
+        yield [
+            ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
+            for name, servers in servings.items()
+        ]
+    finally:
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)  # each has logged its own end
+        await asyncio.gather(*(servers.stop() for servers in servings.values()))
+
+
+async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Servers:
+    if policy.path is not None:
+        require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
+        return await Servers.start(config, launches=[frozen_launch(config, name, policy)])
+    assert policy.url is not None
+    return await Servers.attach_frozen(config, policy.url, policy.model)
+
+
+async def _keep_alive(name: str, servers: Servers) -> None:
+    """Restart a frozen policy's server; once that fails for good, its games fail with that reason."""
+    try:
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            await servers.check_alive()
+    except ServingDied as error:
+        logger.error("the frozen policy %r is not served any more: %s", name, error)
+    except Exception:
+        logger.exception("stopped monitoring the server of the frozen policy %r", name)
+
+
+async def _all_or_none(opening: Mapping[str, Awaitable[Servers]]) -> dict[str, Servers]:
+    """Open them at once; when one fails, the others are stopped and its error is raised."""
+    tasks = {name: asyncio.ensure_future(one) for name, one in opening.items()}
+    try:
+        await together(tasks.values())
+    except BaseException:
+        for task in tasks.values():
+            if not task.cancelled() and task.exception() is None:
+                await task.result().stop()
+        raise
+    return {name: task.result() for name, task in tasks.items()}

@@ -1,0 +1,92 @@
+"""Several policies on one rank: the weights, optimizer and schedule of each, of which one is active.
+
+A rank has one model and one optimizer. The state of a policy is swapped into them in place, so that nothing is
+allocated or sharded again; the base under adapters, the gradients and the buffers are shared.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+class _State(NamedTuple):
+    """An inactive policy.
+
+    weights: this rank's shards of the trained weights, in CPU memory, in the optimizer's order.
+    moments: the optimizer's state, by parameter and name: each tensor in CPU memory, with the device that it is for.
+    groups: learning rate and the like, by group of the optimizer. schedule: the scheduler's state.
+    """
+
+    weights: list[torch.Tensor]
+    moments: dict[torch.Tensor, dict[str, tuple[Any, torch.device | None]]]
+    groups: list[dict[str, Any]]
+    schedule: dict[str, Any]
+
+
+class PolicyStates:
+    """The policies of one verl engine. All begin with the weights that it has loaded; the first is active."""
+
+    def __init__(self, engine: Any, rates: Sequence[float], policies: Sequence[str]) -> None:
+        """engine: verl's FSDP engine, which has made no step yet. rates: the learning rate of each policy."""
+        self._engine = engine
+        self._inactive: dict[str, _State] = {}
+        self._active = policies[0]
+        for name, rate in reversed(list(zip(policies, rates, strict=True))):
+            set_learning_rate(engine, rate)
+            if name != self._active:
+                self._inactive[name] = self._state()
+
+    @torch.no_grad()
+    def select(self, name: str) -> None:
+        """Make a policy active. Weights and optimizer that are offloaded between updates must be offloaded now."""
+        if name == self._active:
+            return
+        optimizer, leaving, coming = self._engine.optimizer, self._state(), self._inactive.pop(name)
+        for weight, comes in zip(self._weights(), coming.weights, strict=True):
+            _local(weight).copy_(comes)
+        optimizer.state.clear()
+        for weight, moments in coming.moments.items():
+            optimizer.state[weight] = {
+                key: value if device is None else value.to(device) for key, (value, device) in moments.items()
+            }
+        for group, numbers in zip(optimizer.param_groups, coming.groups, strict=True):
+            group.update(numbers)
+        self._engine.lr_scheduler.load_state_dict(coming.schedule)
+        self._inactive[self._active], self._active = leaving, name
+
+    def _weights(self) -> list[torch.Tensor]:
+        groups = self._engine.optimizer.param_groups
+        return [weight for group in groups for weight in group["params"] if weight.requires_grad]
+
+    def _state(self) -> _State:
+        optimizer = self._engine.optimizer
+        groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        return _State(
+            weights=[_local(weight).to("cpu", copy=True) for weight in self._weights()],
+            moments={
+                weight: {
+                    key: (value.to("cpu"), value.device) if isinstance(value, torch.Tensor) else (value, None)
+                    for key, value in moments.items()
+                }
+                for weight, moments in optimizer.state.items()
+            },
+            groups=copy.deepcopy(groups),
+            schedule=copy.deepcopy(self._engine.lr_scheduler.state_dict()),
+        )
+
+
+def set_learning_rate(engine: Any, rate: float) -> None:
+    """Continue as if a verl engine's optimizer and schedule had been made with this rate."""
+    schedule = engine.lr_scheduler
+    for number, group in enumerate(engine.optimizer.param_groups):
+        schedule.base_lrs[number] = group["initial_lr"] = rate
+        # As ``LambdaLR`` computes it, which is what verl schedules by.
+        group["lr"] = schedule._last_lr[number] = rate * schedule.lr_lambdas[number](schedule.last_epoch)
+
+
+def _local(weight: torch.Tensor) -> torch.Tensor:
+    """This rank's shard, a view of the weight."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight.detach()

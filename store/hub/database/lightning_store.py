@@ -1,0 +1,356 @@
+"""agentlightning's store in a database, with the promises that the stock one does not make.
+
+Every call is one transaction, so a hub that is killed has done all of it or nothing. Closed states stay
+(``store.hub.database.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
+"""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+from agentlightning.store.base import (
+    UNSET,
+    LightningStoreCapabilities,
+    LightningStoreStatistics,
+    Unset,
+    is_finished,
+)
+from agentlightning.store.collection_based import healthcheck_before, tracked
+from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
+from agentlightning.utils.id import generate_id
+
+from store.errors import Conflict
+from store.hub.database.collections import check_page
+from store.hub.database.database import Database
+from store.hub.database.steps import StoreSteps, check_sequence_ids
+from store.hub.database.transactions import alone_with_its_rollout, in_one_transaction
+from store.hub.database.transitions import CLOSED_ROLLOUT
+from store.hub.database.waits import Waits
+from store.schema import IDEMPOTENCY_KEY
+
+_LONGEST_WAIT_SECONDS = 600.0
+_MOST_COMPLETIONS = 10_000
+_BATCH = 200
+
+
+class SqlLightningStore(StoreSteps):
+    """The hub's store.
+
+    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
+        runs the store has ``close_overdue`` called now and then, so that they are noticed without a call, too.
+    """
+
+    def __init__(self, database: Database, **options: Any):
+        super().__init__(database, **options)
+        self._waits = Waits(self.collections)
+
+    @property
+    def capabilities(self) -> LightningStoreCapabilities:
+        """Safe to use from tasks; with SQLite from threads, too.
+
+        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over
+        every wait for the database, and stop that loop for ever.
+        """
+        return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
+
+    async def statistics(self) -> LightningStoreStatistics:
+        """The stock counts, which are kept and not counted anew, and the file's size."""
+        return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        await self.collections.database.close()
+
+    # Each of these is several transactions in the stock store.
+    dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
+    dequeue_many_rollouts = in_one_transaction(StoreSteps.dequeue_many_rollouts)
+    update_worker = in_one_transaction(StoreSteps.update_worker)
+    add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
+
+    @in_one_transaction
+    async def add_span(self, span: Span) -> Span | None:
+        """See the contract."""
+        await self.collections.lock_rollouts([span.rollout_id])
+        return await super().add_span(span)
+
+    @in_one_transaction
+    async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        """See the contract."""
+        await self.collections.lock_rollouts(span.rollout_id for span in spans)
+        return await super().add_many_spans(spans)
+
+    @alone_with_its_rollout
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        input: TaskInput | Unset = UNSET,
+        mode: Literal["train", "val", "test"] | Unset | None = UNSET,
+        resources_id: str | Unset | None = UNSET,
+        status: RolloutStatus | Unset = UNSET,
+        config: RolloutConfig | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Rollout:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed rollout cannot have."""
+        rollout = await super().update_rollout(rollout_id, input, mode, resources_id, status, config, metadata)
+        self._none_overdue_before = 0.0  # it may have got another patience, or be under way now
+        _check_taken(f"rollout {rollout_id}", rollout.status, status)
+        return rollout
+
+    @alone_with_its_rollout
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> Attempt:
+        """See the contract. Conflict, and nothing is changed, for a status that a closed attempt cannot have."""
+        attempt = await super().update_attempt(rollout_id, attempt_id, status, worker_id, last_heartbeat_time, metadata)
+        _check_taken(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
+        return attempt
+
+    @in_one_transaction
+    async def start_rollout(
+        self,
+        input: TaskInput,
+        mode: Literal["train", "val", "test"] | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+    ) -> AttemptedRollout:
+        """See the contract. UnknownId for resources that are not there."""
+        await self._check_resources([resources_id])
+        started = await super().start_rollout(input, mode, resources_id, config, metadata, worker_id)
+        self._expect_end_of(started, started.attempt)
+        return started
+
+    async def enqueue_rollout(
+        self,
+        input: TaskInput,
+        mode: Literal["train", "val", "test"] | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Rollout:
+        """See ``enqueue_many_rollouts``."""
+        request = EnqueueRolloutRequest(
+            input=input, mode=mode, resources_id=resources_id, config=config, metadata=metadata
+        )
+        (rollout,) = await self.enqueue_many_rollouts([request])
+        return rollout
+
+    @in_one_transaction
+    @tracked("enqueue_many_rollouts")
+    @healthcheck_before
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
+        """Enqueue tasks, except those whose ``IDEMPOTENCY_KEY`` is known, whose rollouts are returned as they are.
+
+        A rollout that was cancelled or failed for good gives its key free: a run that is resumed enqueues it again.
+        UnknownId for resources that are not there; Conflict for a known key with another input.
+        """
+        await self._check_resources([request.resources_id for request in rollouts])
+        keys = [_idempotency_key(request) for request in rollouts]
+        before = await self._enqueued_before({key for key in keys if key is not None})
+        # Where each result comes from: a rollout that is there, or a place among the new requests.
+        sources: list[Rollout | int] = []
+        new: list[EnqueueRolloutRequest] = []
+        place_of_key: dict[str, int] = {}
+        for request, key in zip(rollouts, keys, strict=True):
+            source: Rollout | int | None = None
+            if key is not None:
+                source = place_of_key.get(key)
+                if source is None:
+                    source = before.get(key)
+                earlier = new[source] if isinstance(source, int) else source
+                if earlier is not None and _as_stored(earlier.input) != _as_stored(request.input):
+                    raise Conflict(f"the {IDEMPOTENCY_KEY} {key!r} belongs to a task with another input")
+            if source is None:
+                source = len(new)
+                new.append(request)
+                if key is not None:
+                    place_of_key[key] = source
+            sources.append(source)
+        added = await self._enqueue_new(new) if new else []
+        if place_of_key:
+            await self.collections.idempotency_keys.set_many(
+                {key: added[place].rollout_id for key, place in place_of_key.items()}
+            )
+        return [added[source] if isinstance(source, int) else source for source in sources]
+
+    async def _enqueue_new(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        """As the stock method, which looks at the latest resources themselves, and makes one rollout at a time."""
+        latest = None
+        if any(request.resources_id is None for request in requests):
+            latest = await self.collections.marks.get("resources")
+        rollouts = [
+            Rollout(
+                rollout_id="ro-" + secrets.token_hex(6),
+                input=request.input,
+                mode=request.mode,
+                resources_id=latest if request.resources_id is None else request.resources_id,
+                start_time=time.time(),  # no two the same: games are sorted by it
+                status="queuing",
+                config=RolloutConfig() if request.config is None else request.config.model_copy(),
+                metadata={} if request.metadata is None else dict(request.metadata),
+            )
+            for request in requests
+        ]
+        await self.collections.rollout_queue.enqueue([rollout.rollout_id for rollout in rollouts])
+        await self.collections.rollouts.insert(rollouts)
+        return rollouts
+
+    async def _enqueued_before(self, keys: set[str]) -> dict[str, Rollout]:
+        if not keys:
+            return {}
+        await self.collections.database.lock("enqueue with a key")  # or two hubs find that it is not there
+        known = await self.collections.idempotency_keys.get_many(keys)
+        rollouts = {rollout.rollout_id: rollout for rollout in await self._rollouts(list(known.values()))}
+        return {
+            key: rollouts[rollout_id]
+            for key, rollout_id in known.items()
+            if rollout_id in rollouts and rollouts[rollout_id].status not in ("cancelled", "failed")
+        }
+
+    @in_one_transaction
+    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+        """See the contract."""
+        return await self._made_latest(await super().add_resources(resources))
+
+    @in_one_transaction
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """See the contract; as in the stock store, resources that are not there are added."""
+        await self.collections.database.lock("resources")  # or two hubs add them
+        return await self._made_latest(await super().update_resources(resources_id, resources))
+
+    async def _made_latest(self, update: ResourcesUpdate) -> ResourcesUpdate:
+        await self.collections.marks.set("resources", update.resources_id)
+        return update
+
+    async def _get_latest_resources(self) -> ResourcesUpdate | None:
+        latest = await self.collections.marks.get("resources")
+        return None if latest is None else await self.get_resources_by_id(latest)
+
+    @alone_with_its_rollout
+    async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
+        """See the contract. UnknownId for a rollout that is not there, Conflict for one that is closed."""
+        rollout = await self._rollout(rollout_id)
+        if rollout.status in CLOSED_ROLLOUT:
+            raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
+        started = await super().start_attempt(rollout_id, worker_id)
+        self._expect_end_of(started, started.attempt)
+        return started
+
+    @in_one_transaction
+    async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
+        """See the contract. UnknownId for an attempt that is not there."""
+        (sequence_id,) = await self.get_many_span_sequence_ids([(rollout_id, attempt_id)])
+        return sequence_id
+
+    async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
+        """See the contract; "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
+        return await self._next_numbers(rollout_attempt_ids) if rollout_attempt_ids else []
+
+    @in_one_transaction
+    async def _next_numbers(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
+        for rollout_id, attempt_id in set(rollout_attempt_ids):
+            await self._attempt_and_latest(rollout_id, attempt_id)
+        return await super().get_many_span_sequence_ids(rollout_attempt_ids)
+
+    async def _issue_many_span_sequence_ids(self, rollout_ids: list[str]) -> list[int]:
+        await self.collections.lock_rollouts(rollout_ids)
+        issued = await super()._issue_many_span_sequence_ids(rollout_ids)
+        check_sequence_ids(issued)
+        return issued
+
+    @healthcheck_before
+    async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
+        """The rollouts that are closed before ``timeout`` seconds are over (ten minutes at most), in the given order.
+
+        Rollouts that are not there are not waited for.
+        """
+        seconds = _LONGEST_WAIT_SECONDS if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
+        if seconds > 0:  # NaN is not
+            async with self._waits.waiter(rollout_ids) as waiter:
+                open_ids = {one.rollout_id for one in await self._rollouts(rollout_ids) if not is_finished(one)}
+                waiter.remove(waiter.open - open_ids)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waiter.done, seconds)
+        closed = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if is_finished(one)}
+        return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
+
+    async def all_rollouts(
+        self,
+        *,
+        status_in: Sequence[RolloutStatus] | None,
+        rollout_id_contains: str | None,
+        filter_logic: Literal["and", "or"],
+        sort_by: str | None,
+        sort_order: Literal["asc", "desc"],
+        offset: int,
+        **_: Any,
+    ) -> tuple[int, AsyncIterator[list[Rollout]]]:
+        """As ``query_rollouts`` without a limit: how many match, and batches, between which other calls are answered.
+
+        Rollouts are those that there are at the first batch, as they are when their batch is read.
+        """
+        check_page(-1, offset)
+        filters: dict[str, Any] = {}
+        if status_in is not None:
+            filters["status"] = {"within": list(status_in)}
+        if rollout_id_contains is not None:
+            filters["rollout_id"] = {"contains": rollout_id_contains}
+        sort = SortOptions(name=sort_by, order=sort_order) if sort_by else None
+        rollouts = self.collections.rollouts
+        positions = await rollouts.positions({**filters, "_aggregate": filter_logic} if filters else None, sort)
+
+        async def batches() -> AsyncIterator[list[Rollout]]:
+            for start in range(offset, len(positions), _BATCH):
+                async with self.collections.atomic(mode="r"):
+                    batch = await rollouts.at(positions[start : start + _BATCH], sort)
+                    batch = await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
+                yield batch
+                await asyncio.sleep(0)
+
+        return len(positions), batches()
+
+    async def finished_since(self, after: str | None) -> tuple[list[str], str]:
+        """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.
+
+        None marks the present. ValueError for a mark of another database.
+        """
+        database = await self.collections.marks.get("database")
+        if database is None:
+            database = await self.collections.marks.set_new("database", generate_id(12))
+        last = await self.collections.last_completion()
+        if after is None:
+            return [], f"{database}/{last}"
+        origin, _, number = after.partition("/")
+        if origin != database or not number.isdecimal() or int(number) > last:
+            raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
+        found = await self.collections.completed_after(int(number), _MOST_COMPLETIONS)
+        return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
+
+
+def _check_taken(what: str, status: str, wanted: str | Unset) -> None:
+    if not isinstance(wanted, Unset) and wanted != status:
+        raise Conflict(f"{what} stays {status} and does not become {wanted}")
+
+
+def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:
+    key = (request.metadata or {}).get(IDEMPOTENCY_KEY)
+    if key is not None and not isinstance(key, str):
+        raise ValueError(f"the {IDEMPOTENCY_KEY} must be text, got {key!r}")
+    return key
+
+
+def _as_stored(value: TaskInput) -> str:
+    """A task's input as text, the same for what was sent and for what came out of the file."""
+    return json.dumps(value, sort_keys=True)

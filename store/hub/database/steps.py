@@ -1,0 +1,201 @@
+"""Steps of the stock store's methods, as the promises of this one need them.
+
+Closed states stay (``store.hub.database.transitions``), unknown ids are refused, and many are asked for at once.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agentlightning import Attempt, AttemptedRollout, Rollout, Span
+from agentlightning.store.base import UNSET, Unset
+from agentlightning.store.utils import rollout_status_from_attempt
+from agentlightning.types import AttemptStatus, RolloutStatus
+
+from store.errors import UnknownId
+from store.hub.database.collections import SqlCollections
+from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+from store.hub.database.watchdog import WatchedStore
+
+logger = logging.getLogger(__name__)
+
+LARGEST_SEQUENCE_ID = 2**53
+
+RolloutUpdate = tuple[Rollout, Sequence[str]]
+"""A rollout and the fields of it that have changed."""
+
+
+class StoreSteps(WatchedStore):
+    """What ``SqlLightningStore`` is made of."""
+
+    async def _insert_spans_with_fallback(self, spans: Sequence[Span]) -> Sequence[Span]:
+        added = await self.collections.spans.insert_new(spans)
+        if len(added) < len(spans):
+            logger.debug("%d of %d spans were here before", len(spans) - len(added), len(spans))
+        return added
+
+    async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
+        check_sequence_ids(span.sequence_id for span in spans)
+        added = await self._insert_spans_with_fallback(spans)
+        if added:
+            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes what was put in
+        else:
+            await self._attempt(rollout_id, attempt_id)
+        return added
+
+    async def _on_attempt_heartbeat(self, rollout_id: str, attempt_id: str) -> RolloutUpdate | None:
+        rollout = await self._rollout(rollout_id)
+        attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
+        attempt.last_heartbeat_time = time.time()
+        attempt.status = status_after_span(rollout, attempt, latest)
+        await self.collections.attempts.replace([attempt])
+        self._expect_end_of(rollout, attempt)
+        if attempt.status == "running" != rollout.status and follows(rollout, attempt, latest):
+            return await self._unlocked_update_rollout_only(self.collections, rollout_id, status="running")
+        return None
+
+    async def _unlocked_update_attempt_and_rollout(
+        self,
+        collections: SqlCollections,
+        rollout_id: str,
+        attempt_id: str,
+        status: AttemptStatus | Unset = UNSET,
+        worker_id: str | Unset = UNSET,
+        last_heartbeat_time: float | Unset = UNSET,
+        metadata: dict[str, Any] | Unset | None = UNSET,
+    ) -> tuple[Attempt, RolloutUpdate | None, bool]:
+        rollout = await self._rollout(rollout_id)
+        attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
+        if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
+            status = UNSET
+        changes: dict[str, Any] = {
+            name: value
+            for name, value in (
+                ("status", status),
+                ("worker_id", worker_id),
+                ("last_heartbeat_time", last_heartbeat_time),
+                ("metadata", metadata),
+            )
+            if not isinstance(value, Unset)
+        }
+        if changes.get("status") in ("succeeded", "failed", "timeout") and attempt.end_time is None:
+            changes["end_time"] = time.time()
+        attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
+        await collections.attempts.replace([attempt])
+        self._expect_end_of(rollout, attempt)
+
+        rollout_update = None
+        if "status" in changes and follows(rollout, attempt, latest):
+            rollout_status = await rollout_status_from_attempt(attempt, rollout.config)
+            if rollout_status != rollout.status:
+                rollout_update = await self._unlocked_update_rollout_only(
+                    collections, rollout_id, status=rollout_status
+                )
+        worker_concerned = bool(attempt.worker_id) and bool({"status", "worker_id"} & changes.keys())
+        return attempt, rollout_update, worker_concerned
+
+    async def _unlocked_update_rollout_only(
+        self, collections: SqlCollections, rollout_id: str, **changes: Any
+    ) -> RolloutUpdate:
+        rollout = await collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
+        resources_id = changes.get("resources_id")
+        if isinstance(resources_id, str):
+            await self._check_resources([resources_id])
+        status: RolloutStatus | Unset = changes.pop("status", UNSET)
+        if not isinstance(status, Unset) and (rollout is None or rollout.status not in CLOSED_ROLLOUT):
+            changes["status"] = status
+        return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
+
+    async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
+        await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
+        # The stock store leaves games in the queue that no longer wait, and skips them later.
+        await self.collections.rollout_queue.discard(
+            rollout.rollout_id
+            for rollout, fields in rollouts
+            if "status" in fields and rollout.status not in WAITING_ROLLOUT
+        )
+
+    async def _post_dequeue_rollouts(
+        self, rollout_ids: Sequence[str], worker_id: str | None
+    ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
+        """One query for all, where the stock method makes several for each."""
+        await self.collections.lock_rollouts(rollout_ids)
+        found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
+        waiting = [one for id_ in rollout_ids if (one := found.get(id_)) is not None and one.status in WAITING_ROLLOUT]
+        numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
+        now = time.time()
+        attempts = [
+            Attempt(
+                rollout_id=rollout.rollout_id,
+                attempt_id="at-" + secrets.token_hex(4),
+                sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                start_time=now,
+                status="preparing",
+                worker_id=worker_id,
+            )
+            for rollout in waiting
+        ]
+        before = {(rollout.rollout_id,): rollout for rollout in waiting}
+        waiting = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
+        await self.collections.attempts.insert(attempts)
+        await self.collections.rollouts.replace(waiting, before)
+        for rollout, attempt in zip(waiting, attempts, strict=True):
+            self._expect_end_of(rollout, attempt)
+        return [
+            (AttemptedRollout(**vars(rollout), attempt=attempt), ["status"])
+            for rollout, attempt in zip(waiting, attempts, strict=True)
+        ]
+
+    async def _unlocked_many_rollouts_to_attempted_rollouts(
+        self, collections: SqlCollections, rollouts: Sequence[Rollout]
+    ) -> list[Rollout | AttemptedRollout]:
+        """One query for all, where the stock method makes one for each."""
+        latest = await collections.latest_attempts(rollout.rollout_id for rollout in rollouts)
+        return [
+            AttemptedRollout(**vars(rollout), attempt=latest[rollout.rollout_id])
+            if rollout.rollout_id in latest
+            else rollout
+            for rollout in rollouts
+        ]
+
+    async def _check_resources(self, resources_ids: Sequence[str | None]) -> None:
+        for resources_id in set(resources_ids) - {None}:
+            if await self.collections.resources.get({"resources_id": {"exact": resources_id}}) is None:
+                raise UnknownId(f"there are no resources {resources_id!r}")
+
+    async def _rollouts(self, rollout_ids: Sequence[str]) -> list[Rollout]:
+        return list(await self.collections.rollouts.query({"rollout_id": {"within": rollout_ids}}))
+
+    async def _rollout(self, rollout_id: str) -> Rollout:
+        rollout = await self.collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
+        if rollout is None:
+            raise UnknownId(f"Rollout {rollout_id} not found")
+        return rollout
+
+    async def _attempt(self, rollout_id: str, attempt_id: str) -> Attempt:
+        attempt = await self.collections.attempts.get(
+            {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
+        )
+        if attempt is None:
+            await self._rollout(rollout_id)
+            raise UnknownId(f"Attempt {attempt_id} not found for rollout {rollout_id}")
+        return attempt
+
+    async def _attempt_and_latest(self, rollout_id: str, attempt_id: str) -> tuple[Attempt, Attempt]:
+        """An attempt, which "latest" may stand for, and the latest one of its rollout: mostly the same."""
+        latest = await self._unlocked_get_latest_attempt(self.collections, rollout_id)
+        if latest is not None and attempt_id in ("latest", latest.attempt_id):
+            return latest, latest
+        if attempt_id == "latest":
+            raise UnknownId(f"No attempts found for rollout {rollout_id}")
+        attempt = await self._attempt(rollout_id, attempt_id)
+        return attempt, latest or attempt
+
+
+def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
+    """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
+    for sequence_id in sequence_ids:
+        if not (isinstance(sequence_id, int) and 0 <= sequence_id <= LARGEST_SEQUENCE_ID):
+            raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")

@@ -1,0 +1,61 @@
+"""Past selves with whole weights: each of their servers gets new weights only when its past self changes."""
+
+import asyncio
+import os
+import shutil
+import signal
+
+import pytest
+
+from algo.serving.policies import PolicyServers
+from tests.support.algo.fake_vllm import serving_config
+
+
+@pytest.fixture
+def config(tmp_path, tiny_model):
+    settings = serving_config(tmp_path, tiny_model).model_dump()
+    league = {"league": {"every_steps": 1, "servers": 2}, "game": {"opponent": "past"}}
+    return type(serving_config(tmp_path, tiny_model)).model_validate(settings | league)
+
+
+def reloads(fakes, policy):
+    """Versions that the server of a published policy was given, in order."""
+    port = int(policy.endpoints[0].rpartition(":")[2].removesuffix("/v1"))
+    notes = [note.split() for note in fakes.notes(port)]
+    return [int(note[1]) for note in notes if note[0] == "/update_weight_version"], port
+
+
+async def test_only_servers_whose_past_self_changes_are_given_weights(config, fakes, tiny_model, tmp_path):
+    folders = {0: tiny_model}
+    for version in (1, 2):
+        folders[version] = shutil.copytree(tiny_model, tmp_path / f"past-{version}")
+    serving = await PolicyServers.open(config)
+    try:
+        await serving.start_pool()
+        await serving.serve_past({}, [(0, folders[0]), (1, folders[1])])
+        policies = {one.name: one for one in serving.past({"past-0": 0.5, "past-1": 0.5}, ["past-0", "past-1"])}
+        assert {name: (policy.model, policy.share) for name, policy in policies.items()} == {
+            "past-0": ("policy", 0.5),
+            "past-1": ("policy", 0.5),
+        }
+        first, second = policies["past-0"], policies["past-1"]
+        assert reloads(fakes, first)[0] == [] and reloads(fakes, second)[0] == [1]
+        for _ in range(2):
+            await serving.serve_past({}, [(2, folders[2]), (1, folders[1])])
+        assert serving.past({"past-2": 1.0}, ["past-2", "past-1"])[0].endpoints == first.endpoints
+        assert reloads(fakes, first)[0] == [2] and reloads(fakes, second)[0] == [1]
+
+        # One that dies has the same weights again before it answers.
+        _, port = reloads(fakes, first)
+        os.kill(fakes.pid(port), signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while fakes.notes(port)[-1] != "/resume" or reloads(fakes, first)[0] != [2, 2]:
+                await serving.check_alive()
+                await asyncio.sleep(0.02)
+        assert f"start {tiny_model.name} none" in fakes.notes(port)
+    finally:
+        await serving.stop()
+    assert {log.name for log in config.run_dir.glob("*.log")} == {"vllm.log", "vllm-past-1.log", "vllm-past-2.log"}
+    for policy in (first, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(fakes.pid(reloads(fakes, policy)[1]), 0)

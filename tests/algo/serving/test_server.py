@@ -1,0 +1,541 @@
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from algo.machine.ports import free_port
+from algo.serving import launch as vllm_launch
+from algo.serving.launch import vllm_command, vllm_environment
+from algo.serving.servers import Servers, ServingDied, ServingError
+from algo.serving.weight_files import check_same_tensors
+from algo.tiny_model import build_tiny_model
+from store.auth import TOKEN_VARIABLE
+from tests.support.algo.fake_vllm import FakeVllm, serving_config
+
+
+@pytest.fixture(scope="session")
+def other_model(tmp_path_factory):
+    return build_tiny_model(tmp_path_factory.mktemp("models") / "other", seed=1)
+
+
+@pytest.fixture
+def configure(tmp_path, tiny_model):
+    return partial(serving_config, tmp_path, tiny_model)
+
+
+@pytest.fixture
+async def fake(configure):
+    fake = FakeVllm()
+    fake.config = configure(mode="attach", urls=(await fake.start(),))
+    yield fake
+    await fake.stop()
+
+
+# Attaching
+
+
+async def test_attach_tells_runners_the_public_address(fake, configure):
+    async with await Servers.open(fake.config) as serving:
+        assert serving.endpoints == (f"{fake.config.serving.urls[0].rstrip('/')}/v1",)
+        await serving.check_alive()
+    public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
+    async with await Servers.attach(public) as serving:
+        assert serving.endpoints == ("https://proxy.example/v1",)
+
+
+async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with await Servers.attach(fake.config):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": [{"id": "qwen"}]}, r"serves \['qwen'\], not 'policy'.*served_model_name"),
+        ({"models": [{"id": "policy", "max_model_len": 100}]}, "takes 100 tokens.*max-model-len"),
+        ({"dev_mode": False}, "VLLM_SERVER_DEV_MODE=1"),
+        ({"masked_logprob": -3.0}, "--logprobs-mode processed_logprobs"),
+        ({"token_ids": None}, "does not return token ids"),
+        ({"health": 503}, "GET .*/health answered 503"),
+    ],
+)
+async def test_attach_refuses_an_unusable_server(fake, change, message):
+    for name, value in change.items():
+        setattr(fake, name, value)
+    with pytest.raises(ServingError, match=message):
+        await Servers.attach(fake.config)
+
+
+async def test_attach_to_nothing_names_the_address(configure):
+    with pytest.raises(ServingError, match=r"GET http://127\.0\.0\.1:9/health failed"):
+        await Servers.attach(configure(mode="attach", urls=("http://127.0.0.1:9",)))
+
+
+async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
+    fake.paused = True
+    async with await Servers.attach(fake.config):
+        assert fake.calls == []
+
+
+async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    async with await Servers.attach(fake.config) as serving:
+        fake.health = 503
+        assert not await serving.check_alive() and not await serving.check_alive()
+        fake.health = 200
+        assert not await serving.check_alive()
+        fake.health = 503
+        assert not await serving.check_alive() and not await serving.check_alive()
+        with pytest.raises(ServingDied, match="503") as error:
+            await serving.check_alive()
+        assert error.value.exit_code is None and error.value.log_path is None
+
+
+# Pushing weights and scoring
+
+
+async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
+    async with await Servers.attach(fake.config) as serving:
+        fake.calls.clear()
+        assert await serving.push_weights(other_model, 7) >= 0
+    assert fake.calls == [
+        "/pause?mode=wait",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+        "/update_weight_version",
+        "/resume",
+    ]
+    assert fake.bodies["/update_weight_version"] == {"new_version": "7"}
+    assert fake.bodies["/collective_rpc"] == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
+
+
+async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake, other_model):
+    rollout = fake.config.rollout.model_copy(update={"max_policy_lag": 1})
+    async with await Servers.attach(fake.config.model_copy(update={"rollout": rollout})) as serving:
+        fake.calls.clear()
+        await serving.push_weights(other_model, 7)
+    assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "message"),
+    [
+        ({"error": {"message": "no such tensor"}}, 500, "answered 500: .*no such tensor"),
+        ("", 200, "answered None"),
+        ({"results": []}, 200, r"answered {'results': \[\]}"),
+        ({"results": [None, "worker 1 failed"]}, 200, "worker 1 failed"),
+        ("<html>", 200, "not JSON"),
+    ],
+)
+async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
+    fake, other_model, answer, status, message
+):
+    fake.reload_answer, fake.reload_status = answer, status
+    async with await Servers.attach(fake.config) as serving:
+        with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
+            await serving.push_weights(other_model, 7)
+    assert fake.calls[-1] == "/collective_rpc"
+
+
+async def test_a_cache_that_cannot_be_reset_fails_the_push(fake, other_model):
+    fake.reset_answer = {"success": False}
+    async with await Servers.attach(fake.config) as serving:
+        with pytest.raises(ServingError, match=r"/reset_prefix_cache answered .*False"):
+            await serving.push_weights(other_model, 7)
+
+
+async def test_weights_of_another_model_are_refused_before_anything_is_touched(fake, other_model, tmp_path):
+    def changed(change):
+        weights = load_file(other_model / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    folder = tmp_path / "weights"
+    async with await Servers.attach(fake.config) as serving:
+        fake.calls.clear()
+        with pytest.raises(ValueError, match="holds no"):
+            await serving.push_weights(folder, 7)
+        folder.mkdir()
+        changed(lambda weights: weights.pop("model.norm.weight"))
+        with pytest.raises(ValueError, match=r"lacks 1 tensors, e.g. model\.norm\.weight"):
+            await serving.push_weights(folder, 7)
+        changed(lambda weights: weights.update({"bogus": torch.zeros(1)}))
+        with pytest.raises(ValueError, match=r"adds 1 tensors, e\.g\. bogus"):
+            await serving.push_weights(folder, 7)
+        changed(lambda weights: weights.update({"model.norm.weight": torch.zeros(1)}))
+        with pytest.raises(ValueError, match="another shape"):
+            await serving.push_weights(folder, 7)
+        shutil.copy(other_model / "model.safetensors", folder)
+        os.truncate(folder / "model.safetensors", 100_000)
+        with pytest.raises(ValueError, match="not a whole safetensors file"):
+            await serving.push_weights(folder, 7)
+        assert fake.calls == []
+
+
+def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
+    folders = tmp_path / "tied", tmp_path / "copied"
+    for folder, names in zip(folders, (["embed"], ["embed", "lm_head.weight"]), strict=True):
+        folder.mkdir()
+        save_file({name: torch.zeros(2) for name in names}, folder / "model.safetensors")
+    check_same_tensors(folders[1], folders[0])
+    with pytest.raises(ValueError, match="lacks"):  # an untied model needs it
+        check_same_tensors(folders[0], folders[1])
+    (folders[1] / "config.json").write_text('{"tie_word_embeddings": true}')
+    check_same_tensors(folders[0], folders[1])
+
+
+async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
+    async with await Servers.attach(fake.config) as serving:
+        assert await serving.score([7, 8, 9]) == [-8.0, -9.0]
+        with pytest.raises(ValueError, match="at least two"):
+            await serving.score([7])
+
+
+# Starting and stopping
+
+
+def test_the_command_for_each_device(configure):
+    config = configure(kv_cache_gb=0.5)
+    command = vllm_command(config)
+    assert "--enforce-eager" in command and "--gpu-memory-utilization" not in command
+    assert command[command.index("--kv-cache-memory-bytes") + 1] == str(2**29)
+    assert command[command.index("--max-model-len") + 1] == "2048"
+    assert vllm_environment(config)["VLLM_SERVER_DEV_MODE"] == "1"
+    cuda = config.model_copy(update={"training": config.training.model_copy(update={"device": "cuda"})})
+    command = vllm_command(cuda)
+    assert "--gpu-memory-utilization" in command and "--kv-cache-memory-bytes" not in command
+    assert "--enforce-eager" not in command and "--kv-offloading-size" not in command
+    offloading = cuda.model_copy(update={"serving": cuda.serving.model_copy(update={"kv_offload_gb": 100.0})})
+    command = vllm_command(offloading)
+    assert command[command.index("--kv-offloading-size") + 1] == "100.0"
+    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
+
+
+def test_vllm_is_not_told_the_hubs_token(configure, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "jIwG7-long-and-secret")
+    assert "jIwG7-long-and-secret" not in vllm_environment(configure()).values()
+
+
+async def test_a_missing_model_names_the_remedy(configure, tmp_path):
+    config = configure()
+    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
+    with pytest.raises(ServingError, match=r"model\.path .*python -m algo\.tiny_model"):
+        await Servers.start(config)
+
+
+async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    config = configure()
+    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
+    with pytest.raises(ServingError, match=r"python -m algo\.untie_model"):
+        await Servers.start(config)
+
+
+async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
+    monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("algo.serving.preconditions._PORT_PATIENCE_SECONDS", 0.1)
+    config = configure()
+    port = config.serving.port
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
+        await Servers.start(config)
+
+
+@pytest.fixture
+def started_instead(monkeypatch):
+    """Has ``Servers.start`` run this Python code in vLLM's place."""
+
+    def replace(code):
+        monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
+
+    return replace
+
+
+async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead):
+    started_instead("print('loading'); raise SystemExit('no such architecture')")
+    config = configure()
+    (config.run_dir).mkdir(parents=True)
+    (config.run_dir / "vllm.log").write_text("an earlier failure\n")
+    with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
+        await Servers.start(config)
+    assert error.value.exit_code == 1
+    assert error.value.log_path == config.run_dir / "vllm.log"
+    assert "an earlier failure" not in str(error.value)
+    assert error.value.log_path.read_text().startswith("an earlier failure")
+
+
+async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
+    started_instead(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    with pytest.raises(ServingError, match="not healthy after 1 s"):
+        await Servers.start(configure(start_timeout_seconds=1))
+    assert is_gone(int((tmp_path / "pid").read_text()))
+
+
+# A server process with a child, like vLLM's API server with its engine; both ignore SIGTERM if told to.
+STUBBORN_SERVER = """
+import http.server, os, signal, subprocess, sys, time
+if {stubborn}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({pids!r}, "w").write(f"{{os.getpid()}} {{engine.pid}}")
+class Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", {port}), Healthy).serve_forever()
+"""
+
+
+def is_gone(pid, patience=5.0):
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if "(zombie)" not in Path(f"/proc/{pid}/status").read_text():
+                time.sleep(0.05)
+                continue
+        return True
+    return False
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_stop_ends_every_process_and_may_be_called_again(
+    configure, started_instead, tmp_path, monkeypatch, stubborn
+):
+    monkeypatch.setattr("algo.serving.server._STOP_GRACE_SECONDS", 1.0)
+    config = configure()
+    pids = str(tmp_path / "pids")
+    started_instead(STUBBORN_SERVER.format(stubborn=stubborn, pids=pids, port=config.serving.port))
+    lines = []
+    serving = await Servers.start(config, progress=lines.append)
+    (vllm,) = serving.servers
+    server, engine = map(int, Path(pids).read_text().split())
+    await serving.check_alive()
+    assert vllm.startup_seconds > 0 and "vllm.log" in lines[0] and "ready" in lines[-1]
+    await serving.stop()
+    await serving.stop()
+    assert is_gone(server) and is_gone(engine)
+    with pytest.raises(ServingDied):
+        await vllm.check_health()
+
+
+async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, started_instead, tmp_path):
+    config = configure(max_restarts=0)
+    pids = str(tmp_path / "pids")
+    started_instead(STUBBORN_SERVER.format(stubborn=True, pids=pids, port=config.serving.port))
+    async with await Servers.start(config) as serving:
+        server, engine = map(int, Path(pids).read_text().split())
+        os.kill(server, signal.SIGKILL)
+        assert is_gone(server) and is_gone(engine)
+        with pytest.raises(ServingDied, match=r"code 137.*vllm\.log") as error:
+            await serving.check_alive()
+        assert error.value.exit_code == 137
+
+
+def test_a_killed_trainer_takes_everything_along(tmp_path):
+    pids = tmp_path / "pids"
+    server = STUBBORN_SERVER.format(stubborn=True, pids=str(pids), port=free_port())
+    guard = [sys.executable, "-IS", vllm_launch.child_guard.__file__]
+    trainer = (
+        "import os, subprocess, sys, time\n"
+        f"subprocess.Popen({guard!r} + [str(os.getpid()), '60', sys.executable, '-c', {server!r}])\n"
+        "time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", trainer])
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert all(is_gone(int(pid)) for pid in pids.read_text().split())
+
+
+# The real vLLM
+
+
+def logprobs_under(model, token_ids, temperature=1.0):
+    """What a float32 forward pass gives each of token_ids[1:]."""
+    with torch.no_grad():
+        logits = model(torch.tensor([token_ids])).logits[0, :-1].float() / temperature
+    return torch.log_softmax(logits, -1).gather(-1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
+
+
+def new_connections():
+    """One for each request: a server closes those that are idle for seconds, as while a forward pass is made here."""
+    return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+
+
+async def until_paused(serving):
+    """Return once the first server begins nothing new."""
+    while not (await serving.servers[0]._call("GET", "/is_paused", timeout=10))["is_paused"]:
+        pass
+
+
+def processes_of(server):
+    """Process ids of a started vLLM's guard, and of the API server and its engine."""
+    guard = server._process.pid
+    (first,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    group = subprocess.run(["pgrep", "-g", first], capture_output=True, text=True).stdout.split()
+    return guard, [int(first), *(int(pid) for pid in group if pid != first)]
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(600)
+async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_model, other_model, tiny_tokenizer):
+    config = configure(kv_cache_gb=0.25)
+    old = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    new = AutoModelForCausalLM.from_pretrained(other_model, dtype=torch.float32)
+    message = {"role": "user", "content": "天亮了，昨晚是平安夜。现在是投票环节，请选择要放逐的玩家。" * 40}
+    prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
+    assert len(prompt) > 200  # more than one block of the prefix cache
+
+    async with await Servers.start(config) as serving, new_connections() as http:
+
+        async def sample(**options):
+            body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
+            async with http.post(f"{serving.endpoints[0]}/completions", json=body | options) as response:
+                assert response.status == 200, await response.text()
+                choice = json.loads(await response.text())["choices"][0]
+                return choice | {"version": int(response.headers["x-policy-version"])}
+
+        def check(choice, model, temperature):
+            assert choice["version"] == (0 if model is old else 7)
+            sampled, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            assert choice["prompt_token_ids"] == prompt
+            expected = logprobs_under(model, prompt + sampled, temperature)[len(prompt) - 1 :]
+            assert logprobs == pytest.approx(expected, abs=1e-5)
+            return sampled
+
+        # Sampled log-probs are those of the tempered distribution, with a warm prefix cache too, and
+        # a request's seed fixes its tokens.
+        for temperature in (1.0, 0.7):
+            choices = [await sample(temperature=temperature, seed=seed) for seed in (5, 5, 6)]
+            assert {choice["finish_reason"] for choice in choices} == {"length"}
+            first, again, other = (check(choice, old, temperature) for choice in choices)
+            assert first == again != other and len(first) == 24
+
+        # The end-of-turn token is among the ids and the log-probs.
+        stopped = await sample(temperature=1.0, logit_bias={str(tiny_tokenizer.eos_token_id): 100})
+        assert stopped["finish_reason"] == "stop"
+        assert stopped["token_ids"] == [tiny_tokenizer.eos_token_id]
+        assert stopped["logprobs"]["token_logprobs"] == pytest.approx([0.0], abs=1e-5)
+
+        # What a web page, or whoever else reaches the server, asks of it besides.
+        for path in ("/pause", "/collective_rpc", "/update_weights", "/reset_prefix_cache"):
+            control = serving.endpoints[0].removesuffix("/v1") + path
+            async with http.post(control, json={"method": "reload_weights"}) as refused:
+                assert refused.status == 403, path
+
+        # The same server passes the checks made of one that is attached to.
+        attached = config.serving.model_copy(
+            update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
+        )
+        async with await Servers.open(config.model_copy(update={"serving": attached})) as second:
+            assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
+
+        before = await serving.score(prompt)
+        assert await serving.score(prompt) == before  # cached by now, yet computed anew
+        # A push under load: the reply under way is finished with the old weights, the request that
+        # comes meanwhile waits for the new ones.
+        under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=200, ignore_eos=True))
+        while not (await serving.load())["running"]:
+            pass
+        push = asyncio.create_task(serving.push_weights(other_model, 7))
+        await until_paused(serving)
+        late = await sample(temperature=1.0)
+        assert await push < 30
+        assert len(check(await under_way, old, 1.0)) == 200
+        check(late, new, 1.0)
+        after = await serving.score(prompt)
+        assert after == pytest.approx(logprobs_under(new, prompt), abs=1e-5)
+        assert max(abs(a - b) for a, b in zip(before, after, strict=True)) > 0.1
+
+        found = await serving.metrics()
+        assert 0.1 < found["serving/prefix_cache_hit_share"] < 1
+
+        guard, group = processes_of(serving.servers[0])
+        assert len(group) >= 2  # the API server and its engine
+
+        # Killed, it is started again on the weights of the model's folder, and answers with the newest or not at all.
+        os.kill(group[0], signal.SIGKILL)
+        assert is_gone(guard) and all(map(is_gone, group))
+        answers = []
+        while not answers or not serving.servers:
+            assert not await serving.check_alive()  # the address stays
+            with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):  # not there yet, or status 503
+                answers.append(await sample(temperature=1.0))
+            await asyncio.sleep(0.2)
+        check(answers[0], new, 1.0)
+        assert await serving.score(prompt) == pytest.approx(after, abs=1e-6)
+        guard, group = processes_of(serving.servers[0])
+
+    assert is_gone(guard) and all(map(is_gone, group))
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(600)
+async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
+    tmp_path, tiny_model, other_model, tiny_tokenizer
+):
+    """With ``rollout.max_policy_lag``: every token's log-prob is that of the weights that sampled it, and the versions
+    told are those; the cache holds nothing of the old weights afterwards."""
+    config = serving_config(tmp_path, tiny_model, kv_cache_gb=0.25)
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 1})})
+    old, new = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (tiny_model, other_model))
+    prompts = [
+        tiny_tokenizer.apply_chat_template([{"role": "user", "content": text * 40}], add_generation_prompt=True)[
+            "input_ids"
+        ]
+        for text in ("天亮了，昨晚是平安夜。", "现在是投票环节，请选择要放逐的玩家。", "请发言。")
+    ]
+
+    async with await Servers.start(config) as serving, new_connections() as http:
+
+        async def sample(prompt, length, seed):
+            body = {"model": serving.model, "prompt": prompt, "max_tokens": length, "ignore_eos": True, "seed": seed}
+            body |= {"logprobs": 0, "return_token_ids": True}
+            async with http.post(f"{serving.endpoints[0]}/completions", json=body) as response:
+                assert response.status == 200, await response.text()
+                choice = json.loads(await response.text())["choices"][0]
+                until = response.headers.get("x-policy-version-until")
+                return choice | {"versions": (response.headers["x-policy-version"], until)}
+
+        def by_which(choice, prompt):
+            """(tokens that the old weights sampled, tokens that the new ones did); every log-prob is one of the two."""
+            ids = choice["token_ids"]
+            given = torch.tensor(choice["logprobs"]["token_logprobs"])
+            of_old, of_new = (torch.tensor(logprobs_under(m, prompt + ids))[len(prompt) - 1 :] for m in (old, new))
+            is_old = (given - of_old).abs() < 1e-5
+            switch = len(ids) if is_old.all() else int(is_old.logical_not().nonzero()[0])
+            assert (given[switch:] - of_new[switch:]).abs().max() < 1e-5 if switch < len(ids) else True
+            return switch, len(ids) - switch
+
+        long = [asyncio.create_task(sample(prompt, 1200, seed)) for seed, prompt in enumerate(prompts)]
+        while (await serving.servers[0].figures()).get("vllm:generation_tokens_total", 0) < 100:
+            pass
+        push = asyncio.create_task(serving.push_weights(other_model, 7))
+        await until_paused(serving)
+        late = await sample(prompts[0], 20, 5)
+        await push
+        assert late["versions"][-1] in (None, "7") and by_which(late, prompts[0])[1] > 0
+        for task, prompt in zip(long, prompts, strict=True):
+            choice = await task
+            before, after = by_which(choice, prompt)
+            assert before > 10 and after > 10 and choice["versions"] == ("0", "7")
+        for prompt in prompts:  # the cache was emptied of what the old weights had left there
+            again = await sample(prompt, 20, 5)
+            assert by_which(again, prompt) == (0, 20) and again["versions"] == ("7", None)

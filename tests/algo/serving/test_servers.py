@@ -1,0 +1,484 @@
+"""Servers that die: started ones, which are started again, and attached ones, which are taken out and taken back."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from functools import partial
+
+import pytest
+
+from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
+from algo.serving.policies import open_frozen
+from algo.serving.servers import Servers, ServingDied, ServingError
+from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
+
+STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
+
+
+@pytest.fixture
+def configure(tmp_path, tiny_model):
+    return partial(serving_config, tmp_path, tiny_model)
+
+
+@pytest.fixture
+def fakes(fakes, monkeypatch):
+    """Besides, takes the servers of a group for dead after two silent looks."""
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_ANSWERS", 2)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.server._HEALTH_TIMEOUT_SECONDS", 1.0)
+    return fakes
+
+
+def ports(config):
+    return [launch.port for launch in policy_launches(config)]
+
+
+async def look_until(serving, condition):
+    """Look after the servers until the condition holds; whether the endpoints have changed at any look."""
+    changed = False
+    async with asyncio.timeout(30):
+        while not condition():
+            changed |= await serving.check_alive()
+            await asyncio.sleep(0.02)
+    return changed
+
+
+async def kill(serving, fakes, port):
+    os.kill(fakes.pid(port), signal.SIGKILL)
+    server = next(server for server in serving.servers if server.base_url.endswith(str(port)))
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ServingDied):
+            while True:  # until the guard has noticed
+                await server.check_health()
+
+
+# Started servers
+
+
+async def test_two_servers_are_started_and_get_the_weights_together(configure, fakes, tiny_model):
+    config = configure(servers=2)
+    first, second = ports(config)
+    assert second == first + 1
+    async with await Servers.start(config) as serving:
+        assert serving.endpoints == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
+        await serving.push_weights(tiny_model, 7)
+        assert await serving.scores([7, 8, 9]) == [[-8.0, -9.0]] * 2
+        for port in (first, second):
+            assert fakes.notes(port) == [f"start {tiny_model.name} 0", *STARTED_PUSH, "/v1/completions"]
+        assert not await serving.check_alive()
+    assert {log.name for log in config.run_dir.glob("*.log")} == {"vllm.log", "vllm-2.log"}
+
+
+async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes):
+    config = configure(servers=2)
+    first, second = ports(config)
+    fakes.tell(second, "die /health")
+    with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
+        await Servers.start(config)
+    with pytest.raises(ProcessLookupError):
+        os.kill(fakes.pid(first), 0)
+
+
+async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
+    config = configure(servers=2)
+    _, second = ports(config)
+    async with await Servers.start(config) as serving:
+        both = serving.endpoints
+        await serving.push_weights(tiny_model, 7)
+        await kill(serving, fakes, second)
+        assert await serving.check_alive()
+        assert serving.endpoints == both[:1]  # runners are told to play with the other meanwhile
+        assert await serving.scores([7, 8]) == [[-8.0]]
+        assert await look_until(serving, lambda: len(serving.servers) == 2)
+        assert serving.endpoints == both
+        # Until it had the weights it refused to sample from the old ones.
+        assert fakes.notes(second)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+        assert (await serving.metrics())["serving/restarts"] == 1
+
+
+async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model):
+    config = configure()
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        before = serving.endpoints
+        await kill(serving, fakes, port)
+        assert not await serving.check_alive()
+        assert serving.servers == () and serving.endpoints == before
+        assert not await look_until(serving, lambda: serving.servers)
+        assert fakes.notes(port) == [f"start {tiny_model.name} 0"] * 2  # there was no push, so none follows
+        assert await serving.score([7, 8]) == [-8.0]
+
+
+async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
+    config = configure(servers=2, max_restarts=1)
+    first, second = ports(config)
+    async with await Servers.start(config) as serving:
+        await kill(serving, fakes, first)
+        await look_until(serving, lambda: len(serving.servers) == 1)
+        await look_until(serving, lambda: len(serving.servers) == 2)
+        await kill(serving, fakes, second)
+        assert await serving.check_alive()  # goes on with the other
+        await kill(serving, fakes, first)
+        with pytest.raises(ServingDied, match=rf"exited with code 137 .*{first}") as error:
+            await serving.check_alive()
+        assert error.value.exit_code == 137 and error.value.log_path == config.run_dir / "vllm.log"
+
+
+async def test_a_server_that_cannot_be_started_again_ends_the_run_and_says_why(configure, fakes):
+    config = configure(max_restarts=2)
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        await kill(serving, fakes, port)
+        await serving.check_alive()
+        fakes.tell(port, "die /health")
+        await look_until(serving, lambda: fakes.notes(port).count(fakes.notes(port)[0]) == 3)
+        fakes.tell(port, "die /health")
+        with pytest.raises(ServingDied, match="exited with code 3"):
+            await look_until(serving, lambda: False)
+
+
+async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes):
+    config = configure()
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        hanging = fakes.pid(port)
+        os.kill(hanging, signal.SIGSTOP)
+        await serving.check_alive()
+        assert serving.servers  # once is not enough
+        await look_until(serving, lambda: not serving.servers)
+        os.kill(hanging, signal.SIGCONT)
+        await look_until(serving, lambda: serving.servers)
+        assert fakes.pid(port) != hanging
+        with pytest.raises(ProcessLookupError):
+            os.kill(hanging, 0)
+
+
+@pytest.mark.parametrize("path", ["/pause", "/collective_rpc", "/resume"])
+async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
+    config = configure(servers=2)
+    first, second = ports(config)
+    async with await Servers.start(config) as serving:
+        fakes.tell(first, f"die {path}")
+        await serving.push_weights(tiny_model, 7)
+        assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
+        assert fakes.notes(second)[1:] == STARTED_PUSH
+        await look_until(serving, lambda: len(serving.servers) == 2)
+        assert fakes.notes(first)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+
+
+async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model):
+    config = configure()
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        fakes.tell(port, "die /collective_rpc")
+        await serving.push_weights(tiny_model, 7)
+        assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+        assert await serving.score([7, 8]) == [-8.0]
+
+
+async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, tiny_model):
+    config = configure()
+    async with await Servers.start(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        fakes.tell(ports(config)[0], "die /v1/completions")
+        assert await serving.score([7, 8]) == [-8.0]
+
+
+async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
+    config = configure(servers=2)
+    first, second = ports(config)
+    async with await Servers.start(config) as serving:
+        await kill(serving, fakes, first)
+        await serving.check_alive()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    for port in (first, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(fakes.pid(port), 0)
+
+
+# Attached servers
+
+
+@pytest.fixture
+async def attached(configure, fakes):
+    """Two fake servers that run already, and the configuration to attach to them."""
+    servers = FakeVllm(), FakeVllm()
+    urls = tuple([await server.start() for server in servers])
+    yield servers, configure(mode="attach", urls=urls)
+    for server in servers:
+        await server.stop()
+
+
+async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
+    (_, second), config = attached
+    async with await Servers.open(config) as serving:
+        both = serving.endpoints
+        await serving.push_weights(tiny_model, 7)
+        await second.stop()
+        assert await look_until(serving, lambda: serving.endpoints == both[:1])
+        await serving.push_weights(tiny_model, 8)
+        await second.start()
+        second.calls.clear()
+        assert await look_until(serving, lambda: serving.endpoints == both)
+        # It is looked at as at the beginning (one completion) before it gets the weights.
+        assert second.calls == ["/v1/completions", *PUSH]
+        assert second.bodies["/update_weight_version"] == {"new_version": "8"}
+
+
+async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, tiny_model):
+    (_, second), config = attached
+    async with await Servers.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        second.health = 503
+        await look_until(serving, lambda: len(serving.servers) == 1)
+        second.health, second.models = 200, [{"id": "another"}]
+        second.calls.clear()
+        for _ in range(20):
+            await serving.check_alive()
+            await asyncio.sleep(0.01)
+        assert len(serving.servers) == 1 and second.calls == []
+
+
+async def test_the_last_attached_server_is_missed(attached, tiny_model):
+    (first, second), config = attached
+    async with await Servers.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        first.health = 503
+        await look_until(serving, lambda: len(serving.servers) == 1)
+        second.die_on = "/collective_rpc"
+        with pytest.raises(ServingDied, match="no longer answers"):
+            await serving.push_weights(tiny_model, 8)
+
+
+async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
+    (first, second), config = attached
+    second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
+    async with await Servers.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
+        second.reload_answer, second.reload_status = {"results": [None]}, 200
+        await look_until(serving, lambda: len(serving.servers) == 2)
+        assert second.bodies["/update_weight_version"] == {"new_version": "7"}
+        # None is left: that is the run's end.
+        for vllm in (first, second):
+            vllm.reload_answer, vllm.reload_status = {"error": "no such tensor"}, 500
+        with pytest.raises(ServingError, match="no such tensor"):
+            await serving.push_weights(tiny_model, 8)
+
+
+async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
+    config = configure()
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        fakes.tell(port, "refuse /collective_rpc")
+        await serving.push_weights(tiny_model, 7)
+        assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
+        assert (await serving.metrics())["serving/restarts"] == 1
+
+
+# Sleep and wake
+
+
+@pytest.fixture
+async def sharing(configure):
+    fake = FakeVllm()
+    shared = {"mode": "attach", "urls": (await fake.start(),), "share_gpus": True}
+    yield fake, configure(training={"device": "cuda"}, **shared)
+    await fake.stop()
+
+
+async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing, tiny_model):
+    fake, config = sharing
+    async with await Servers.open(config) as serving:
+        fake.calls.clear()
+        await serving.sleep()
+        assert fake.calls == ["/sleep?level=1&mode=wait"]
+        await serving.push_weights(tiny_model, 7)
+        assert fake.calls[1:] == [
+            "/wake_up?tags=weights",
+            "/collective_rpc",
+            "/reset_prefix_cache",
+            "/update_weight_version",
+            "/wake_up?tags=kv_cache",
+        ]
+        fake.calls.clear()
+        await serving.wake()  # it is awake
+        await serving.push_weights(tiny_model, 8)
+        assert fake.calls == PUSH
+
+
+async def test_without_new_weights_the_old_ones_wake(sharing):
+    fake, config = sharing
+    async with await Servers.open(config) as serving:
+        await serving.sleep()
+        fake.calls.clear()
+        await serving.wake()
+        assert fake.calls == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
+
+
+async def test_servers_with_gpus_of_their_own_do_not_sleep(attached):
+    (first, _), config = attached
+    async with await Servers.open(config) as serving:
+        first.calls.clear()
+        await serving.sleep()
+        await serving.wake()
+        assert first.calls == []
+
+
+async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
+    config = configure(training={"device": "cuda"}, share_gpus=True)
+    (port,) = ports(config)
+    async with await Servers.start(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        fakes.tell(port, "die /sleep")
+        await serving.sleep()
+        assert (await serving.metrics())["serving/restarts"] == 0
+        await serving.push_weights(tiny_model, 8)
+        assert fakes.notes(port)[-6:-1] == [
+            f"start {tiny_model.name} none",
+            *STARTED_PUSH[:3],
+            "/update_weight_version 8",
+        ]
+
+
+# Numbers
+
+
+async def test_metrics_are_of_the_time_since_the_last_call(attached):
+    (first, second), config = attached
+
+    def counters(queries, hits):
+        lines = []
+        for name, value in (("prefix_cache_queries_total", queries), ("prefix_cache_hits_total", hits)):
+            lines += [
+                f"# TYPE vllm:{name} counter",
+                *(f'vllm:{name}{{engine="{engine}"}} {value}' for engine in (0, 1)),
+            ]
+        return "\n".join(lines) + "\n"
+
+    first.metrics, second.metrics = counters(100, 50), counters(50, 0)
+    async with await Servers.open(config) as serving:
+        found = await serving.metrics()
+        assert found["serving/prefix_cache_queries"] == 300 and found["serving/prefix_cache_hits"] == 100
+        assert found["serving/prefix_cache_hit_share"] == pytest.approx(1 / 3)
+        assert found["serving/servers"] == 2 and found["serving/restarts"] == 0
+        assert "serving/prefix_cache_hit_share" not in await serving.metrics()
+        first.metrics = counters(110, 60)
+        second.metrics = counters(10, 0)  # somebody has started it again: it counts from zero
+        found = await serving.metrics()
+        assert found["serving/prefix_cache_queries"] == 40 and found["serving/prefix_cache_hits"] == 20
+
+
+# Frozen policies
+
+
+async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
+    configure, fakes, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("algo.serving.policies._CHECK_SECONDS", 0.02)
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "config.json").write_text('{"tie_word_embeddings": true}')  # never given other weights
+    there = FakeVllm()
+    there.dev_mode = False  # nor is this one
+    there.models = [{"id": "base"}]
+    config = configure()
+    frozen = {
+        "older": {"path": tmp_path / "older"},
+        "base": {"url": await there.start(), "model": "base"},
+        "unused": {"path": tmp_path / "nowhere"},
+    }
+    config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
+    async with open_frozen(config, ["older", "base", "initial"]) as served:
+        policies = {policy.name: policy for policy in served}
+        assert {name: policy.model for name, policy in policies.items()} == {
+            "older": "policy",
+            "base": "base",
+            "initial": "policy",
+        }
+        assert policies["base"].endpoints == (f"{frozen['base']['url']}/v1",)
+        initial, port = (
+            int(policies[name].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1")) for name in ("initial", "older")
+        )
+        assert fakes.notes(initial) == [f"start {tiny_model.name} 0"]
+        assert fakes.notes(port) == ["start older 0"]
+        os.kill(fakes.pid(port), signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while fakes.notes(port) != ["start older 0"] * 2:
+                await asyncio.sleep(0.02)
+    for ended in (port, initial):
+        with pytest.raises(ProcessLookupError):
+            os.kill(fakes.pid(ended), 0)
+    await there.stop()
+
+
+async def test_a_frozen_policy_that_is_not_there_is_refused_and_the_others_are_stopped(configure, fakes, tiny_model):
+    config = configure()
+    frozen = {"gone": {"url": "http://127.0.0.1:9"}}
+    config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
+    with pytest.raises(ServingError, match=r"http://127\.0\.0\.1:9/health failed"):
+        async with open_frozen(config, ["initial", "gone"]):
+            pass
+    for file in fakes.folder.glob("*.pid"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)
+
+
+# Command lines
+
+
+def test_the_commands_of_servers_on_gpus(configure, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = {"servers": 2, "tensor_parallel": 2}
+    config = configure(training={"device": "cuda"}, **gpus)
+    commands = [vllm_command(config, launch) for launch in policy_launches(config)]
+    for number, command in enumerate(commands):
+        assert command[command.index("--port") + 1] == str(config.serving.port + number)
+        assert command[command.index("--tensor-parallel-size") + 1] == "2"
+        assert "--enable-sleep-mode" not in command and "--weight-transfer-config" not in command
+
+    def visible(config):
+        return [vllm_environment(config, launch)["CUDA_VISIBLE_DEVICES"] for launch in policy_launches(config)]
+
+    assert visible(config) == ["0,1", "2,3"]
+    assert visible(configure(training={"device": "cuda"}, devices=(7, 6, 5, 4), **gpus)) == ["7,6", "5,4"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5, 6,7")
+    assert visible(config) == ["4,5", "6,7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    with pytest.raises(ValueError, match="GPU 3"):
+        visible(config)
+
+
+def test_the_command_of_a_server_that_shares_its_gpu(configure, monkeypatch):
+    from algo.serving import gpu_memory
+
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+    config = configure(training={"device": "cuda"}, share_gpus=True, weight_transfer="ipc")
+    command, environment = vllm_command(config), vllm_environment(config)
+    assert "--enable-sleep-mode" in command
+    assert command[command.index("--weight-transfer-config") + 1] == json.dumps({"backend": gpu_memory.BACKEND})
+    extension = f"{gpu_memory.__name__}.{gpu_memory.Registration.__qualname__}"
+    assert command[command.index("--worker-extension-cls") + 1] == extension
+    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in environment
+
+
+def test_vllm_itself_knows_every_option_that_we_give_it(configure):
+    from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = make_arg_parser(FlexibleArgumentParser())
+    for config in (
+        configure(),
+        configure(training={"device": "cuda"}, share_gpus=True, weight_transfer="ipc"),
+        configure(training={"device": "cuda"}, servers=2, weight_transfer="nccl", tensor_parallel=2),
+    ):
+        launch: Launch = policy_launches(config)[-1]
+        command = vllm_command(config, launch)
+        arguments = parser.parse_args(command[command.index("vllm.entrypoints.openai.api_server") + 1 :])
+        validate_parsed_serve_args(arguments)
+        assert arguments.port == launch.port
+        assert arguments.enable_sleep_mode == config.serving.share_gpus
+        if config.serving.weight_transfer != "folder":
+            assert arguments.weight_transfer_config.backend.startswith(config.serving.weight_transfer)

@@ -1,0 +1,69 @@
+"""Policies with whole weights that learn side by side: vLLM servers of their own, all given new weights together."""
+
+import os
+import shutil
+import signal
+import socket
+from itertools import chain
+
+import pytest
+
+from algo.serving.policies import PolicyServers
+from algo.serving.preconditions import ServingError
+from tests.support.algo.fake_vllm import serving_config
+
+
+@pytest.fixture
+def config(tmp_path, tiny_model):
+    config = serving_config(tmp_path, tiny_model, servers=2)
+    team = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
+    return type(config).model_validate(config.model_dump() | {"policies": team})
+
+
+def port_of(endpoint):
+    return int(endpoint.rpartition(":")[2].removesuffix("/v1"))
+
+
+def ended(fakes, port):
+    try:
+        os.kill(fakes.pid(port), 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fakes, tiny_model, tmp_path):
+    folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.learners}
+    told = []
+    serving = await PolicyServers.open(config, told.append)
+    try:
+        at = {one.name: [port_of(endpoint) for endpoint in one.endpoints] for one in serving.learners()}
+        first = config.serving.port
+        assert at == {"wolves": [first, first + 1], "villagers": [first + 2, first + 3]}
+        assert serving.endpoints == serving.learners()[0].endpoints
+        assert [one.model for one in serving.learners()] == ["policy"] * 2 and serving.frozen() == []
+        assert [(one.side, one.roles) for one in serving.learners()] == [("wolf", None), ("good", None)]
+        await serving.push(folders, 4)
+        for port in chain(*at.values()):
+            assert fakes.notes(port)[-1] == "/resume" and "/update_weight_version 4" in fakes.notes(port)
+        assert not await serving.check_alive()
+        os.kill(fakes.pid(at["villagers"][0]), signal.SIGKILL)
+        while not await serving.check_alive():
+            pass
+        assert [len(one.endpoints) for one in serving.learners()] == [2, 1]
+        with pytest.raises(ValueError, match="safetensors"):
+            await serving.push({name: tmp_path / "nothing" for name in config.learners}, 5)
+    finally:
+        await serving.stop()
+    assert all(ended(fakes, port) for port in chain(*at.values()))
+    logs = {log.name for log in config.run_dir.glob("*.log")}
+    assert logs == {"vllm-wolves.log", "vllm-wolves-2.log", "vllm-villagers.log", "vllm-villagers-2.log"}
+
+
+async def test_where_one_policy_cannot_be_served_nothing_is_left_running(config, fakes, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", config.serving.port + 3))
+        taken.listen()
+        with pytest.raises(ServingError, match=f"{config.serving.port + 3}"):
+            await PolicyServers.open(config, lambda line: None)
+    assert all(ended(fakes, int(file.stem)) for file in tmp_path.glob("*.pid"))
