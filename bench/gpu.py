@@ -222,12 +222,12 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
                     await asyncio.to_thread(write, folder)
                     await serving.push_weights(folder, version)
                 else:
-                    await serving.transfer_weights(
+                    await serving.push(
                         version,
+                        lambda server: server.reload(folder),
                         lambda servers: asyncio.to_thread(
                             engine.send_weights, [(server.base_url, server.starts) for server in servers]
                         ),
-                        lambda: asyncio.sleep(0, folder),
                     )
                 took = time.perf_counter() - started
                 size = (2 if config.model.dtype == "bfloat16" else 4) * (plan.shape.adapters or plan.shape.parameters)

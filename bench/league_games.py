@@ -127,7 +127,7 @@ async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:
     folders = {name: random_adapters(folder / name, model, seed, RANK) for seed, name in enumerate(names)}
     async with AsyncExitStack() as stack:
         serving = await _start(config, stack)
-        serving.serve_beside_from_push({name: folders[name] for name in names[1:]})
+        await serving.serve_adapters({name: folders[name] for name in names[1:]}, now=False)
         await serving.push_weights(folders[TRAINED_POLICY], POOL)
         endpoint = serving.endpoints[0]
         past = [PolicyServer(endpoint, name, 1.0) for name in names[1:]]

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import aiohttp
@@ -21,6 +21,14 @@ from agentlightning.semconv import LightningResourceAttributes
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_exponential,
+)
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
 from store.printable import printable
@@ -92,7 +100,7 @@ class PatientStoreClient(LightningStoreClient):
         super().__init__(
             url,
             retry_delays=_RETRY_DELAYS,
-            health_retry_delays=_delays_within(patience_seconds),
+            health_retry_delays=[0.2, 0.4, 0.8, 1.6, 3.2, *[_LONGEST_DELAY] * int(patience_seconds / _LONGEST_DELAY)],
             request_timeout=request_timeout_seconds,
         )
         self.patience_seconds = patience_seconds
@@ -106,19 +114,16 @@ class PatientStoreClient(LightningStoreClient):
 
         Raises NotAHub, or aiohttp.ContentTypeError, when a page comes where JSON is expected, and goes on coming.
         """
-        for delay in (*_RETRY_DELAYS, None):
-            try:
+
+        async def wait_for_hub(_: RetryCallState) -> None:
+            await self.wait_until_reachable()
+
+        async for attempt in _retrying(_is_broken_answer, stop_after_attempt(len(_RETRY_DELAYS) + 1), wait_for_hub):
+            with attempt:
                 answer = await super()._request_json(method, path, json=json, params=params)
                 if answer is None and method == "post" and path != "/spans":  # an empty body; the others may say "null"
                     raise NotAHub(f"what answers at {self.server_address_root} is no hub: nothing comes for {path}")
-                return answer
-            except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, NotAHub) as error:
-                passing = isinstance(error, aiohttp.ClientPayloadError | aiohttp.ContentTypeError | NotAHub)
-                if delay is None or not (passing or error.status == _TOO_MANY_REQUESTS):
-                    raise
-                await self.wait_until_reachable()
-                await asyncio.sleep(delay)
-        raise AssertionError("the last try returns or raises")
+        return answer
 
     async def _get_session(self) -> aiohttp.ClientSession:
         session = await super()._get_session()
@@ -181,33 +186,39 @@ class PatientStoreClient(LightningStoreClient):
         answered there before, whose proxy may show a page while it is away.
         """
         patience = self.patience_seconds if patience_seconds is None else patience_seconds
-        deadline = time.monotonic() + patience
+
+        def passes(error: BaseException) -> bool:
+            if isinstance(error, NotAHub):
+                return self._has_met_hub
+            return _is_outage(error)
+
+        def log_first(state: RetryCallState) -> None:
+            if state.attempt_number == 1:
+                logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, patience)
+
+        try:
+            async for attempt in _retrying(passes, stop_before_delay(patience), log_first):
+                with attempt:
+                    await self._check_hub()
+        except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
+            raise StoreUnreachable(
+                f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
+                f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
+            ) from error
+        if attempt.retry_state.attempt_number > 1:
+            logger.info("the hub at %s answers", self.server_address_root)
+        self._has_met_hub = True
+
+    async def _check_hub(self) -> None:
         session = await self._get_session()
-        for attempt, delay in enumerate(_delays()):
-            try:
-                async with session.get(f"{self.server_address}/health") as response:
-                    response.raise_for_status()
-                    await self._answer_of_a_hub(response, dict)
-                # The health check is open to everybody; any other cheap question shows whether we may ask.
-                async with session.get(f"{self.server_address}/resources/latest") as response:
-                    self._check_admission(response)
-                    response.raise_for_status()
-                    await self._answer_of_a_hub(response, dict | None)
-                if attempt:
-                    logger.info("the hub at %s answers", self.server_address_root)
-                self._has_met_hub = True
-                return
-            except (*_NETWORK_ERRORS, aiohttp.ClientResponseError, NotAHub) as error:
-                if isinstance(error, NotAHub) and (not self._has_met_hub or time.monotonic() + delay > deadline):
-                    raise
-                if time.monotonic() + delay > deadline:
-                    raise StoreUnreachable(
-                        f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
-                        f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
-                    ) from error
-                if attempt == 0:
-                    logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, patience)
-                await asyncio.sleep(delay)
+        async with session.get(f"{self.server_address}/health") as response:
+            response.raise_for_status()
+            await self._answer_of_a_hub(response, dict)
+        # The health check is open to everybody; any other cheap request shows whether we are admitted.
+        async with session.get(f"{self.server_address}/resources/latest") as response:
+            self._check_admission(response)
+            response.raise_for_status()
+            await self._answer_of_a_hub(response, dict | None)
 
     async def _answer_of_a_hub(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
         """The JSON in the answer. Raises NotAHub if there is none, or not of the ``expected`` type."""
@@ -271,34 +282,68 @@ class PatientStoreClient(LightningStoreClient):
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        deadline = time.monotonic() + self.patience_seconds
-        for delay in _delays():
-            session = await self._get_session()
-            try:
-                async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
-                    self._check_admission(response)
-                    if response.status in _NOT_THE_HUB:
-                        response.raise_for_status()
-                    if response.status in (400, 404):  # our own hub's answers, where the stock one answers 500
-                        return False
-                    if 400 <= response.status < 500:
-                        raise StoreUnreachable(
-                            f"the hub at {self.server_address_root} does not take spans: it answers "
-                            f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
-                        )
-                    return response.status < 400
-            except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
-                logger.warning("span upload interrupted (%s); waiting for the hub", type(error).__name__)
-                interrupted = time.monotonic()
-                await self.wait_until_reachable()
-                deadline += time.monotonic() - interrupted  # an outage has its own patience
-                if time.monotonic() > deadline:
-                    raise StoreUnreachable(
-                        f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
-                        f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
-                    ) from error
-                await asyncio.sleep(delay)
-        raise AssertionError("the delays are endless")
+        started = time.monotonic()
+        away = 0.0
+
+        async def wait_for_hub(state: RetryCallState) -> None:
+            nonlocal away
+            logger.warning(
+                "span upload interrupted (%s); waiting for the hub", type(state.outcome.exception()).__name__
+            )
+            interrupted = time.monotonic()
+            await self.wait_until_reachable()
+            away += time.monotonic() - interrupted  # an outage has its own patience
+
+        def is_spent(_: RetryCallState) -> bool:
+            return time.monotonic() - started - away > self.patience_seconds
+
+        try:
+            async for attempt in _retrying(_is_outage, is_spent, wait_for_hub):
+                with attempt:
+                    return await self._post_body(body, headers)
+        except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
+            raise StoreUnreachable(
+                f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
+                f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
+            ) from error
+        return False
+
+    async def _post_body(self, body: bytes, headers: dict[str, str]) -> bool:
+        session = await self._get_session()
+        async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
+            self._check_admission(response)
+            if response.status in _NOT_THE_HUB:
+                response.raise_for_status()
+            if response.status in (400, 404):  # our own hub's answers, where the stock one answers 500
+                return False
+            if 400 <= response.status < 500:
+                raise StoreUnreachable(
+                    f"the hub at {self.server_address_root} does not take spans: it answers "
+                    f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
+                )
+            return response.status < 400
+
+
+def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: Any) -> AsyncRetrying:
+    """Tries at growing intervals; an error that does not pass, and the last one, are raised."""
+    return AsyncRetrying(
+        retry=retry_if_exception(passes),
+        stop=stop,
+        wait=wait_exponential(multiplier=_FIRST_DELAY, max=_LONGEST_DELAY),
+        before_sleep=before_sleep,
+        reraise=True,
+    )
+
+
+def _is_outage(error: BaseException) -> bool:
+    return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
+
+
+def _is_broken_answer(error: BaseException) -> bool:
+    """An answer that broke off, is no JSON, or comes from a gateway that has too many requests."""
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ContentTypeError | NotAHub):
+        return True
+    return isinstance(error, aiohttp.ClientResponseError) and error.status == _TOO_MANY_REQUESTS
 
 
 def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
@@ -361,21 +406,3 @@ def _any_value(key: str, value: object) -> AnyValue:
     raise TypeError(
         f"span attribute {key!r} has type {type(value).__name__}; only bool, int, float, str and lists of them are sent"
     )
-
-
-def _delays() -> Iterator[float]:
-    """Seconds between probes: doubling, capped, without end."""
-    delay = _FIRST_DELAY
-    while True:
-        yield delay
-        delay = min(delay * 2, _LONGEST_DELAY)
-
-
-def _delays_within(total_seconds: float) -> list[float]:
-    """The first of ``_delays`` that together cover ``total_seconds``."""
-    delays: list[float] = []
-    for delay in _delays():
-        if sum(delays) >= total_seconds:
-            break
-        delays.append(delay)
-    return delays

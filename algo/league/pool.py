@@ -51,7 +51,6 @@ class LeagueState(Results):
 
     @property
     def needed(self) -> set[int]:
-        """Versions whose weights are needed."""
         return {member.version for member in (*self.members, *self.left)}
 
     def join(self, version: int, log_probs: Sequence[float], size: int) -> None:

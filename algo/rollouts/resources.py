@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from configs.schema import Config
-from configs.sections.opponents import EndpointConfig
-from store.endpoints import ChatEndpoint, ServedPolicy
+from store.endpoints import ServedPolicy
 from store.schema import PolicyResources, Sampling
 
 
@@ -14,14 +13,10 @@ class ServedModel(Protocol):
     """Where a policy is served, and under which name (``store.schema.PolicyResources``)."""
 
     @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Base URLs of its servers."""
-        ...
+    def endpoints(self) -> tuple[str, ...]: ...
 
     @property
-    def model(self) -> str:
-        """Its name there."""
-        ...
+    def model(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -30,11 +25,6 @@ class UnservedPolicy:
 
     model: str
     endpoints: tuple[str, ...] = ()
-
-
-def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
-    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
-    return ChatEndpoint(**config.model_dump())
 
 
 def policy_resources(
@@ -56,7 +46,7 @@ def policy_resources(
         endpoints=serving.endpoints,
         model=serving.model,
         sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
-        players={name: chat_endpoint(player) for name, player in config.players.items()},
+        players=config.players,
         policies=tuple(policies),
         **published,
     )

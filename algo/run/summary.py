@@ -91,7 +91,6 @@ class RunSummary:
         self._left_out += left_out
 
     def write(self, stopwatch: Stopwatch, policy_version: int) -> None:
-        """Write ``summary.json`` as it stands."""
         text = json.dumps(self.as_dict(stopwatch, policy_version), indent=2) + "\n"
         (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
 

@@ -25,7 +25,8 @@ from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import FrozenPolicyConfig
-from store.endpoints import TRAINED_POLICY, ServedPolicy
+from store.endpoints import ServedPolicy
+from store.players import TRAINED_POLICY
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +213,6 @@ class PolicyServers:
         return sums
 
     async def stop(self) -> None:
-        """``Servers.stop`` of all."""
         await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
 
     def _model_of(self, learner: str) -> str:

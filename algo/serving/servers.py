@@ -145,12 +145,10 @@ class Servers:
 
     @property
     def servers(self) -> tuple[VllmServer, ...]:
-        """The servers in service."""
         return tuple(member.server for member in self._members if member.in_service)
 
     @property
     def model(self) -> str:
-        """The model's name in requests."""
         return self._members[0].server.model
 
     async def push_weights(self, model_dir: Path | str, version: int) -> float:
@@ -231,7 +229,6 @@ class Servers:
             await self._wait_for_a_server()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """``scores`` of the first server."""
         return (await self.scores(token_ids))[0]
 
     async def scores(self, token_ids: Sequence[int], model: str | None = None) -> list[list[float]]:

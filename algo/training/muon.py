@@ -50,7 +50,6 @@ class MuonAndAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step of all weights that have a gradient."""
         stepped = [
             (weight, weight.grad, group)
             for group in self.param_groups

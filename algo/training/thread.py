@@ -18,7 +18,6 @@ class TrainerThread:
         """How long its calls have taken, together."""
 
     def submit(self, call: Callable[..., _Result], *arguments: Any) -> asyncio.Future[_Result]:
-        """Make a call on the trainer's thread."""
         return asyncio.wrap_future(self._executor.submit(self._timed, call, *arguments))
 
     def _timed(self, call: Callable[..., _Result], *arguments: Any) -> _Result:

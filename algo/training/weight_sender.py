@@ -65,7 +65,6 @@ class ServersClient:
         self._http = httpx.Client(trust_env=False, timeout=timeout_seconds, headers=control_headers(started_here=False))
 
     def world_sizes(self) -> list[int]:
-        """Each server's workers."""
         return [int(answer["world_size"]) for answer in self._ask("GET", "/get_world_size", [None] * len(self._urls))]
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
@@ -79,7 +78,6 @@ class ServersClient:
         self._ask("POST", "/init_weight_transfer_engine", [{"init_info": info} for info in infos])
 
     def start_weight_update(self) -> None:
-        """Weights are about to come."""
         self._ask("POST", "/start_weight_update", [None] * len(self._urls))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
@@ -96,7 +94,6 @@ class ServersClient:
         self._ask("POST", "/finish_weight_update", [body] * len(self._urls))
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def _ask(self, method: str, path: str, bodies: Sequence[dict[str, Any] | None]) -> list[Any]:

@@ -124,7 +124,6 @@ class TrainingRank(Worker):
 
     @_by_rank
     def train(self, data: TensorDict) -> TensorDict | None:
-        """One optimizer step."""
         part = self._parts[tensordict_utils.pop(data, PART)]
         part.set_loss_fn(self._losses[tensordict_utils.pop(data, LOSS)])
         return part.train_mini_batch(data)
@@ -139,7 +138,6 @@ class TrainingRank(Worker):
 
     @_on_all
     def select(self, policy: str) -> None:
-        """Make this policy the active one."""
         for states in self._states.values():
             states.select(policy)
 

@@ -83,7 +83,7 @@ def vllm(log: Path, port: int, model: Path, calls) -> None:
     class Slow(FakeChatVllm):
         async def _completions(self, request):
             calls.release()
-            await asyncio.sleep(CALL_SECONDS)
+            await asyncio.sleep(CALL_SECONDS)  # long enough to be killed in it
             return await super()._completions(request)
 
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)

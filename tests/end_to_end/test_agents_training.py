@@ -123,7 +123,7 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     try:
         while f"step 2/{STEPS}: updating" not in log.read_text():
             assert algorithm.poll() is None, log.read_text()[-6000:]
-            time.sleep(0.05)
+            time.sleep(0.05)  # a log is all that tells
         os.killpg(algorithm.pid, signal.SIGKILL)
         algorithm.wait()
         algorithm = started(folder, "algorithm", *command)

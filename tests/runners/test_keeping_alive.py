@@ -9,6 +9,7 @@ from runners.worker import Worker
 from store.client import PatientStoreClient, connect
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.hub_process import HubProcess, StockHub
+from tests.support.waiting import until
 
 SILENCE = 2.0
 CONFIG = RolloutConfig(unresponsive_seconds=SILENCE, max_attempts=2, retry_condition=["unresponsive"])
@@ -41,12 +42,13 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
     running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.1, max_games=1).run())
     await play.started.wait()
-    async with asyncio.timeout(30):
-        while True:  # until its runner has kept it alive for longer than its silence may be
-            attempt = await client.get_latest_attempt(rollout.rollout_id)
-            if (attempt.last_heartbeat_time or 0) - attempt.start_time > 1.5 * SILENCE:
-                break
-            await asyncio.sleep(0.1)
+
+    async def outlived():
+        """Its runner has kept it alive for longer than its silence may be."""
+        attempt = await client.get_latest_attempt(rollout.rollout_id)
+        return attempt if (attempt.last_heartbeat_time or 0) - attempt.start_time > 1.5 * SILENCE else None
+
+    attempt = await until(outlived)
     assert attempt.status == "preparing" and attempt.sequence_id == 1
     play.gate.set()
     assert (await running).finished == 1
@@ -55,9 +57,11 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
 
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
     await client.dequeue_rollout(worker_id="dead")
-    async with asyncio.timeout(30):
-        while (await client.get_rollout_by_id(rollout.rollout_id)).status != "requeuing":
-            await asyncio.sleep(0.1)
+
+    async def is_requeued():
+        return (await client.get_rollout_by_id(rollout.rollout_id)).status == "requeuing"
+
+    await until(is_requeued)
 
 
 class Recording(PatientStoreClient):

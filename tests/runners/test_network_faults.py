@@ -16,6 +16,7 @@ from store.werewolf import TurnSpan, is_result, is_turn
 from tests.support.fakes import make_result, make_turn
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.hub.hub_process import HubProcess, StockHub
+from tests.support.waiting import until
 
 TURNS = 4
 PATIENCE_SECONDS = 30.0
@@ -43,7 +44,7 @@ class Play:
                 if turn == TURNS // 2:
                     self.waiting.set()
                     await self.gate.wait()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # turns take time
                 now = time.time()
                 on_turn(make_turn(game_id=rollout.input["game"], turn=turn), now, now)
             return make_result()
@@ -107,11 +108,12 @@ async def enqueue(client, count, unresponsive_seconds=60.0, timeout_seconds=120.
 
 async def all_closed(client, ids):
     """Return when every game has ended. Asking also wakes the stock hub's watchdog."""
-    while True:
+
+    async def closed():
         rollouts = await client.query_rollouts(rollout_id_in=ids)
-        if all(rollout.status in ("succeeded", "failed", "cancelled") for rollout in rollouts):
-            return
-        await asyncio.sleep(0.2)
+        return all(rollout.status in ("succeeded", "failed", "cancelled") for rollout in rollouts)
+
+    await until(closed, seconds=200, every=0.2)
 
 
 @contextlib.asynccontextmanager
@@ -164,9 +166,8 @@ async def test_the_hub_is_away_in_mid_game(client, proxy, afar, swallowed):
         else:
             await proxy.stop()
         play.gate.set()
-        while play.playing:
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(1.5 * ANSWER_SECONDS)
+        await until(lambda: not play.playing)
+        await asyncio.sleep(1.5 * ANSWER_SECONDS)  # so long that requests of the worker end without an answer
         assert {rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)} & {"preparing", "running"}
         if swallowed:
             proxy.plug_in()
@@ -207,10 +208,9 @@ async def test_games_whose_handing_out_is_lost_are_played_after_their_time_out(c
 async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
     worker = Worker(afar, Play(), "w", idle_exit_seconds=1.5, heartbeat_seconds=0.2)
     async with asyncio.timeout(STUCK_SECONDS), working(worker):
-        while not worker.ready:
-            await asyncio.sleep(0.02)
+        await until(lambda: worker.ready)
         await proxy.stop()
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # twice as long as it may be idle
         await proxy.start()
         (worker_seen,) = await client.query_workers()
         while (await client.get_worker_by_id("w")).last_heartbeat_time == worker_seen.last_heartbeat_time:
@@ -252,7 +252,7 @@ async def test_requests_that_time_out_after_being_applied(client, proxy, afar):
         await play.waiting.wait()
         proxy.delay_seconds = ANSWER_SECONDS * 1.5
         play.gate.set()
-        await asyncio.sleep(2 * ANSWER_SECONDS)
+        await asyncio.sleep(2 * ANSWER_SECONDS)  # requests of that time end without an answer
         proxy.delay_seconds = 0.0
         await all_closed(client, ids)
     statuses = await check_played_once(client, ids)
@@ -271,19 +271,17 @@ async def test_a_runner_that_was_cut_off_too_long_leaves_its_games_to_another(cl
         Worker(client, other, "other"),
     )
     async with asyncio.timeout(STUCK_SECONDS), working(cut_off):
-        while stuck.playing < 3:
-            await asyncio.sleep(0.02)
+        await until(lambda: stuck.playing >= 3)
         await proxy.stop()
         async with working(another):
-            while other.playing < 3:  # the watchdog gives them the games
-                await asyncio.sleep(0.05)
+            while other.playing < 3:  # asking wakes the watchdog, which gives them the games
                 await client.query_rollouts()
-            stuck.gate.set()  # the one that is cut off plays them to their end
-            while stuck.playing:
-                await asyncio.sleep(0.02)
-            await proxy.start()
-            while cut_off.stats.failed + cut_off.stats.finished < 3:  # it is back, and has said what it had to say
                 await asyncio.sleep(0.05)
+            stuck.gate.set()  # the one that is cut off plays them to their end
+            await until(lambda: not stuck.playing)
+            await proxy.start()
+            # It is back, and has said what it had to say.
+            await until(lambda: cut_off.stats.failed + cut_off.stats.finished >= 3)
             other.gate.set()
             await all_closed(client, ids)
     statuses = await check_played_once(client, ids)
@@ -325,12 +323,11 @@ async def test_the_hub_is_away_for_a_minute(client, proxy):
     play.gate.clear()
     try:
         async with asyncio.timeout(200), working(Worker(afar, play, "w", games_at_once=8)):
-            while play.playing < 8:
-                await asyncio.sleep(0.05)
+            await until(lambda: play.playing >= 8)
             await proxy.stop()
-            await asyncio.sleep(30)
+            await asyncio.sleep(30)  # an outage as long as that
             play.gate.set()
-            await asyncio.sleep(30)
+            await asyncio.sleep(30)  # and as long again once the games have ended
             await proxy.start()
             await all_closed(client, ids)
         assert await check_played_once(client, ids) == {"succeeded": 8}

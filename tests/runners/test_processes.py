@@ -18,6 +18,7 @@ from store.client import connect
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.hub.hub_process import HubProcess
+from tests.support.waiting import until
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
 # its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told
@@ -253,8 +254,11 @@ async def test_the_real_runner_in_two_processes(tmp_path):
         await client.enqueue_many_rollouts(
             [EnqueueRolloutRequest(input=scripted_game(n), resources_id=policy.resources_id) for n in range(20)]
         )
-        while {rollout.status for rollout in await client.query_rollouts()} != {"succeeded"}:
-            await asyncio.sleep(0.1)
+
+        async def all_succeeded():
+            return {rollout.status for rollout in await client.query_rollouts()} == {"succeeded"}
+
+        await until(all_succeeded)
         assert {rollout.attempt.worker_id for rollout in await client.query_rollouts()} <= names
         runner.terminate()
         said.append((await runner.stderr.read()).decode())

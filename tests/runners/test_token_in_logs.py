@@ -11,6 +11,7 @@ from store.client import PatientStoreClient, StoreUnreachable
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
 from tests.support.fault_proxy import FaultProxy
+from tests.support.waiting import until
 
 TOKEN = "jIwG7-long-and-secret"
 
@@ -59,8 +60,7 @@ async def test_a_worker_does_not_log_its_token(client, proxy, afar, caplog, refu
     await client.enqueue_many_rollouts([EnqueueRolloutRequest(input={"n": 1})])
     running = asyncio.create_task(Worker(afar, play, "w", heartbeat_seconds=0.1).run())
     async with asyncio.timeout(60):
-        while said not in caplog.text:
-            await asyncio.sleep(0.05)
+        await until(lambda: said in caplog.text)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert "ClientResponseError: " in caplog.text

@@ -17,6 +17,7 @@ from store.schema import PolicyResources
 from store.werewolf import is_result, is_turn
 from tests.support.fakes import FakeVllm, make_result, make_turn
 from tests.support.tasks import game_task
+from tests.support.waiting import until
 
 RETRY = RolloutConfig(
     timeout_seconds=60,
@@ -70,8 +71,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
     ids = await enqueue(client, 5)
     play.gate.clear()
     running = asyncio.create_task(Worker(client, play, "w", games_at_once=3, max_games=5).run())
-    while play.playing < 3:
-        await asyncio.sleep(0.01)
+    await until(lambda: play.playing >= 3)
     play.gate.set()
     assert (await running).finished == 5 and play.most_at_once == 3
     assert await statuses(client, ids) == ["succeeded"] * 5
@@ -87,8 +87,7 @@ async def test_spans_reach_the_hub_while_the_game_goes_on(client, play):
     (rollout_id,) = await enqueue(client, 1)
     play.gate.clear()
     running = asyncio.create_task(Worker(client, play, "w", max_games=1).run())
-    while not list(await client.query_spans(rollout_id)):
-        await asyncio.sleep(0.05)
+    await until(lambda: client.query_spans(rollout_id))
     assert await statuses(client, [rollout_id]) == ["running"]
     play.gate.set()
     await running
@@ -174,7 +173,7 @@ async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monke
     async def slow_upload(spans):
         if spans:
             uploading.set()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # a slow hub
         return await upload(spans)
 
     monkeypatch.setattr(client, "upload_spans", slow_upload)
@@ -261,8 +260,11 @@ async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play)
     await hub.start()
     play.gate.set()
     (after,) = await enqueue(client, 1)
-    while await statuses(client, [after]) != ["succeeded"]:
-        await asyncio.sleep(0.05)
+
+    async def has_succeeded():
+        return await statuses(client, [after]) == ["succeeded"]
+
+    await until(has_succeeded)
     worker.drain()
     stats = await running
     assert (stats.finished, stats.failed) == (1, 1)
@@ -271,8 +273,7 @@ async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play)
 async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
     impatient = connect(hub.url, patience_seconds=0.3)
     running = asyncio.create_task(Worker(impatient, play, "w", heartbeat_seconds=0.1).run())
-    while not list(await impatient.query_workers()):
-        await asyncio.sleep(0.05)
+    await until(impatient.query_workers)
     await hub.stop()
     with pytest.raises(StoreUnreachable, match="agl store"):
         await running
@@ -337,8 +338,7 @@ async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
     playing = asyncio.create_task(
         play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=30)
     )
-    while "waiting for resources" not in caplog.text:
-        await asyncio.sleep(0.05)
+    await until(lambda: "waiting for resources" in caplog.text)
     await client.update_resources(policy.resources_id, policy.encode())
     assert (await playing).status == "succeeded"
 

@@ -241,7 +241,7 @@ async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tm
         for _ in range(20):  # the first of them may be there before the write is
             async with session.get(f"{hub.url}/v1/agl/health") as response:
                 assert response.status == 200
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # spread over the time of the write
         assert not writing.done()
         lock.execute("ROLLBACK")
         assert (await writing).status == 200

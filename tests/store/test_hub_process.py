@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from functools import partial
 
@@ -22,12 +21,12 @@ from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.hub_process import HubProcess, run_command
+from tests.support.waiting import until
 
 NOW = 1_700_000_000.0
 TURNS = 6
 GAMES = 60
 RUNNERS = 4
-SECONDS = 100
 
 
 @pytest.fixture
@@ -53,13 +52,6 @@ def spans_of(rollout, numbers):
         else to_span(make_result(), **ids, sequence_id=n + 1, start_time=NOW, end_time=NOW + 1)
         for n in numbers
     ]
-
-
-async def eventually(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not await condition():
-        assert time.monotonic() < deadline, what
-        await asyncio.sleep(0.05)
 
 
 async def insist(call):
@@ -96,7 +88,7 @@ class Traffic:
         while len(self.finished) < GAMES:
             rollout = await self.client.dequeue_rollout(worker_id=worker_id)
             if rollout is None:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # as a runner looks again
                 continue
             self.acknowledged.release()
             key = (rollout.rollout_id, rollout.attempt.attempt_id)
@@ -191,7 +183,7 @@ async def test_a_game_whose_runner_died_with_the_hub_is_played_again(hub, client
         again = await client.dequeue_rollout()
         return again is not None and (again.rollout_id, again.attempt.sequence_id) == (first.rollout_id, 2)
 
-    await eventually(given_out_again, "the game never came back")
+    await until(given_out_again)
 
 
 async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client):
@@ -203,7 +195,7 @@ async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client)
         with sqlite3.connect(f"file:{hub.database}?mode=ro", uri=True) as looking_on:
             return looking_on.execute("SELECT status FROM rollouts").fetchall() == [("requeuing",)]
 
-    await eventually(noticed, "nobody noticed")
+    await until(noticed)
 
 
 async def test_one_forgotten_game_does_not_cost_the_others_their_spans(hub, client):

@@ -16,9 +16,10 @@ from store.hub.database.opening import opened_store
 from store.hub.database.postgres_url import NoPostgresUrl, PostgresUrl
 from store.hub.database.schema import VERSION
 from store.schema import IDEMPOTENCY_KEY
-from tests.store.test_hub_process import eventually, kill_the_hub, play_with_kills
+from tests.store.test_hub_process import kill_the_hub, play_with_kills
 from tests.support.hub.hub_process import HubProcess, run_command
 from tests.support.hub.postgres_server import PASSWORD, discard, new_server
+from tests.support.waiting import until
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -134,7 +135,7 @@ async def test_calls_that_are_in_each_other_s_way_are_done_again(two_hubs):
         async with hub.collections.atomic():
             for rollout_id in ids:
                 await hub.collections.lock_rollouts([rollout_id])
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.3)  # so that the other holds the second lock by then
 
     crossed = await asyncio.gather(change(one, first, second), change(another, second, first), return_exceptions=True)
     (failed,) = [error for error in crossed if error is not None]
@@ -181,7 +182,7 @@ async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_p
             async with session.get(f"{hub.url}/v1/agl/health") as answer:
                 return answer.status == 503 and answer.headers["Retry-After"] == "1"
 
-        await eventually(is_away, "the health check does not tell that the database is away")
+        await until(is_away)
         async with session.get(f"{hub.url}/v1/agl/rollouts/{rollout.rollout_id}") as answer:
             detail = (await answer.json())["detail"]
             assert answer.status == 503 and answer.headers["Retry-After"] == "1"
@@ -240,7 +241,7 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
     async def all_gone():
         return not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
 
-    await eventually(all_gone, "the workers go on without the one that watches them")
+    await until(all_gone)
 
 
 # What is said when it cannot be used

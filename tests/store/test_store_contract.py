@@ -764,7 +764,7 @@ async def test_all_that_wait_share_one_look_at_the_database(our_store, monkeypat
         asyncio.create_task(our_store.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=None))
         for _ in range(300)
     ]
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # a rate is what is measured
     assert looks < 400  # one for each at the beginning, and then one in 50 ms
     await our_store.update_rollout(rollout.rollout_id, status="succeeded")
     assert [one.status for (one,) in await asyncio.gather(*waits)] == ["succeeded"] * 300

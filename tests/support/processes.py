@@ -30,5 +30,5 @@ def wait_until(condition, seconds, what):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.2)
+        time.sleep(0.2)  # other processes tell nobody
     return value

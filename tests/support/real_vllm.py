@@ -29,7 +29,7 @@ def real_vllm(log: Path, *settings: str) -> Iterator[str]:
             while not _is_healthy(url):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"vLLM does not answer: {log.read_text(errors='replace')[-4000:]}")
-                time.sleep(0.5)
+                time.sleep(0.5)  # it takes half a minute
             yield url
         finally:
             process.terminate()

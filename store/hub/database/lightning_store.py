@@ -12,16 +12,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
-from agentlightning import Attempt, AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+from agentlightning import AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
 from agentlightning.store.base import (
-    UNSET,
     LightningStoreCapabilities,
     LightningStoreStatistics,
-    Unset,
     is_finished,
 )
 from agentlightning.store.collection_based import healthcheck_before, tracked
-from agentlightning.types import AttemptStatus, NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
+from agentlightning.types import NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
 from agentlightning.utils.id import generate_id
 
 from store.errors import Conflict
@@ -70,6 +68,8 @@ class SqlLightningStore(StoreSteps):
     dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
     dequeue_many_rollouts = in_one_transaction(StoreSteps.dequeue_many_rollouts)
     update_worker = in_one_transaction(StoreSteps.update_worker)
+    update_rollout = alone_with_its_rollout(StoreSteps.update_rollout)
+    update_attempt = alone_with_its_rollout(StoreSteps.update_attempt)
     add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
 
     @in_one_transaction
@@ -84,51 +84,11 @@ class SqlLightningStore(StoreSteps):
         await self.collections.lock_rollouts(span.rollout_id for span in spans)
         return await super().add_many_spans(spans)
 
-    @alone_with_its_rollout
-    async def update_rollout(
-        self,
-        rollout_id: str,
-        input: TaskInput | Unset = UNSET,
-        mode: Literal["train", "val", "test"] | Unset | None = UNSET,
-        resources_id: str | Unset | None = UNSET,
-        status: RolloutStatus | Unset = UNSET,
-        config: RolloutConfig | Unset = UNSET,
-        metadata: dict[str, Any] | Unset | None = UNSET,
-    ) -> Rollout:
-        """See the contract. Conflict, and nothing is changed, for a status that a closed rollout cannot have."""
-        rollout = await super().update_rollout(rollout_id, input, mode, resources_id, status, config, metadata)
-        self._none_overdue_before = 0.0  # it may have got another patience, or be under way now
-        _check_taken(f"rollout {rollout_id}", rollout.status, status)
-        return rollout
-
-    @alone_with_its_rollout
-    async def update_attempt(
-        self,
-        rollout_id: str,
-        attempt_id: str,
-        status: AttemptStatus | Unset = UNSET,
-        worker_id: str | Unset = UNSET,
-        last_heartbeat_time: float | Unset = UNSET,
-        metadata: dict[str, Any] | Unset | None = UNSET,
-    ) -> Attempt:
-        """See the contract. Conflict, and nothing is changed, for a status that a closed attempt cannot have."""
-        attempt = await super().update_attempt(rollout_id, attempt_id, status, worker_id, last_heartbeat_time, metadata)
-        _check_taken(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
-        return attempt
-
     @in_one_transaction
-    async def start_rollout(
-        self,
-        input: TaskInput,
-        mode: Literal["train", "val", "test"] | None = None,
-        resources_id: str | None = None,
-        config: RolloutConfig | None = None,
-        metadata: dict[str, Any] | None = None,
-        worker_id: str | None = None,
-    ) -> AttemptedRollout:
+    async def start_rollout(self, *arguments: Any, **options: Any) -> AttemptedRollout:
         """See the contract. UnknownId for resources that are not there."""
-        await self._check_resources([resources_id])
-        started = await super().start_rollout(input, mode, resources_id, config, metadata, worker_id)
+        started = await super().start_rollout(*arguments, **options)
+        await self._check_resources([started.resources_id])  # an error undoes all of it
         self._expect_end_of(started, started.attempt)
         return started
 
@@ -337,11 +297,6 @@ class SqlLightningStore(StoreSteps):
             raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
         found = await self.collections.completed_after(int(number), _MOST_COMPLETIONS)
         return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
-
-
-def _check_taken(what: str, status: str, wanted: str | Unset) -> None:
-    if not isinstance(wanted, Unset) and wanted != status:
-        raise Conflict(f"{what} stays {status} and does not become {wanted}")
 
 
 def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:

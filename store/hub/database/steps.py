@@ -14,7 +14,7 @@ from agentlightning.store.base import UNSET, Unset
 from agentlightning.store.utils import rollout_status_from_attempt
 from agentlightning.types import AttemptStatus, RolloutStatus
 
-from store.errors import UnknownId
+from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
 from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 from store.hub.database.watchdog import WatchedStore
@@ -69,7 +69,7 @@ class StoreSteps(WatchedStore):
         rollout = await self._rollout(rollout_id)
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
         if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
-            status = UNSET
+            raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
         changes: dict[str, Any] = {
             name: value
             for name, value in (
@@ -103,9 +103,12 @@ class StoreSteps(WatchedStore):
         resources_id = changes.get("resources_id")
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
-        status: RolloutStatus | Unset = changes.pop("status", UNSET)
-        if not isinstance(status, Unset) and (rollout is None or rollout.status not in CLOSED_ROLLOUT):
-            changes["status"] = status
+        if rollout is not None and rollout.status in CLOSED_ROLLOUT:
+            status: RolloutStatus | Unset = changes.pop("status", UNSET)
+            if not isinstance(status, Unset) and status != rollout.status:
+                raise _closed(f"rollout {rollout_id}", rollout.status, status)
+        if not isinstance(changes.get("config", UNSET), Unset):
+            self._none_overdue_before = 0.0  # its patience may be another
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
@@ -192,6 +195,10 @@ class StoreSteps(WatchedStore):
             raise UnknownId(f"No attempts found for rollout {rollout_id}")
         attempt = await self._attempt(rollout_id, attempt_id)
         return attempt, latest or attempt
+
+
+def _closed(what: str, status: str, wanted: str) -> Conflict:
+    return Conflict(f"{what} stays {status} and does not become {wanted}")
 
 
 def check_sequence_ids(sequence_ids: Iterable[int]) -> None:

@@ -24,6 +24,7 @@ from algo.training.weight_sender import PolicySource, ServersClient, WeightSende
 from configs.loading import load_config
 from configs.section import ConfigError
 from tests.support.algo.fake_vllm import PUSH, SERVE, FakeVllm, serving_config
+from tests.support.waiting import until
 
 
 class FakeEngine:
@@ -144,9 +145,7 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
         assert await serving.check_alive()
         vllms[1].health = 200
         vllms[1].calls.clear()
-        async with asyncio.timeout(20):
-            while not await serving.check_alive():
-                await asyncio.sleep(0.01)
+        await until(serving.check_alive)
     assert engine.exported == ["version-000004"] and vllms[1].calls[-len(PUSH) :] == PUSH
     assert vllms[1].bodies["/update_weight_version"] == {"new_version": "4"}
 

@@ -18,6 +18,7 @@ from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
+from tests.support.waiting import until
 
 preload("algo.prompt_search.run")
 RATES = {"bad": 0.1, "fair": 0.4, "good": 0.95}
@@ -55,8 +56,7 @@ class SearchProcess:
 
     async def ended(self):
         async with asyncio.timeout(120):
-            while self.process.exitcode is None:
-                await asyncio.sleep(0.05)
+            await until(lambda: self.process.exitcode is not None)
         return self.process.exitcode
 
     @property
@@ -109,8 +109,7 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
     async with working(client):
         search.start()
         async with asyncio.timeout(120):
-            while len(search.journal) < 20:
-                await asyncio.sleep(0.02)
+            await until(lambda: len(search.journal) >= 20)
         os.kill(search.process.pid, signal.SIGKILL)
         await search.ended()
         before = search.journal
@@ -144,12 +143,13 @@ async def test_a_search_is_resumed_with_its_own_plan_only(hub, client, tmp_path)
         ("only {question}", "there is one prompt and no proposer"),
     ],
 )
-async def test_prompts_that_cannot_be_used_are_named_before_anything_is_played(hub, client, tmp_path, prompts, problem):
-    search = SearchProcess(tmp_path, hub, prompts=prompts)
-    search.start()
-    assert await search.ended() != 0
-    assert problem in search.log.read_text()
-    assert list(await client.query_rollouts()) == []
+def test_prompts_that_cannot_be_used_are_named_before_a_run_begins(tmp_path, prompts, problem, monkeypatch, capsys):
+    (tmp_path / "prompts.txt").write_text(prompts)
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(str, range(20))))
+    files = ("--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl")
+    monkeypatch.setattr("sys.argv", ["search", *files, "--set", f"run.dir={tmp_path}/runs"])
+    assert find_best_prompt.main() == 2
+    assert problem in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 class FakeProposer:

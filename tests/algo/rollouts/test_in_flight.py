@@ -12,6 +12,7 @@ from store.schema import PolicyResources
 from store.werewolf import GAME
 from tests.support.algo.gated_play import GatedPlay, playing
 from tests.support.settings import werewolf_config
+from tests.support.waiting import until
 
 STEPS = 4
 CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)
@@ -69,8 +70,7 @@ async def test_a_step_takes_the_groups_that_finish_first_and_counts_the_others_i
         second = asyncio.create_task(algorithm.play())
         play.gate(3, 0).set()
         play.gate(3, 1).set()
-        while len(algorithm.queue.ended([task.task_id for task in step_tasks(CONFIG, 3)])) < 4:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(algorithm.queue.ended([task.task_id for task in step_tasks(CONFIG, 3)])) >= 4)
         assert not second.done()
         play.gate(1, 0).set()
         play.gate(2, 1).set()
@@ -106,7 +106,7 @@ async def test_an_algorithm_that_is_killed_neither_loses_a_group_nor_repeats_one
             while not again.done():  # what is played anew may go on at once
                 for gate in list(play.gates.values()):
                     gate.set()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # gates appear as games are taken
             trained += await again
             state = algorithm.state
             assert algorithm.step == step

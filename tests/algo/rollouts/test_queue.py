@@ -10,17 +10,16 @@ from algo.rollouts import hub_rollouts as earlier_games
 from algo.rollouts.hub_rollouts import HubRollouts, Resumption
 from algo.rollouts.played import FAILED_GAME, SUPERSEDED_ATTEMPT, NothingFinished
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import chat_endpoint
 from algo.werewolf.tasks import derived_seed, step_tasks
-from configs.sections.opponents import EndpointConfig
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, PolicyResources
+from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.fakes import FakeVllm, make_result, make_turn
 from tests.support.settings import werewolf_config
+from tests.support.waiting import until
 from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
@@ -48,8 +47,8 @@ class TwoTurnPlay:
         await self.gate.wait()
         name = task.game_id[-len("deal00-game00") :].replace("-", "_")
         if self.failures.get(name, 0) > 0:
-            while not list(await self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)):
-                await asyncio.sleep(0.05)  # let the first turn reach the hub
+            # Let the first turn reach the hub.
+            await until(lambda: self.client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id))
             self.failures[name] -= 1
             raise CannotPlay(f"told to fail {name}")
         context = [*first.prompt_ids, *first.response_ids]
@@ -130,13 +129,6 @@ def test_seating_rules_come_before_the_sides():
         SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
         SeatingRule(side="wolf", players={"policy": 1}),
         SeatingRule(side="good", players={"random": 1}),
-    )
-
-
-def test_a_configured_endpoint_is_told_to_runners_as_it_is():
-    configured = EndpointConfig(model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2)
-    assert chat_endpoint(configured) == ChatEndpoint(
-        model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2
     )
 
 
@@ -405,8 +397,7 @@ async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
             rollouts = await client.query_rollouts()
             return [span for rollout in rollouts for span in await client.query_spans(rollout.rollout_id)]
 
-        while not await turns():
-            await asyncio.sleep(0.05)
+        await until(turns)
         return error(500)(api, request)
 
     opponent.faults = [fail_once_the_policy_has_played]

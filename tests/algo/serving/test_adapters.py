@@ -155,7 +155,7 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
         while not serving.servers:
             with contextlib.suppress(ServingError):
                 await serving.check_alive()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # it is looked after now and then
         loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
         assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
     await fake.stop()

@@ -306,7 +306,7 @@ def is_gone(pid, patience=5.0):
     while time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             if "(zombie)" not in Path(f"/proc/{pid}/status").read_text():
-                time.sleep(0.05)
+                time.sleep(0.05)  # not our child: nobody tells of its end
                 continue
         return True
     return False
@@ -358,7 +358,7 @@ def test_a_killed_trainer_takes_everything_along(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", trainer])
     while not pids.exists() or len(pids.read_text().split()) < 2:
         assert process.poll() is None
-        time.sleep(0.05)
+        time.sleep(0.05)  # the file is another program's
     process.kill()
     process.wait()
     assert all(is_gone(int(pid)) for pid in pids.read_text().split())
@@ -478,7 +478,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
             assert not await serving.check_alive()  # the address stays
             with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):  # not there yet, or status 503
                 answers.append(await sample(temperature=1.0))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # it takes a minute to start again
         check(answers[0], new, 1.0)
         assert await serving.score(prompt) == pytest.approx(after, abs=1e-6)
         guard, group = processes_of(serving.servers[0])

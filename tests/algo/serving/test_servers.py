@@ -13,6 +13,7 @@ from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_envi
 from algo.serving.policies import open_frozen
 from algo.serving.servers import Servers, ServingDied, ServingError
 from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
+from tests.support.waiting import until
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
 
@@ -42,7 +43,7 @@ async def look_until(serving, condition):
     async with asyncio.timeout(30):
         while not condition():
             changed |= await serving.check_alive()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # a process starts: it tells nobody
     return changed
 
 
@@ -238,7 +239,7 @@ async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, t
         second.calls.clear()
         for _ in range(20):
             await serving.check_alive()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # time for what must not happen
         assert len(serving.servers) == 1 and second.calls == []
 
 
@@ -406,8 +407,7 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
         assert fakes.notes(port) == ["start older 0"]
         os.kill(fakes.pid(port), signal.SIGKILL)
         async with asyncio.timeout(30):
-            while fakes.notes(port) != ["start older 0"] * 2:
-                await asyncio.sleep(0.02)
+            await until(lambda: fakes.notes(port) == ["start older 0"] * 2)
     for ended in (port, initial):
         with pytest.raises(ProcessLookupError):
             os.kill(fakes.pid(ended), 0)

@@ -18,6 +18,7 @@ from runners.agents.examples.service_agent.reward import reward as service_rewar
 from runners.agents.lit import AgentUnavailable, LitPlayer, load_agent
 from runners.agents.play import Session
 from tests.support.agents.fakes_agents import resources_of, rollout_of
+from tests.support.waiting import until
 
 
 async def rewards_of(world, player, task):
@@ -103,8 +104,7 @@ async def test_a_calculator_that_dies_while_it_calculates_is_asked_again(world, 
     world.vllm.answer = stopping
     acting = asyncio.create_task(rewards_of(world, math_player, SUM))
     async with asyncio.timeout(60):
-        while not (stopped and _read_by_nobody(stopped[0])):  # what was asked lies in its pipe
-            await asyncio.sleep(0.02)
+        await until(lambda: stopped and _read_by_nobody(stopped[0]))  # what was asked lies in its pipe
     stopped[0].kill()
     assert await acting == {"reward": 1.0}
     assert "went wrong" not in str(world.spans)

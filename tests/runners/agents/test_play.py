@@ -72,7 +72,7 @@ async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
                     break
                 if running.done():
                     running.result()
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the hub is asked
     finally:
         worker.drain()
         await running
@@ -121,7 +121,7 @@ class Emitting(LitAgent):
             await client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "?"}])
         assert rollout.input == task
         emit_reward(0.25)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a later one: rewards are ordered by time
         emit_reward({"tidy": 0.5, "right": task["n"]}, primary_key="right")
 
 
@@ -366,7 +366,7 @@ async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service)
     await service.stop()
     player = ServicePlayer(service.url, judge, patience_seconds=30)
     playing = asyncio.create_task(played(client, vllm, player, task_of()))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # it asks a service that is away
     await service.start()
     ((found, _, _),) = await playing
     assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)

@@ -14,6 +14,7 @@ from runners.agents.gateway.timelines import same_message
 from runners.policy.chat_tokens import UnfitTemplate
 from runners.policy.server import Completion
 from tests.support.agents.fakes_agents import attempt_of, request_of
+from tests.support.waiting import until
 
 END, HEAD, TOOLS = 1, 2, 3
 ROLES = {"system": 4, "user": 5, "assistant": 6, "tool": 7}
@@ -37,6 +38,7 @@ class FakeChatServer:
         self.unfit = False
         self.gate = asyncio.Event()
         self.gate.set()
+        self.waiting = 0  # calls that are here
 
     def template(self, request):
         return {}
@@ -60,7 +62,9 @@ class FakeChatServer:
         return ids if last_id == END else [END, *ids]
 
     async def sample(self, prompt, reply_tokens, seed, stop):
+        self.waiting += 1
         await self.gate.wait()
+        self.waiting -= 1
         message = {"role": "assistant", "content": self.chance.choice(["yes", "no ", "\nyes"])}
         if self.chance.random() < 0.4:
             function = {"name": "f", "arguments": self.chance.choice(['{"a": 1}', '{"a":1}', "{broken"])}
@@ -256,7 +260,7 @@ async def test_two_calls_at_once_from_one_point_make_two_sequences():
         asyncio.create_task(agent.attempt.call(request_of(conversation.messages, tools=conversation.tools)))
         for _ in range(2)
     ]
-    await asyncio.sleep(0.01)
+    await until(lambda: agent.server.waiting == 2)
     agent.server.gate.set()
     await asyncio.gather(*calls)
     first, one, other = agent.spans
@@ -272,7 +276,7 @@ async def test_a_call_that_is_broken_off_leaves_its_place_to_the_next():
     agent.answer(conversation)
     agent.server.gate.clear()
     call = asyncio.create_task(agent.attempt.call(request_of(conversation.messages, tools=conversation.tools)))
-    await asyncio.sleep(0.01)
+    await until(lambda: agent.server.waiting == 1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

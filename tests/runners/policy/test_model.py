@@ -12,6 +12,7 @@ from runners.policy.transport import NoAnswer, Transport
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 from tests.support.fakes import FakeVllm
+from tests.support.waiting import until
 
 SYSTEM = {"role": "system", "content": "你是3号。"}
 REPLY = {"role": "assistant", "content": "好的"}
@@ -145,8 +146,7 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm):
     vllm.gate.clear()
     answering = asyncio.create_task(transport.send("POST", url, body))
     async with asyncio.timeout(60):
-        while vllm.signs_of_life < 3:  # silent for longer than three times the silence
-            await asyncio.sleep(0.01)
+        await until(lambda: vllm.signs_of_life >= 3)  # silent for longer than three times the silence
     assert not answering.done()
     vllm.gate.set()
     assert (await answering)[0]["choices"] and len(vllm.exchanges) == 1  # and was asked once

@@ -108,7 +108,7 @@ def at_stage(machine, name, step, doing, algorithm, before=0):
     while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
         assert algorithm.poll() is None, machine.log(name)[-5000:]
         assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
-        time.sleep(0.005)
+        time.sleep(0.005)  # a log is all that tells
 
 
 def ranks_of(machine, name):

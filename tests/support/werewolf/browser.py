@@ -73,7 +73,7 @@ class Person:
             if time.monotonic() > deadline:
                 self.shot("failed")
                 raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')[:1500]}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # a page tells nobody
 
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
