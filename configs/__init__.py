@@ -1,1 +1,1 @@
-"""Run configuration: the typed schema and the YAML files that people edit. A leaf: imports nothing of ours."""
+"""Run configuration: the typed schema and the YAML files that people edit, with light types of the store."""

@@ -1,6 +1,5 @@
 """A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names what is wrong."""
 
-import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,16 +10,12 @@ from pydantic import BaseModel, ValidationError
 
 from configs.schema import Config
 from configs.section import ConfigError, nearest_name
-from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
-
-logger = logging.getLogger(__name__)
 
 CONFIG_DIR = Path(__file__).parent
 DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
-_MOVED_OUT_OF_GAME = {name: name for name in RolloutSettings.model_fields} | {"games_per_group": "rollouts_per_group"}
 _NEVER_SHOWN = ("api_key_env", "endpoint")
 """Settings into which a secret may have been written by mistake."""
 
@@ -62,7 +57,6 @@ def load_config(
     _find_input_files(document, path.parent, schema)
     for override in overrides:
         _apply_override(document, override)
-    _move_old_names(document)
     try:
         return schema.model_validate(document)
     except ValidationError as error:
@@ -88,18 +82,6 @@ def _find_input_files(document: dict[str, Any], folder: Path, schema: type[Confi
             value = settings[key]
             is_map = isinstance(value, dict)
             settings[key] = {name: found(path) for name, path in value.items()} if is_map else found(value)
-
-
-def _move_old_names(document: dict[str, Any]) -> None:
-    """Read settings that stand where earlier versions had them; a stored run's ``config.yaml`` has them there."""
-    game = document.get("game")
-    for old, new in _MOVED_OUT_OF_GAME.items() if isinstance(game, dict) else ():
-        if old in game:
-            rollout = document.setdefault("rollout", {})
-            if new in rollout:
-                raise ConfigError(f"game.{old} is the old name of rollout.{new}, and both are set: keep the second")
-            rollout[new] = game.pop(old)
-            logger.warning("game.%s is read as rollout.%s, its new name", old, new)
 
 
 def _apply_override(document: dict[str, Any], override: str) -> None:

@@ -12,10 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from configs.section import Section
 from configs.sections.league import LeagueConfig
-from configs.sections.opponents import EndpointConfig, check_player_names
+from configs.sections.opponents import check_player_names
 from configs.sections.policies import SOLE_LEARNER, LearnerConfig
 from configs.sections.rollout import RolloutSettings
-from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig, is_loopback
+from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig, ServingConfig
 from configs.sections.training import (
     AdvantageConfig,
     CriticConfig,
@@ -25,6 +25,8 @@ from configs.sections.training import (
     TrainingConfig,
 )
 from configs.sections.watch import BoundConfig
+from store.addresses import leads_to_loopback
+from store.players import ChatEndpoint
 
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -107,7 +109,7 @@ class Config(Section):
     run: RunConfig = RunConfig()
     store: StoreConfig = StoreConfig()
     rollout: RolloutSettings = RolloutSettings()
-    players: dict[str, EndpointConfig] = Field(
+    players: dict[str, ChatEndpoint] = Field(
         {}, description="models that may sit at the table, by the names that the workload uses"
     )
     frozen: dict[str, FrozenPolicyConfig] = Field(
@@ -204,13 +206,13 @@ class Config(Section):
         if way == "ipc":
             if not serving.share_gpus:
                 raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: IPC does not leave a GPU")
-            if self.training.nodes > 1 or not all(map(is_loopback, serving.urls)):
+            if self.training.nodes > 1 or not all(map(leads_to_loopback, serving.urls)):
                 raise ValueError(
                     "serving.weight_transfer=ipc stays on one machine: set training.nodes to 1 and serving.urls to "
                     "loopback addresses, or use folder"
                 )
 
-    def endpoints(self) -> dict[str, EndpointConfig]:
+    def endpoints(self) -> dict[str, ChatEndpoint]:
         """The models behind an API, by where they are configured."""
         return {f"players.{name}": endpoint for name, endpoint in self.players.items()}
 

@@ -12,8 +12,6 @@ from configs.sections.game import GameConfig
 from configs.sections.league import LeagueConfig
 from configs.sections.opponents import (
     INITIAL_POLICY,
-    PAST_SELVES,
-    EndpointConfig,
     check_player_names,
     unknown_player,
 )
@@ -22,6 +20,7 @@ from configs.sections.probes import ProbeConfig
 from configs.sections.rewards import RewardConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.sections.watch import BoundConfig
+from store.players import PAST_SELVES, ChatEndpoint
 
 
 class GameEvaluationConfig(EvaluationConfig):
@@ -62,7 +61,7 @@ class WerewolfConfig(Config):
         description="several policies that learn at one table, by name: together they are the player policy, and a "
         "seat of it is played by the first of them that its side and role match; empty: one policy learns",
     )
-    judge: EndpointConfig | None = Field(None, description="the model that judges what trained seats say")
+    judge: ChatEndpoint | None = Field(None, description="the model that judges what trained seats say")
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     probes: ProbeConfig = ProbeConfig()
@@ -78,7 +77,7 @@ class WerewolfConfig(Config):
         "replaces these",
     )
 
-    def endpoints(self) -> dict[str, EndpointConfig]:
+    def endpoints(self) -> dict[str, ChatEndpoint]:
         """The models behind an API, by where they are configured."""
         return super().endpoints() | ({"judge": self.judge} if self.judge else {})
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Protocol, Self
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from store.endpoints import TRAINED_POLICY, ChatEndpoint, ServedPolicy, decode_policies, encode_policies
+from store.endpoints import ServedPolicy, decode_policies, encode_policies
+from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.
@@ -21,15 +22,6 @@ and returns the rollout that is there, as it is now; with another ``input`` it i
 together with their games, when those are archived.
 """
 
-SCRIPTED_PLAYER = "scripted"
-EXPERT_PLAYER = "expert"
-PATIENT_PLAYER = "patient"
-TIMID_PLAYER = "timid"
-RANDOM_PLAYER = "random"
-PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, PATIENT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
-"""Players that every runner has, by the names that tasks use."""
-PAST_SELVES = "past"
-"""In a task: one of the trained policy's past selves, whom the runner draws among the ``ServedPolicy`` with a share."""
 PROMPT_RESOURCE_PREFIX = "prompt_"
 PLAYER_RESOURCE_PREFIX = "player_"
 JUDGE_RESOURCE = "judge"

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from agentlightning import Span
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from store.schema import TRAINED_POLICY, TokenLimits, check_kind
+from store.players import TRAINED_POLICY, SeatingRule, SideName
+from store.schema import TokenLimits, check_kind
 from store.token_spans import CallSpan, MalformedSpan, OutcomeSpan, TaskKind
 from store.werewolf_study import Study, StudySpan
 
@@ -25,8 +26,6 @@ PEOPLE = "people"
 
 EVALUATION, DEMONSTRATION = "evaluation", "demonstration"
 
-SideName = Literal["wolf", "good"]
-
 
 def _printable(text: str) -> str:
     if not text.isprintable():
@@ -36,37 +35,6 @@ def _printable(text: str) -> str:
 
 TaskName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
 """Names that reach logs and terminals: no line ends, no escape codes."""
-
-
-class SeatingRule(BaseModel):
-    """Who plays the seats that this rule matches.
-
-    side, role, seat: what a seat must be; those not set match any. The names of roles are the referee's.
-    players: name -> share (any positive weights). A name is ``TRAINED_POLICY``, one of
-        ``PLAYERS_WITHOUT_A_MODEL``, of ``PolicyResources.players`` or of ``PolicyResources.frozen``, or
-        ``PAST_SELVES``: one member of the pool of past selves, the same in all seats of a game. The draws follow from
-        the task's ``seed``, so that all games of a group seat the same players.
-    together: one draw for all the seats that the rule matches, instead of one for each.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    side: SideName | None = None
-    role: str | None = None
-    seat: int | None = Field(default=None, ge=1)
-    players: dict[str, float] = Field(min_length=1)
-    together: bool = False
-
-    @model_validator(mode="after")
-    def _shares_are_positive(self) -> Self:
-        wrong = {name: share for name, share in self.players.items() if not 0 < share < math.inf}
-        if wrong:
-            raise ValueError(f"shares must be positive numbers, got {wrong}")
-        return self
-
-    def matches(self, seat: int, role: str, side: str) -> bool:
-        """Whether the rule says who plays this seat."""
-        return self.seat in (None, seat) and self.role in (None, role) and self.side in (None, side)
 
 
 class GameTask(BaseModel):

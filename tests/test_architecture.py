@@ -40,7 +40,12 @@ GENERIC_ROOMS = (
 
 # room -> top-level modules, or dotted prefixes, that nothing in it may import
 FORBIDDEN = {
-    "configs": {"algo", "runners", "store", "agentlightning", *HEAVY},
+    "configs": {
+        *("algo", "runners", "agentlightning"),
+        # Of the store, only types that are light to import: players and addresses.
+        *(f"store.{module}" for module in ("hub", "sql", "client", "endpoints", "schema", "werewolf", "agents")),
+        *HEAVY,
+    },
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
     "runners": {"algo", "configs", "store.hub", *HEAVY},
     "algo": {"runners", "agentscope", "store.hub"},

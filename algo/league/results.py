@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, covariance, fit_logistic
-from store.schema import PAST_SELVES
+from store.players import PAST_SELVES
 
 DECAY = 0.99
 """Weight of a game against an opponent, relative to the next one against it."""

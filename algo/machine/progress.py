@@ -8,14 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
 
 logger = logging.getLogger(__name__)
@@ -26,15 +19,9 @@ _LINE_EVERY_SECONDS = 10.0
 @contextmanager
 def step_progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
     """Shows how far a number of optimizer steps are; yields what each of them calls."""
-    done = 0
-    with _progress(title, steps, TimeRemainingColumn()) as show:
-
-        def step() -> None:
-            nonlocal done
-            done += 1
-            show(done, f"{done} of {steps} optimizer steps")
-
-        yield step
+    with _progress(title, steps) as show:
+        done = iter(range(1, steps + 1))
+        yield lambda: show(next(done), "")
 
 
 @contextmanager
@@ -42,22 +29,17 @@ def game_progress(title: str, games: int, steps: tuple[int, int] | None = None) 
     """Shows how far a number of games are.
 
     steps: those made and all of the run, for a second bar.
-    Yields a callback for ``algo.rollouts.played.Progress``.
+    Yields a callback for ``algo.rollouts.queue.Progress``.
     """
-    with _progress(title, games, TimeElapsedColumn(), steps) as show:
-        yield lambda now: show(
-            now.finished + now.failed,
-            f"{now.finished} of {games} finished, {now.playing} playing, {now.waiting} waiting",
-        )
+    with _progress(title, games, steps) as show:
+        yield lambda now: show(now.finished + now.failed, f", {now.playing} playing, {now.waiting} waiting")
 
 
 @contextmanager
-def _progress(
-    title: str, total: int, time_column: ProgressColumn, steps: tuple[int, int] | None = None
-) -> Iterator[Callable[[int, str], None]]:
-    """Yields a function of how many are done, for a bar, and of how that is told in a line."""
+def _progress(title: str, total: int, steps: tuple[int, int] | None = None) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function of how many are done, and of what a line says besides."""
     if sys.stderr.isatty():
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time_column)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
             if steps is not None:
                 bar.add_task("steps", completed=steps[0], total=steps[1])
@@ -70,6 +52,6 @@ def _progress(
         nonlocal last_line
         if time.monotonic() - last_line > _LINE_EVERY_SECONDS:
             last_line = time.monotonic()
-            logger.info("%s: %s", title, line)
+            logger.info("%s: %d of %d finished%s", title, done, total, line)
 
     yield show

@@ -8,20 +8,15 @@ from contextlib import contextmanager
 _SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD)$")
 
 
-def is_secret(name: str) -> bool:
-    """Whether an environment variable holds a secret by its name: the hub's token, an endpoint's key."""
-    return _SECRET.search(name) is not None
-
-
 def environment_without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """A copy that can be handed to a child."""
-    return {name: value for name, value in environment.items() if not is_secret(name)}
+    """A copy without the variables that hold a secret by their name: the hub's token, an endpoint's key."""
+    return {name: value for name, value in environment.items() if not _SECRET.search(name)}
 
 
 @contextmanager
 def without_secrets() -> Iterator[None]:
     """Takes them out of this process's environment for as long as children are started that inherit it."""
-    taken = {name: os.environ.pop(name) for name in list(os.environ) if is_secret(name)}
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if _SECRET.search(name)}
     try:
         yield
     finally:

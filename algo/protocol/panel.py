@@ -15,7 +15,8 @@ from algo.werewolf.tasks import derived_seed, token_limits
 from configs.roles_and_decks import DECKS
 from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
-from store.schema import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
+from store.players import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER
+from store.schema import TRAINED_POLICY
 from store.werewolf import GameTask, SeatingRule
 from store.werewolf_study import Study
 

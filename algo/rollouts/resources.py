@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from configs.schema import Config
-from configs.sections.opponents import EndpointConfig
-from store.endpoints import ChatEndpoint, ServedPolicy
+from store.endpoints import ServedPolicy
 from store.schema import PolicyResources, Sampling
 
 
@@ -28,11 +27,6 @@ class UnservedPolicy:
     endpoints: tuple[str, ...] = ()
 
 
-def chat_endpoint(config: EndpointConfig) -> ChatEndpoint:
-    """A configured model behind an API, as runners are told of it (``PolicyResources.players`` and ``judge``)."""
-    return ChatEndpoint(**config.model_dump())
-
-
 def policy_resources(
     config: Config,
     serving: ServedModel,
@@ -52,7 +46,7 @@ def policy_resources(
         endpoints=serving.endpoints,
         model=serving.model,
         sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
-        players={name: chat_endpoint(player) for name, player in config.players.items()},
+        players=config.players,
         policies=tuple(policies),
         **published,
     )

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from algo.league.pool import LeagueState
 from algo.machine.disk import whole_or_removed
@@ -68,7 +68,7 @@ class RunState(BaseModel):
     resumes: how often the run has been gone on with. resumed_at: the policy version each time.
     """
 
-    model_config = ConfigDict(extra="forbid", validate_by_name=True)
+    model_config = ConfigDict(extra="forbid")
 
     run_id: str
     step: int = 0
@@ -79,7 +79,7 @@ class RunState(BaseModel):
     league: LeagueState | None = None
     role_baselines: dict[str, Any] = {}
     summary: dict[str, Any] = {}
-    score: float | None = Field(None, validation_alias=AliasChoices("score", "win_rate"))
+    score: float | None = None
     settings: dict[str, Any] = {}
     resumes: int = 0
     resumed_at: list[int] = []
@@ -118,9 +118,7 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             f"began with, and its games seat them. Keep the section {_POLICIES} as it was, or start a new run"
         )
     for name, value in present.items():
-        before = settings.get(name, value)
-        if isinstance(before, dict) and isinstance(value, dict):  # a run of an earlier version has others, or more
-            before = {key: before.get(key, value[key]) for key in value}
+        before = settings.get(name)
         if before == value:
             continue
         changed = [name]

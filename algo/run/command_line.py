@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from algo.machine.disk import DiskFull, disk_full, says_disk_full
+from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import NothingFinished
 from algo.run.folder import OpenedRun, open_run, set_up_logging
 from algo.serving.preconditions import ServingError
@@ -71,14 +71,13 @@ def run_to_its_end(
         logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
     except (aiohttp.ClientError, TimeoutError) as error:
         logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
-    except DiskFull as error:
-        logger.error("%s", error)
     except Exception as error:
         sentence = next((sentence for kind, sentence in told.items() if isinstance(error, kind)), None)
-        if says_disk_full(error):
-            file = getattr(error, "filename", None)
-            remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"
-            logger.error("%s", disk_full(error, file, remedy))
+        remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"
+        if isinstance(error, DiskFull):
+            logger.error("%s", error)
+        elif full := disk_full(error, getattr(error, "filename", None), remedy):
+            logger.error("%s", full)
         elif sentence is not None:
             logger.error("%s", sentence.format(error))
         else:  # a bug: say so here, where the log file gets it too

@@ -74,9 +74,7 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         check_same_run(state.settings, config, config.run_dir)
         began = load_state(config.run_dir)
         state.resumes = began.resumes = began.resumes + 1
-        # A run of an earlier version noted its number alone.
-        missing = began.resumes - len(began.resumed_at)
-        state.resumed_at = began.resumed_at = [*began.resumed_at, *[state.policy_version] * missing]
+        state.resumed_at = began.resumed_at = [*began.resumed_at, state.policy_version]
         write_run_file(config.run_dir, began)
         if (config.run_dir / "config.yaml").exists():
             (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")

@@ -25,7 +25,8 @@ from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import FrozenPolicyConfig
-from store.endpoints import TRAINED_POLICY, ServedPolicy
+from store.endpoints import ServedPolicy
+from store.players import TRAINED_POLICY
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from algo.rollouts.resources import chat_endpoint
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
@@ -11,7 +10,7 @@ def game_resources(config: WerewolfConfig) -> dict[str, Any]:
     """Fields of ``PolicyResources``. Raises ConfigError for a prompt that cannot be read."""
     return {
         "prompt_templates": read_prompts(config),
-        "judge": None if config.judge is None else chat_endpoint(config.judge),
+        "judge": config.judge,
     }
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,11 +17,6 @@ def _check_base_url(url: str) -> str:
     if url.rstrip("/").endswith("/v1"):
         raise ValueError("leave out /v1, which is added")
     return url
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine's loopback address. As in ``store.addresses``, which this room does not know."""
-    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 class ServingConfig(Section):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from runners.errors import UnknownPlayer
 from runners.werewolf.game import Role
-from store.schema import PAST_SELVES
+from store.players import PAST_SELVES
 from store.werewolf import GameTask, SeatingRule
 
 

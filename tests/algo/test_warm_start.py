@@ -42,7 +42,7 @@ from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from runners.worker import Worker
-from store.schema import SCRIPTED_PLAYER
+from store.players import SCRIPTED_PLAYER
 from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
 from tests.support.small_models import load_model, plain_log_probs

@@ -10,12 +10,11 @@ from configs.loading import CONFIG_DIR, load_config
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.sections.game import PromptName, RulesConfig
-from configs.sections.opponents import BUILT_IN_PLAYERS, EndpointConfig, SeatingRuleConfig
+from configs.sections.opponents import SeatingRuleConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
-from store.schema import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
-from store.werewolf import SeatingRule
+from store.players import ChatEndpoint
 
 
 @pytest.mark.parametrize("path", sorted(CONFIG_DIR.glob("*.yaml")), ids=lambda path: path.name)
@@ -32,7 +31,7 @@ def test_every_setting_is_described_or_has_a_plain_name(schema):
     sections = {name: section for name, section in sections.items() if hasattr(section, "model_fields")}
     undescribed = [
         f"{section}.{name}"
-        for section, model in {**sections, "players": EndpointConfig, "game.seating": SeatingRuleConfig}.items()
+        for section, model in {**sections, "players": ChatEndpoint, "game.seating": SeatingRuleConfig}.items()
         for name, setting in model.model_fields.items()
         if not setting.description
     ]
@@ -47,13 +46,6 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
     assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
-
-
-def test_opponents_are_those_of_the_store():
-    assert set(BUILT_IN_PLAYERS) == {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL}
-    endpoint = {name: (field.default, field.annotation) for name, field in EndpointConfig.model_fields.items()}
-    assert endpoint == {name: (field.default, field.annotation) for name, field in ChatEndpoint.model_fields.items()}
-    assert set(SeatingRuleConfig.model_fields) == set(SeatingRule.model_fields)
 
 
 MIXED = [
@@ -187,19 +179,14 @@ def test_overrides_are_typed_by_their_setting():
         ("run.stepz=3", "unknown key 'run.stepz': did you mean 'steps'"),
         ("gme.preset=x", "unknown key 'gme': did you mean 'game'"),
         ("run.zzz=3", "unknown key 'run.zzz': valid keys here: name, dir, steps, seed"),
-        ("run.steps=0", "run.steps: .*greater than or equal to 1.*got 0"),
-        ("run.steps=many", "run.steps: .*integer"),
-        ("run.name=../x", "run.name"),
         ("serving.mode=attach", "serving.urls"),
         ("serving.urls=[http://h:1]", "serving.mode=attach only"),
         ("serving.public_urls=[http://h:1/v1]", "leave out /v1"),
         ("serving.public_urls=[h:1]", "http://"),
-        ("store.url=localhost:4747", "store.url"),
         ("judge={model: m}", "asked in vain"),
         ("selection.roles=[guard]", "'guard', which preset '5p_tiny' does not deal"),
         ("selection={winners: 0, losers: 0}", "winners and losers are both 0"),
         ("game.preset.x=1", "'preset' is no section"),
-        ("serving.port=65536", "less than or equal to 65535"),
         ("serving.devices=[0, 1]", "2 GPUs; 1 servers need 1"),
         ("serving.weight_transfer=nccl", "needs GPUs"),
         ("training.param_offload=true", "needs GPUs"),
@@ -213,7 +200,6 @@ def test_overrides_are_typed_by_their_setting():
         ("checkpoint.keep_best=1", "needs evaluations"),
         ("judge.model=m", "asked in vain"),
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
-        ("serving.host=0.0.0.0", "serving.host"),
         ("steps=3", "section.key=value"),
         ("run.steps", "section.key=value"),
         ("run.steps=[", "not valid YAML"),
@@ -230,7 +216,6 @@ def test_what_is_wrong_is_named(override, message):
         ("run: {steps: 1}\nrun: {steps: 2}", "'run' occurs twice"),
         ("- a", "must be a mapping"),
         ("run: [", "not valid YAML"),
-        ("run: 3", "run"),
         ("x: 1", "unknown key 'x'"),
     ],
 )

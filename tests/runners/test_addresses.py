@@ -6,7 +6,8 @@ import pytest
 
 from runners.addresses import Addresses
 from runners.errors import AddressRefused
-from store.endpoints import ChatEndpoint, ServedPolicy
+from store.endpoints import ServedPolicy
+from store.players import ChatEndpoint
 from store.schema import PolicyResources
 
 HERE, ELSEWHERE = "http://127.0.0.1:4747", "http://10.0.0.5:4747"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from algo.machine.disk import DiskFull, disk_full, says_disk_full, whole_or_removed
+from algo.machine.disk import DiskFull, disk_full, whole_or_removed
 from algo.machine.whole_files import write_whole
 from algo.run import records
 from algo.run.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
@@ -73,9 +73,10 @@ def test_transcripts_and_other_files_leave_no_half_of_them(small_disk):
     (small_disk / "other").write_bytes(b"x" * (4 * MIB - 8192))
     with pytest.raises(OSError) as error:
         write_whole(small_disk / "transcripts" / "game.txt", "狼" * MIB)
-    assert says_disk_full(error.value) and not any((small_disk / "transcripts").iterdir())
-    told = str(disk_full(error.value, error.value.filename, "Free some."))
-    assert told.startswith("No space left on device") and told.endswith("Free some.")
+    assert not any((small_disk / "transcripts").iterdir())
+    found = str(disk_full(error.value, error.value.filename, "Free some."))
+    assert found.startswith("No space left on device") and found.endswith("Free some.")
+    assert disk_full(ValueError("a bug"), None, "") is None
 
 
 @dataclass

@@ -10,13 +10,11 @@ from algo.rollouts import hub_rollouts as earlier_games
 from algo.rollouts.hub_rollouts import HubRollouts, Resumption
 from algo.rollouts.played import FAILED_GAME, SUPERSEDED_ATTEMPT, NothingFinished
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import chat_endpoint
 from algo.werewolf.tasks import derived_seed, step_tasks
-from configs.sections.opponents import EndpointConfig
 from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
-from store.schema import IDEMPOTENCY_KEY, ChatEndpoint, PolicyResources
+from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.fakes import FakeVllm, make_result, make_turn
@@ -131,13 +129,6 @@ def test_seating_rules_come_before_the_sides():
         SeatingRule(side="wolf", players={"policy": 4, "strong": 1}),
         SeatingRule(side="wolf", players={"policy": 1}),
         SeatingRule(side="good", players={"random": 1}),
-    )
-
-
-def test_a_configured_endpoint_is_told_to_runners_as_it_is():
-    configured = EndpointConfig(model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2)
-    assert chat_endpoint(configured) == ChatEndpoint(
-        model="big", endpoint="https://example.com/v1", api_key_env="BIG_KEY", tries=2
     )
 
 

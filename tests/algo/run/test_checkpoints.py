@@ -40,7 +40,7 @@ def config(tmp_path):
 
 
 def save(config, step, win_rate=None, exported=Path("nowhere")):
-    state = RunState(run_id="run-1", step=step, policy_version=step, win_rate=win_rate)
+    state = RunState(run_id="run-1", step=step, policy_version=step, score=win_rate)
     return save_checkpoint(config, FakeEngine(), state, exported)
 
 
