@@ -229,7 +229,8 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
             "base_url": url,
             "max_retries": 0,
             "timeout": endpoint.timeout_seconds,
-            "http_client": DefaultAsyncHttpxClient(trust_env=not leads_to_loopback(url)),
+            # A hub may have chosen the address: it must not lead on to another.
+            "http_client": DefaultAsyncHttpxClient(trust_env=not leads_to_loopback(url), follow_redirects=False),
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
     )
@@ -266,7 +267,9 @@ class _DashScopeCaller:
 
     async def call(self, messages: list[dict[str, Any]]) -> ChatResponse:
         if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=self._trust_env)
+            watching = aiohttp.TraceConfig()
+            watching.on_request_redirect.append(_refuse_redirect)
+            self._session = aiohttp.ClientSession(trust_env=self._trust_env, trace_configs=[watching])
         try:
             return await self._model(messages, session=self._session)
         except RuntimeError as error:
@@ -278,6 +281,10 @@ class _DashScopeCaller:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+async def _refuse_redirect(session: object, context: object, redirect: aiohttp.TraceRequestRedirectParams) -> None:
+    raise _DashScopeRefusal(redirect.response.status, "it redirects to another address", {})
 
 
 _PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str], _Provider]] = {"openai": _openai, "dashscope": _dashscope}

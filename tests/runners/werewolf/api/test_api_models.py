@@ -62,6 +62,17 @@ async def test_a_conversation_goes_out_and_the_reply_comes_back(api, provider):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_redirect_is_not_followed(api, provider):
+    elsewhere = FakeChatApi()
+    await elsewhere.start()
+    path = {"openai": "v1/chat/completions", "dashscope": "api/v1/services/aigc/text-generation/generation"}[provider]
+    api.faults = [error(307, location=f"{elsewhere.url}/{path}")]
+    assert "HTTP 307" in await refusal(api.endpoint(provider))
+    assert elsewhere.requests == []
+    await elsewhere.stop()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     ("reply", "heard"),
     [
