@@ -153,7 +153,7 @@ async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe
     async with runner_at(client):
         queue = RolloutQueue(client, GAME, config.rollout)
         found = await evaluate(config, queue, policy, alive, "a", panel="v2", model=tmp_path)
-    assert len(found.rows) == 8 * 3 + 4 + 4 + 3 + 2 - 8 and not found.not_finished
+    assert len(found.rows) == 21 and not found.not_finished
     own, reference = found.rows[-2:]
     assert own.seat(own.single).player == "policy" and reference.seat(own.single).player == "scripted"
     company = [[seat.player for seat in row.seats if seat.seat != own.single] for row in (own, reference)]
