@@ -26,6 +26,7 @@ COMMANDS = {
     "tiny-model": "algo.tiny_model",
     "tiny-agent": "algo.tiny_agent",
     "real-model": "algo.real_model",
+    "untie-model": "algo.untie_model",
 }
 """Command -> the module that it runs, as ``python -m MODULE`` does."""
 

@@ -23,7 +23,7 @@ from algo.reports.terminal import wide_console
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 from algo.werewolf.file_names import MODEL_FOLDER, WARM_START_SUFFIX
 from configs.command_line import add_set_option
-from configs.loading import CONFIG_DIR, load_config
+from configs.loading import CONFIG_DIR, find_config, load_config
 from configs.section import ConfigError
 
 DEMO_CONFIG = CONFIG_DIR / "demo.yaml"
@@ -136,7 +136,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--config",
-        type=Path,
+        type=find_config,
         metavar="FILE",
         help="configuration (default: configs/demo.yaml; with --real configs/smollm2_cpu.yaml)",
     )

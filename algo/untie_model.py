@@ -45,10 +45,13 @@ def untie(model: "PreTrainedModel") -> None:
 def _write(source: Path, directory: Path) -> None:
     from transformers import AutoModelForCausalLM
 
+    from algo.run.export import make_portable
+
     model = AutoModelForCausalLM.from_pretrained(source, dtype="auto", local_files_only=True)
     untie(model)
     shutil.copytree(source, directory, ignore=shutil.ignore_patterns(*_WRITTEN, ".*"))
     model.save_pretrained(directory)
+    make_portable(directory)
 
 
 def main(arguments: list[str] | None = None) -> int:

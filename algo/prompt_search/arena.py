@@ -19,7 +19,9 @@ import numpy as np
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
+from algo.rollouts.played import NothingFinished
 from algo.rollouts.queue import RolloutQueue
+from algo.run.summary import failed_of
 from configs.section import ConfigError
 from store.schema import Task
 
@@ -110,7 +112,8 @@ class Arena:
         """Let each candidate do each of a stage's tasks, which it has not done before.
 
         Returns rewards, shape (tasks, candidates), NaN where a rollout failed for good.
-        Raises what ``RolloutQueue.collect`` does, and ConfigError for a reward out of bounds.
+        Raises what ``RolloutQueue.collect`` does, NothingFinished where an agent failed every time, and ConfigError for
+        a reward out of bounds.
         """
         wanted = [[self.workload.tasks(stage, number, one) for number in numbers] for one in candidates]
         missing = [
@@ -148,6 +151,11 @@ class Arena:
             played = await self._queue.collect(every, self._check_alive, on_progress)
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
+        if (failures := played.own_failures).total() == len(played.finished):
+            raise NothingFinished(
+                f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
+                f"Begin a new search when the agent is mended: one that is resumed goes on with these rollouts"
+            )
         finished = {one.outcome.task: one for one in played.finished}
         for candidate, tasks in playing:
             spans, rewards = 0, []

@@ -84,14 +84,15 @@ def make_portable(folder: Path) -> None:
     takes the default where ``rope_theta`` is only within ``rope_parameters``: wrong positions, without an error.
     """
     file = folder / "tokenizer_config.json"
-    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    tokenizer = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if tokenizer.get("tokenizer_class") == "TokenizersBackend":
         tokenizer["tokenizer_class"] = "PreTrainedTokenizerFast"
     for key in ("is_local", "local_files_only", "backend"):
         tokenizer.pop(key, None)
     if isinstance(tokenizer.get("extra_special_tokens"), list):
         tokenizer["additional_special_tokens"] = tokenizer.pop("extra_special_tokens")
-    file.write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if tokenizer:
+        file.write_text(json.dumps(tokenizer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     file = folder / "config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
     rope = config.get("rope_parameters") or {}

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import (
-    Stance,
     plan_checks,
     reveals,
     speak,
     speak_as_candidate,
-    stance_as,
 )
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
@@ -56,10 +54,14 @@ def answer(turn: Turn) -> Action:
             return _pass_badge(turn)
         case Decision.SPEAKING_ORDER:
             return Action(turn.chance.choice(request.options))
-    beliefs = form_beliefs(turn)
-    suspect = _suspect(turn, beliefs)
-    rally = suspect if request.decision is Decision.CLOSING_SPEECH else None
-    return speak(turn, _stance(turn, beliefs, suspect), rally)
+    memory, beliefs = turn.memory, form_beliefs(turn)
+    suspect = beliefs.most_suspected([seat for seat in turn.others if memory.found.get(seat) is not Side.GOOD])
+    if role is Role.SEER:
+        plan_checks(turn, beliefs)
+    shown, potions = role if reveals(turn, role) else None, (memory.saved, memory.poisoned)
+    return speak(
+        turn, shown, beliefs, suspect, beliefs.seer, potions, rallies=request.decision is Decision.CLOSING_SPEECH
+    )
 
 
 def _check(turn: Turn) -> Action:
@@ -143,16 +145,3 @@ def _pass_badge(turn: Turn) -> Action:
     if memory.found[first] is Side.GOOD and first in targets:
         return Action(first)
     return Action(None if trusted == first else trusted)
-
-
-def _suspect(turn: Turn, beliefs: Beliefs) -> int | None:
-    found = turn.memory.found
-    return beliefs.most_suspected([seat for seat in turn.others if found.get(seat) is not Side.GOOD])
-
-
-def _stance(turn: Turn, beliefs: Beliefs, suspect: int | None) -> Stance:
-    role, memory = turn.observation.role, turn.memory
-    if role is Role.SEER:
-        plan_checks(turn, beliefs)
-    shown = role if reveals(turn, role) else None
-    return stance_as(turn, shown, beliefs, suspect, beliefs.seer, memory.saved, memory.poisoned)

@@ -1,10 +1,6 @@
-"""What a scripted player says by day, put together in the same way whatever its side.
-
-A ``Stance`` is what the speaker wants the table to hear; each side makes its own, ``speak`` puts it into words.
-"""
+"""What a scripted player says by day, put together in the same way whatever its side."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from runners.werewolf.brains.beliefs import TRUSTED, Beliefs
 from runners.werewolf.brains.memory import HIDDEN_GODS
@@ -29,26 +25,6 @@ ACCUSERS_BORNE = 2
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 
 
-@dataclass(frozen=True, slots=True)
-class Stance:
-    """What a speaker says of itself and of others.
-
-    role: what it says it is; None for no more than a good seat. Its checks, plan and potions come from its memory.
-    saved, poisoned: on whom it says it used a potion. rival: a seat that claims the same role, which only one has.
-    seer: whom it follows. suspect: whom it wants exiled. trusted: whom it holds for good.
-    asks: (seat, whom it asks that seat to vote for), so that the vote is tied.
-    """
-
-    role: Role | None
-    saved: int | None = None
-    poisoned: int | None = None
-    rival: int | None = None
-    seer: int | None = None
-    suspect: int | None = None
-    trusted: int | None = None
-    asks: tuple[int, int] | None = None
-
-
 def reveals(turn: Turn, role: Role) -> bool:
     """Whether a seat with ``role`` says now what it is."""
     memory, decision = turn.memory, turn.request.decision
@@ -62,31 +38,6 @@ def reveals(turn: Turn, role: Role) -> bool:
         return True
     used_potions = memory.saved is not None or memory.poisoned is not None
     return used_potions and turn.request.day > 1 and turn.resolves("reveal", REVEAL_RATE)
-
-
-def stance_as(
-    turn: Turn,
-    role: Role | None,
-    beliefs: Beliefs,
-    suspect: int | None,
-    seer: int | None,
-    saved: int | None,
-    poisoned: int | None,
-) -> Stance:
-    """The stance of a seat that shows ``role`` (None: shows none). saved, poisoned: told by a witch only."""
-    is_witch = role is Role.WITCH
-    turn.temper.shown = role or turn.temper.shown
-    trusted = beliefs.most_trusted([seat for seat in turn.others if seat not in (seer, suspect)], at_most=TRUSTED)
-    return Stance(
-        role=role,
-        saved=saved if is_witch else None,
-        poisoned=poisoned if is_witch else None,
-        rival=None if role is None else _rival(turn, role),
-        seer=seer,
-        suspect=suspect,
-        trusted=trusted,
-        asks=beliefs.asks,
-    )
 
 
 def plan_checks(turn: Turn, beliefs: Beliefs) -> None:
@@ -105,15 +56,33 @@ def _rival(turn: Turn, role: Role) -> int | None:
     return next((seat for seat in claimants if seat in turn.others), None)
 
 
-def speak(turn: Turn, stance: Stance, rally: int | None = None) -> Action:
-    """The speech of one turn; with ``rally``, whom the sheriff wants exiled."""
-    words = [*_introduce(turn, stance)]
+def speak(
+    turn: Turn,
+    role: Role | None,
+    beliefs: Beliefs,
+    suspect: int | None,
+    seer: int | None,
+    potions: tuple[int | None, int | None],
+    rallies: bool,
+) -> Action:
+    """The speech of one turn.
+
+    role: what it says it is; None for no more than a good seat. Its checks and plan come from its memory.
+    suspect: whom it wants exiled. seer: whom it follows. potions: on whom it says it used them, as the witch.
+    rallies: whether it calls for a vote against the suspect as the sheriff.
+    """
+    turn.temper.shown = role or turn.temper.shown
+    rival = None if role is None else _rival(turn, role)
+    trusted = beliefs.most_trusted([seat for seat in turn.others if seat not in (seer, suspect)], at_most=TRUSTED)
+    rally = suspect if rallies else None
+    words = [*_introduce(turn, role, rival, potions if role is Role.WITCH else (None, None))]
     if rally is not None:
         words.append(turn.say(saying.RALLIES, rally))
-    if stance.asks is not None and stance.suspect is not None:  # before opinions, which may leave no room for it
-        mate, other = stance.asks
-        words.append(turn.say(saying.SPLITS, stance.suspect, mate=mate, other=other))
-    opinions = [*_opinions(turn, stance, rally)]
+    if beliefs.asks is not None and suspect is not None:  # before opinions, which may leave no room for it
+        mate, other = beliefs.asks
+        words.append(turn.say(saying.SPLITS, suspect, mate=mate, other=other))
+    accuses = beliefs.asks is None and rally is None and suspect is not None and suspect != rival
+    opinions = [*_opinions(turn, role, seer, suspect if accuses else None, trusted)]
     if len(opinions) > 1 and turn.chance.random() < 0.4:
         opinions.reverse()
     words += opinions
@@ -130,39 +99,42 @@ def speak_as_candidate(turn: Turn, withdraws: bool) -> Action:
     return Action(Option.WITHDRAW if withdraws else None, saying.fit_together(words, limit))
 
 
-def _introduce(turn: Turn, stance: Stance) -> Iterator[str]:
+def _introduce(
+    turn: Turn, role: Role | None, rival: int | None, potions: tuple[int | None, int | None]
+) -> Iterator[str]:
     memory, chance, limit = turn.memory, turn.chance, turn.request.speech_chars
-    if stance.role is None:
+    if role is None:
         drawn = chance.random()
         if drawn < SAYS_VILLAGER and memory.deck[Role.VILLAGER]:
             yield saying.claim_role(chance, Role.VILLAGER, limit)
         elif drawn < SAYS_VILLAGER + SAYS_GOOD:
             yield turn.say(saying.CLAIMS_GOOD)
         return
-    if stance.rival is not None:
-        yield turn.say(saying.COUNTERCLAIMS, stance.rival, role=ROLE_NAMES[stance.role])
+    if rival is not None:
+        yield turn.say(saying.COUNTERCLAIMS, rival, role=ROLE_NAMES[role])
     else:
-        yield saying.claim_role(chance, stance.role, limit)
-    if stance.role is Role.SEER:
+        yield saying.claim_role(chance, role, limit)
+    if role is Role.SEER:
         yield from saying.report_checks(chance, memory.reports, turn.request.day, limit)
         if memory.plan and _badge_matters(turn):
             yield saying.name_next_checks(chance, memory.plan, limit)
-    if stance.saved is not None:
-        yield turn.say(saying.SAVINGS, stance.saved)
-    if stance.poisoned is not None:
-        yield turn.say(saying.POISONINGS, stance.poisoned)
+    for used_on, sentences in zip(potions, (saying.SAVINGS, saying.POISONINGS), strict=True):
+        if used_on is not None:
+            yield turn.say(sentences, used_on)
 
 
-def _opinions(turn: Turn, stance: Stance, rally: int | None) -> Iterator[str]:
-    if stance.seer is not None:
+def _opinions(
+    turn: Turn, role: Role | None, seer: int | None, accused: int | None, trusted: int | None
+) -> Iterator[str]:
+    if seer is not None:
         if turn.request.decision is not Decision.LAST_WORDS or turn.chance.random() < FAREWELL_RATE:
-            yield turn.say(saying.FOLLOWINGS, stance.seer)
-    elif stance.role is not Role.SEER and not turn.memory.claims:
+            yield turn.say(saying.FOLLOWINGS, seer)
+    elif role is not Role.SEER and not turn.memory.claims:
         yield turn.say(saying.CALLS_FOR_SEER)
-    if stance.asks is None and rally is None and stance.suspect is not None and stance.suspect != stance.rival:
-        yield turn.accuse(stance.suspect)
-    if stance.trusted is not None and turn.chance.random() < TRUST_RATE:
-        yield turn.say(saying.TRUSTS, stance.trusted)
+    if accused is not None:
+        yield turn.accuse(accused)
+    if trusted is not None and turn.chance.random() < TRUST_RATE:
+        yield turn.say(saying.TRUSTS, trusted)
 
 
 def _badge_matters(turn: Turn) -> bool:

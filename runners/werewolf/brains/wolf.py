@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from runners.werewolf.brains.beliefs import Beliefs, form_beliefs
 from runners.werewolf.brains.good import runs, withdraws
-from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate, stance_as
+from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.language import saying
@@ -270,8 +270,8 @@ def _speech(turn: Turn, rallies: bool = False) -> Action:
     suspect = _suspect(turn, turn.request.targets if rallies else turn.others, beliefs)
     role = Role.SEER if poses else _cover(turn)
     shown = role if reveals(turn, role) else None
-    stance = stance_as(turn, shown, beliefs, suspect, _followed(turn, beliefs, suspect), _pretended_rescue(turn), None)
-    return speak(turn, stance, suspect if rallies else None)
+    followed, potions = _followed(turn, beliefs, suspect), (_pretended_rescue(turn), None)
+    return speak(turn, shown, beliefs, suspect, followed, potions, rallies)
 
 
 def _followed(turn: Turn, beliefs: Beliefs, suspect: int | None) -> int | None:

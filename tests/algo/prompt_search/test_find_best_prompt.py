@@ -124,6 +124,20 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
     assert in_hub == Counter(played)
 
 
+@rollout
+async def broken_agent(task, prompt_template):
+    return float(task["quetsion"])
+
+
+async def test_a_search_of_an_agent_that_always_fails_ends_with_the_reason(hub, client, tmp_path):
+    search = SearchProcess(tmp_path, hub, "--budget", "200")
+    async with working(client, broken_agent):
+        search.start()
+        assert await search.ended() == 1
+    assert "no rollout shows anything: failed 48 of 48: KeyError: 'quetsion'" in search.log.read_text()
+    assert len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
+
+
 async def test_a_search_is_resumed_with_its_own_plan_only(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub, "--budget", "80")
     async with working(client):
