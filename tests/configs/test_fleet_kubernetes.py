@@ -1,11 +1,6 @@
 """The Kubernetes recipe: its objects fit each other; a runner has the time to finish its games."""
 
 import re
-import shutil
-import subprocess
-
-import pytest
-import yaml
 
 from store.auth import TOKEN_VARIABLE
 from tests.support.hub import fleet_recipes as recipes
@@ -19,10 +14,7 @@ def named(kind):
 
 
 def test_kubernetes_objects_fit_each_other():
-    generated = recipes.kustomization()
-    configs, secrets = generated["configMapGenerator"], generated["secretGenerator"]
-    assert all((FLEET / file).is_file() for config in configs for file in config["files"])
-    claims, config_names = named("PersistentVolumeClaim"), {config["name"] for config in configs}
+    claims, guide = named("PersistentVolumeClaim"), (FLEET / "README.md").read_text()
     used_claims = set()
     for name, pod in recipes.pods().items():
         spec = pod["spec"]
@@ -34,18 +26,13 @@ def test_kubernetes_objects_fit_each_other():
             if "persistentVolumeClaim" in volume:
                 used_claims.add(volume["persistentVolumeClaim"]["claimName"])
             elif "configMap" in volume:
-                assert volume["configMap"]["name"] in config_names
+                assert f"create configmap {volume['configMap']['name']} " in guide
         for container in recipes.containers(pod):
             for entry in container.get("env", []):
                 if entry["name"] == TOKEN_VARIABLE:
-                    assert entry["valueFrom"] == {"secretKeyRef": {"name": secrets[0]["name"], "key": "token"}}
+                    secret = entry["valueFrom"]["secretKeyRef"]
+                    assert f"create secret generic {secret['name']} --from-file={secret['key']}=" in guide
     assert used_claims == set(claims)
-    assert {image["name"] for image in generated["images"]} == {
-        container["image"]
-        for pod in recipes.pods().values()
-        for container in recipes.containers(pod)
-        if "/" not in container["image"]
-    }
 
 
 def test_kubernetes_selectors_and_ports():
@@ -83,15 +70,3 @@ def test_a_runner_has_the_time_to_finish_its_games():
     runner = recipes.pods()["werewolf-runner"]["spec"]
     drain = re.search(r"timeout (\d+)", runner["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][2])
     assert longest_game() <= int(drain[1]) < runner["terminationGracePeriodSeconds"]
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
-def test_kustomize_builds_the_manifest_only_with_a_token(tmp_path):
-    for name in ("kustomization.yaml", "kubernetes.yaml", "run.yaml", "policy_proxy.conf"):
-        shutil.copy(FLEET / name, tmp_path)
-    build = ["kubectl", "kustomize", str(tmp_path)]
-    without = subprocess.run(build, capture_output=True, text=True, timeout=60, check=False)
-    assert without.returncode != 0 and "hub_token" in without.stderr
-    (tmp_path / "hub_token").write_text("long-and-secret\n")
-    built = subprocess.run(build, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert len(list(yaml.safe_load_all(built))) == len(recipes.kubernetes()) + 2

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
     reason="no HAProxy here: `apt-get install haproxy`",
 )
 
-CONFIGURATION = Path(__file__).parents[2] / "configs" / "fleet" / "postgres" / "hub_proxy.cfg"
+CONFIGURATION = Path(__file__).parents[2] / "configs" / "fleet" / "hub_proxy.cfg"
 REPLICAS = ("127.0.0.2", "127.0.0.3")
 GROUPS, GAMES_PER_GROUP = 5, 6
 CALLS_BEFORE_KILLS = (25, 50)

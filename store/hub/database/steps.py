@@ -191,10 +191,10 @@ class StoreSteps(WatchedStore):
         latest = await self._unlocked_get_latest_attempt(self.collections, rollout_id)
         if latest is not None and attempt_id in ("latest", latest.attempt_id):
             return latest, latest
-        if attempt_id == "latest":
+        if latest is None:
+            await self._rollout(rollout_id)
             raise UnknownId(f"No attempts found for rollout {rollout_id}")
-        attempt = await self._attempt(rollout_id, attempt_id)
-        return attempt, latest or attempt
+        return await self._attempt(rollout_id, attempt_id), latest
 
 
 def _closed(what: str, status: str, wanted: str) -> Conflict:

@@ -107,10 +107,6 @@ def kubernetes() -> list[dict]:
     return list(yaml.safe_load_all((FLEET / "kubernetes.yaml").read_text()))
 
 
-def kustomization() -> dict:
-    return yaml.safe_load((FLEET / "kustomization.yaml").read_text())
-
-
 def pods() -> dict[str, dict]:
     """Pod templates by the name of what makes them."""
     return {
