@@ -1,4 +1,4 @@
-"""A runner: takes games from the hub, plays many at once, stores their spans, then sets their status.
+"""A runner: takes rollouts from the hub, plays many at once, stores their spans, then sets their status.
 
 Knows nothing about Werewolf: what is played is given to it as a ``Play``. Order matters to the
 stock hub, whose terminal states do not stick: a game's last span is stored before its status is set, and a
@@ -29,7 +29,7 @@ _SHORTEST_POLL, _LONGEST_POLL = 0.1, 2.0
 _LAST_REPORT_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 1.0
 _HEARD_WITHIN_SILENCE = 4
-"""How often the hub hears of a game in the time after which it would give it to another runner."""
+"""How often the hub hears of a rollout in the time after which it would give it to another runner."""
 
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
@@ -37,7 +37,7 @@ _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
 @dataclass
 class WorkerStats:
-    """Games since the start, by how they ended."""
+    """Rollouts since the start, by how they ended."""
 
     finished: int = 0
     failed: int = 0
@@ -46,10 +46,10 @@ class WorkerStats:
 
 
 class Worker:
-    """Plays up to ``games_at_once`` games until it is stopped.
+    """Plays up to ``games_at_once`` rollouts until it is stopped.
 
     max_games: stop after taking this many; None means no limit.
-    idle_exit_seconds: stop after this long without a game to play; None means wait for ever.
+    idle_exit_seconds: stop after this long without a rollout to play; None means wait for ever.
     heartbeat_seconds: how often the hub is told that this worker lives, and an absent hub is noticed.
     """
 
@@ -78,19 +78,19 @@ class Worker:
         self._draining = asyncio.Event()
         self.stats = WorkerStats()
         self.ready = False
-        """Whether the hub has answered, so that games can be taken."""
+        """Whether the hub has answered, so that rollouts can be taken."""
 
     @property
     def playing(self) -> int:
-        """Games under way."""
+        """Rollouts under way."""
         return len(self._games)
 
     def drain(self) -> None:
-        """Take no more games; ``run`` returns when those under way are finished."""
+        """Take no more rollouts; ``run`` returns when those under way are finished."""
         self._draining.set()
 
     def hand_back(self) -> None:
-        """Take no more games and give up those under way: the hub lets another runner play them."""
+        """Take no more rollouts and give up those under way: the hub lets another runner play them."""
         self._draining.set()
         self._handing_back = True
         for task, game in self._games.items():
@@ -100,7 +100,7 @@ class Worker:
             asyncio.get_running_loop().call_later(_LAST_ANSWER_SECONDS, self._taking.cancel)
 
     async def run(self) -> WorkerStats:
-        """Play until drained, handed back, idle for too long or out of games.
+        """Play until drained, handed back, idle for too long or out of rollouts.
 
         Raises StoreUnreachable when the hub stays away longer than the client's patience.
         """
@@ -164,7 +164,7 @@ class Worker:
             await self._wait_for_room_or_time(poll)
 
     async def _wait_for_room_or_time(self, seconds: float) -> None:
-        """Until a game ends, draining begins, or the time is up."""
+        """Until a rollout ends, draining begins, or the time is up."""
         draining = asyncio.create_task(self._draining.wait())
         full = len(self._games) >= self._games_at_once
         await asyncio.wait(
@@ -182,7 +182,7 @@ class Worker:
         task.add_done_callback(self._games.pop)
 
     async def _play_one(self, rollout: AttemptedRollout, game: "_Game") -> None:
-        """Play one game and report how it ended. Nothing that happens in a game ends the worker."""
+        """Play one rollout and report how it ended. Nothing that happens in a rollout ends the worker."""
         key = game.key
         game.begun = True
         try:
@@ -196,7 +196,7 @@ class Worker:
                 await self._uploader.discard(key)
                 return
             self.stats.handed_back += 1
-            # "At once" has an end even while the hub is away; then its own time-out hands the game back.
+            # "At once" has an end even while the hub is away; then its own time-out hands the rollout back.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_REPORT_SECONDS):
                     await self._give_up(game, "handed back by its runner")
@@ -223,7 +223,7 @@ class Worker:
                 raise
 
     async def _report_finished(self, game: "_Game", result: OutcomeSpan) -> None:
-        """Store a finished game's last spans, then its status, through any outage that the patience covers."""
+        """Store a finished rollout's last spans, then its status, through any outage that the patience covers."""
 
         async def report() -> bool:
             await self._uploader.finish(game.key)
@@ -310,7 +310,7 @@ class Worker:
         return closed
 
     async def _heartbeat(self) -> None:
-        """Tell the hub now and then that this runner lives, and drop the games that it no longer wants.
+        """Tell the hub now and then that this runner lives, and drop the rollouts that it no longer wants.
 
         Also how an unreachable hub is noticed when idle.
         """
@@ -333,7 +333,7 @@ class Worker:
             await asyncio.sleep(self._heartbeat_seconds)
 
     async def _keep_alive(self, hub_time: float | None) -> None:
-        """Tell the hub that the games are being played, which it else hears of spans alone: a slow model is no silence.
+        """Tell the hub that the rollouts go on, which spans alone would not while a slow model answers.
 
         hub_time: a stock hub's clock, which is what it compares with; this machine's may be another.
         """
@@ -355,7 +355,7 @@ class Worker:
             game.last_heard = time.monotonic()
 
     def _drop(self, closed: Mapping[AttemptKey, "_Closed"]) -> None:
-        """End the games that the hub no longer wants; those that are ending anyway are left to it."""
+        """End the rollouts that the hub no longer wants; those that are ending anyway are left to it."""
         for task, game in self._games.items():
             if game.key in closed and game.begun and not (game.ending or game.unwanted):
                 logger.warning("rollout %s dropped: %s", game.key[0], closed[game.key].reason)
@@ -374,7 +374,7 @@ class _Closed:
 
 @dataclass
 class _Game:
-    """One game under way.
+    """One rollout under way.
 
     begun: its task has started to run, so a cancellation is handled. ending: its end is being reported.
     unwanted: the hub has closed it, so there is nothing to report.

@@ -208,7 +208,7 @@ class PolicyResources(BaseModel):
         run_name, separator, version = update.resources_id.rpartition(VERSION_SEPARATOR)
         if not separator or not version.isdigit():
             raise ValueError(
-                f"resources {update.resources_id!r} were not published by algo.werewolf_verl "
+                f"resources {update.resources_id!r} were not published by algo.werewolf_verl or algo.agent_verl "
                 f"(expected an id like 'run{VERSION_SEPARATOR}000001')"
             )
         servers = _servers_of_the_policy(update)

@@ -1,4 +1,4 @@
-"""The resources that games are played with, fetched from the hub once for each version, however many games ask."""
+"""The resources of rollouts, fetched from the hub once for each version, however many rollouts need them."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _VERSIONS_KEPT = 16
 
 
 class PublishedResources:
-    """What the hub has published, by id. Remembers the last few, since many games are played with each.
+    """What the hub has published, by id. Remembers the last few, since many rollouts share each.
 
     patience_seconds: how long resources that the hub does not have yet are waited for.
     addresses: that models may be called at; None: the defaults for the client's hub.
@@ -61,7 +61,7 @@ class PublishedResources:
             if waited >= self._patience:
                 raise MissingResources(
                     f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
-                    f"`python -m algo.werewolf_verl` publishes them before it enqueues games"
+                    f"the algorithm publishes them before it enqueues rollouts"
                 )
             if waited == 0.0:
                 logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)

@@ -11,7 +11,7 @@ says it takes is taken, one that it nearly takes is asked about again: said alou
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -200,13 +200,6 @@ _NOT_EARNEST = re.compile(
     r"(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|例如|比如|譬如|假装)"
 )
 """Anywhere in a sentence: it is supposed, asked, of another time, or somebody else's words."""
-_SPEAKS_WELL = re.compile(
-    r"(?<![不非没])(?<!不是)(?:是|像|认)(?:真的?|个|铁)?好人|^(?:铁|真)?好人|金水|银水|可信|(?:相?信|站边?|保)[他她]|"
-    r"不(?:太)?像狼|不是狼|trust"
-)
-_SPEAKS_ILL = re.compile(r"(?<![不非没])(?<!不是)(?:是|像)(?:个|只|铁|真)?狼(?!人?刀)|查杀$|悍跳")
-_TRUSTING = frozenset({Decision.BADGE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE})
-_HOSTILE = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHOT, Decision.WITCH, Decision.CLOSING_SPEECH})
 
 
 def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Choice:
@@ -229,7 +222,6 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         if stated is None:
             doubted = (marked or found) and _DOUBT.fullmatch(clause.text)
             against = clause.place and _CONTRAST.match(clause.text)
-            against = against or _contradicts(clause.text, found, request.decision)
             problem = problem or ("negated" if doubted or (found and against) else "")
             refused.add(_refused(clause.text, request))
         elif clause.earnest and (marked or '"' not in clause.text) and _counts(stated, clause, marked, led_in):
@@ -259,13 +251,6 @@ def _counts(stated: "_Stated", clause: "_Clause", marked: bool, led_in: bool) ->
     if stated.bare:
         return clause.alone and clause.last
     return stated.mine or clause.alone or (led_in and clause.place > 0)
-
-
-def _contradicts(clause: str, found: Collection[str | Option | None], decision: Decision) -> bool:
-    """Whether a clause says of a seat that was chosen what nobody says of a seat that is chosen so."""
-    signs = _SPEAKS_WELL if decision in _HOSTILE else _SPEAKS_ILL if decision in _TRUSTING else None
-    of_a_seat = any(choice and not isinstance(choice, Option) for choice in found)
-    return signs is not None and of_a_seat and "号" not in clause and signs.search(clause) is not None
 
 
 def _refused(clause: str, request: Request) -> str | Option | None:

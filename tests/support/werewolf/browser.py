@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 SCREENSHOTS = Path("runs/screenshots")
-LAPTOP, PHONE = (1366, 768), (390, 844)
+LAPTOP, PHONE = (1400, 900), (390, 844)
 _PATIENCE_SECONDS = 25
 _FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
