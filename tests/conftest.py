@@ -87,6 +87,7 @@ def pytest_testnodedown(node):
     left_out.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - left_out)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
     """Say what ``make test`` left out."""
     if left_out and "not full" in terminalreporter.config.option.markexpr:
