@@ -287,6 +287,7 @@ class PatientStoreClient(LightningStoreClient):
 
         async def wait_for_hub(state: RetryCallState) -> None:
             nonlocal away
+            assert state.outcome is not None
             logger.warning(
                 "span upload interrupted (%s); waiting for the hub", type(state.outcome.exception()).__name__
             )

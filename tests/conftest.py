@@ -87,6 +87,7 @@ def pytest_testnodedown(node):
     left_out.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - left_out)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
     """Say what ``make test`` left out."""
     if left_out and "not full" in terminalreporter.config.option.markexpr:
@@ -97,9 +98,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
 @pytest.fixture(autouse=True)
 def ray_is_started_by_its_fixture_alone(request):
     """Or the test would lack its marker, and Ray would start again for each file."""
+    before = _ray_runs()
     yield
-    if "ray" in sys.modules and not request.node.get_closest_marker("ray"):
-        assert not sys.modules["ray"].is_initialized(), "a test that uses Ray takes the fixture ray_cluster"
+    assert before or not _ray_runs() or request.node.get_closest_marker("ray"), "what uses Ray takes ray_cluster"
+
+
+def _ray_runs() -> bool:
+    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
 
 
 @pytest.fixture(autouse=True)

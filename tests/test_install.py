@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # makes environments
+
 REPOSITORY = Path(__file__).parents[1]
 CPU_TORCH = "torch-2.13.0+cpu"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow  # makes environments
+
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("algo", "configs", "runners", "store")
 DATA = {".html", ".yaml", ".txt", ".jsonl", ".js", ".css", ".svg", ".typed"}

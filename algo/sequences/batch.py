@@ -266,7 +266,7 @@ def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: in
     own = [lengths[row] for row in longest_first]
     count = ranks * math.ceil(min(sum(own) / max_tokens, len(own)) / ranks)
     while count < len(own):
-        filled = get_seqlen_balanced_partitions(own, count, equal_size=False)
+        filled: list[list[int]] = get_seqlen_balanced_partitions(own, count, equal_size=False)  # pyright: ignore[reportAssignmentType] its annotation is unfinished
         if all(len(rows) == 1 or sum(own[row] for row in rows) <= max_tokens for rows in filled):
             filled.sort(key=lambda rows: (-sum(own[row] for row in rows), rows))
             return [[longest_first[row] for row in rows] for rows in filled]

@@ -14,7 +14,7 @@ from agentscope.message import Msg
 from runners.werewolf.game import Action, Event, Observation, Option, Preset, Request, choices, legal
 from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.players import Decided, Player
-from runners.werewolf.prompts_zh.names import choice_name
+from runners.werewolf.prompts_zh.names import REFEREE, choice_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
@@ -147,7 +147,7 @@ class SeatView:
         return {
             "question": self.player.question,
             "decision": request.decision.value,
-            "text": render_question(request).removeprefix("【裁判】"),
+            "text": render_question(request).removeprefix(REFEREE),
             "choices": [
                 {"value": getattr(choice, "value", choice), "name": choice_name(choice, request.decision)}
                 for choice in choices(request)

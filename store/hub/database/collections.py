@@ -720,45 +720,14 @@ class SqlCollections(LightningCollections):
         self.marks = SqlKeyValue[str](database, schema.marks, tracker)
         self.idempotency_keys = SqlKeyValue[str](database, schema.idempotency_keys, tracker)
 
-    @property
-    def collection_name(self) -> str:
-        """Name of the whole, for metrics."""
-        return "router"
-
-    @property
-    def rollouts(self) -> SqlCollection[Rollout]:
-        """Rollouts by id."""
-        return self._rollouts
-
-    @property
-    def attempts(self) -> SqlCollection[Attempt]:
-        """Attempts by rollout id and attempt id."""
-        return self._attempts
-
-    @property
-    def spans(self) -> SqlCollection[Span]:
-        """Spans by rollout id, attempt id and span id."""
-        return self._spans
-
-    @property
-    def resources(self) -> SqlCollection[ResourcesUpdate]:
-        """Resources by id."""
-        return self._resources
-
-    @property
-    def workers(self) -> SqlCollection[Worker]:
-        """Workers by id."""
-        return self._workers
-
-    @property
-    def rollout_queue(self) -> SqlQueue:
-        """Ids of the rollouts that wait for a runner."""
-        return self._rollout_queue
-
-    @property
-    def span_sequence_ids(self) -> SqlKeyValue[int]:
-        """The highest span sequence id issued or seen, by rollout id."""
-        return self._span_sequence_ids
+    collection_name = property(lambda self: "router")
+    rollouts = property(attrgetter("_rollouts"))
+    attempts = property(attrgetter("_attempts"))
+    spans = property(attrgetter("_spans"))
+    resources = property(attrgetter("_resources"))
+    workers = property(attrgetter("_workers"))
+    rollout_queue = property(attrgetter("_rollout_queue"))
+    span_sequence_ids = property(attrgetter("_span_sequence_ids"))
 
     @asynccontextmanager
     async def atomic(

@@ -240,7 +240,7 @@ def test_a_batch_without_advantages_is_refused(fresh):
 
 
 def test_bad_configurations_are_refused_before_ray_starts(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere does not exist.*make model"):
+    with pytest.raises(ConfigError, match=r"nowhere does not exist.*Hugging Face model folder"):
         Engine(make_config(tmp_path / "nowhere", 1))
     (tmp_path / "config.json").touch()
     with pytest.raises(ConfigError, match=r"lacks weights .*safetensors.*, tokenizer"):

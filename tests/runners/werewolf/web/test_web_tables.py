@@ -49,6 +49,7 @@ async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_n
                 return response.status
 
         request = await asyncio.wait_for(asked(), 30)
+        assert not request["text"].startswith("【")  # the page says who asks
         number = request["question"]
         for wrong in ({"choice": 99}, {"choice": "1"}, {"choice": True}, {"text": 3}, {"text": "长" * 5000}):
             assert await answer(**({"question": number, "text": "好"} | wrong)) == 400
