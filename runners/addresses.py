@@ -18,6 +18,9 @@ from store.schema import PolicyResources
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+_METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")))
+"""Where clouds (Alibaba, Oracle, AWS, Google) give a machine its credentials, of those that are not link-local."""
+
 
 class Addresses:
     """The addresses that may be called.
@@ -41,7 +44,7 @@ class Addresses:
         for url in sorted(urls):
             for address in await _found(urlsplit(url).hostname or ""):
                 of_this_machine = address.is_loopback or address.is_unspecified
-                outside = address.is_global or address.is_link_local or address.is_multicast
+                outside = address.is_global or address.is_link_local or address.is_multicast or address in _METADATA
                 if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
                     raise AddressRefused(
                         f"the run names a model's server at {printable(url)} ({address}), and this runner calls "

@@ -33,6 +33,8 @@ def resources_at(url, **changes):
         (HERE, "http://169.254.169.254/latest/meta-data", False),
         (HERE, "http://[::ffff:169.254.169.254]/v1", False),
         (HERE, "http://8.8.8.8/v1", False),
+        (HERE, "http://100.100.100.200/latest/meta-data", False),
+        (HERE, "http://[fd00:ec2::254]/latest/meta-data", False),
     ],
 )
 async def test_machines_of_the_hub_and_private_networks_are_called_and_none_elsewhere(hub, url, allowed):
