@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from aiohttp import web
 
 from store.addresses import is_loopback
+from store.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,8 @@ def _check_host(request: web.Request, known: set[str]) -> None:
     """A name that somebody else's DNS made point here (rebinding) is none of ours."""
     name = (_address(f"//{request.host}").hostname or "").lower()
     if not is_loopback(name) and name not in known:
-        raise _refusal(web.HTTPForbidden, f"this server is not {name!r}; name it with --public-host {name}")
+        shown = printable(name)  # bytes that are no UTF-8 are lone surrogates, which no answer can hold
+        raise _refusal(web.HTTPForbidden, f"this server is not {shown!r}; name it with --public-host {shown}")
 
 
 def _check_origin(request: web.Request) -> None:
