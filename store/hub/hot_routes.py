@@ -48,6 +48,8 @@ ALIVE_PATH = f"{API_V1_AGL_PREFIX}/queues/attempts/alive"
 
 _LONGEST_DETAIL = 500
 _MOST_CONDITIONS = 100
+_LARGEST_PAGE = 1000
+"""Of rollouts, that is read at once; more are read and sent in batches."""
 _ITEMS = {
     Rollout: TypeAdapter(list[Rollout]),
     AttemptedRollout: TypeAdapter(list[AttemptedRollout]),
@@ -173,9 +175,11 @@ class HotRoutes:
         query = wanted.model_dump(exclude={"status_in", "rollout_id_in"})
         for name in ("status_in", "rollout_id_in"):
             query[name] = getattr(wanted, name) if name in wanted.model_fields_set else None
-        if wanted.limit == -1 and query["rollout_id_in"] is None and isinstance(self._store, SqlLightningStore):
+        is_large = wanted.limit == -1 or wanted.limit > _LARGEST_PAGE
+        if is_large and query["rollout_id_in"] is None and isinstance(self._store, SqlLightningStore):
             total, batches = await self._store.all_rollouts(**query)
-            return StreamingResponse(_in_pieces(batches, wanted.offset, total), media_type="application/json")
+            pieces = _in_pieces(batches, wanted.limit, wanted.offset, total)
+            return StreamingResponse(pieces, media_type="application/json")
         page = await self._store.query_rollouts(**query)
         return _page(_MIXED_ROLLOUTS.dump_json(list(page.items)), page)
 
@@ -304,13 +308,15 @@ def _query(scope: Scope) -> dict[str, Any]:
     return {name: parameters.getlist(name) if name in lists else parameters[name] for name in parameters}
 
 
-async def _in_pieces(batches: AsyncIterator[list[Rollout]], offset: int, total: int) -> AsyncIterator[bytes]:
-    """A page of all rollouts from an offset on."""
+async def _in_pieces(
+    batches: AsyncIterator[list[Rollout]], limit: int, offset: int, total: int
+) -> AsyncIterator[bytes]:
+    """A page of rollouts."""
     separator = b'{"items":['
     async for batch in batches:
         yield separator + _MIXED_ROLLOUTS.dump_json(batch)[1:-1]
         separator = b","
-    yield (b"" if separator == b"," else separator) + b'],"limit":-1,"offset":%d,"total":%d}' % (offset, total)
+    yield (b"" if separator == b"," else separator) + b'],"limit":%d,"offset":%d,"total":%d}' % (limit, offset, total)
 
 
 async def _unless_disconnected(answering: Coroutine[Any, Any, Any], receive: Receive) -> Any:

@@ -254,14 +254,15 @@ class SqlLightningStore(StoreSteps):
         filter_logic: Literal["and", "or"],
         sort_by: str | None,
         sort_order: Literal["asc", "desc"],
+        limit: int,
         offset: int,
         **_: Any,
     ) -> tuple[int, AsyncIterator[list[Rollout]]]:
-        """As ``query_rollouts`` without a limit: how many match, and batches, between which other calls are answered.
+        """As ``query_rollouts`` of a large page: how many match, and batches, between which other calls are answered.
 
         Rollouts are those that there are at the first batch, as they are when their batch is read.
         """
-        check_page(-1, offset)
+        check_page(limit, offset)
         filters: dict[str, Any] = {}
         if status_in is not None:
             filters["status"] = {"within": list(status_in)}
@@ -272,9 +273,10 @@ class SqlLightningStore(StoreSteps):
         positions = await rollouts.positions({**filters, "_aggregate": filter_logic} if filters else None, sort)
 
         async def batches() -> AsyncIterator[list[Rollout]]:
-            for start in range(offset, len(positions), _BATCH):
+            end = len(positions) if limit == -1 else min(offset + limit, len(positions))
+            for start in range(offset, end, _BATCH):
                 async with self.collections.atomic(mode="r"):
-                    batch = await rollouts.at(positions[start : start + _BATCH], sort)
+                    batch = await rollouts.at(positions[start : min(start + _BATCH, end)], sort)
                     batch = await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
                 yield batch
                 await asyncio.sleep(0)
