@@ -62,6 +62,14 @@ def add_web_command(commands: Any) -> None:
         metavar="NAME=MODEL@URL",
         help="a model behind an OpenAI-compatible address, by a name of your own; its key is in $NAME_API_KEY if set",
     )
+    group.add_argument(
+        "--allow-address",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="call models there, too, if the hub says so; may be repeated. By default those on the hub's machine and "
+        "in private networks are called, and none elsewhere",
+    )
     group.add_argument("--context-tokens", type=int, default=8192, metavar="N", help="at most (default: %(default)s)")
     group.add_argument("--reply-tokens", type=int, default=512, metavar="N", help="at most (default: %(default)s)")
     parser.set_defaults(run=run_web)
@@ -102,13 +110,21 @@ async def _serve(options: argparse.Namespace) -> None:
         options.games, options.runs, None if client is None else HubGames(client, options.store), options.tokenizer
     )
     opponents = Opponents(
-        client, RunFolders(options.runs), options.policy, options.model_url, options.model, options.chat_model
+        client,
+        RunFolders(options.runs),
+        options.policy,
+        options.model_url,
+        options.model,
+        options.chat_model,
+        hub=options.store or "",
+        allowed=options.allow_address,
     )
     games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model))
     tables = Tables(
         games,
         keep=options.keep or options.runs / "web_games",
         resources=opponents.newest,
+        check=opponents.check,
         tokenizer=options.tokenizer,
         client=client,
         limits=TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens),

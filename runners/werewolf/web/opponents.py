@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from runners.addresses import Addresses
 from runners.keys import ApiKeys, origin_of
 from runners.werewolf.web.folders import RunFolders
 from store.client import PatientStoreClient
@@ -26,7 +27,8 @@ _NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError)
 class Opponents:
     """client: the hub; None without one. run: whose policy is played, by its folder's name or its id; None takes the
     hub's newest. model_url, model: a vLLM that serves a policy, and the policy's name there; None takes its first.
-    chat_models: ``NAME=MODEL@URL`` each. Raises ValueError for one that cannot be read.
+    chat_models: ``NAME=MODEL@URL`` each. hub: its URL. allowed: addresses that models which the hub names may have,
+    besides those that a runner calls. Raises ValueError for a model or an address that cannot be read.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class Opponents:
         model_url: str | None = None,
         model: str | None = None,
         chat_models: Sequence[str] = (),
+        hub: str = "",
+        allowed: Sequence[str] = (),
     ):
         self._client = client
         self._runs = runs or RunFolders(None)
@@ -45,6 +49,7 @@ class Opponents:
         self._model = model
         self._card: tuple[str, str] | None = None
         self._chat_models = dict(map(_chat_model, chat_models))
+        self._addresses = Addresses(hub, allowed)
 
     async def newest(self) -> PolicyResources | None:
         """What players besides those without a model are played with; None where there are none.
@@ -59,6 +64,15 @@ class Opponents:
         if resources is None:
             resources = PolicyResources(run_name=_NOBODYS, version=0, endpoints=(), model="")
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
+
+    async def check(self, resources: PolicyResources) -> None:
+        """Raise AddressRefused where the hub names an address that is not to be called.
+
+        What the command line names is the user's own choice, and always called.
+        """
+        endpoints = tuple(url for url in resources.endpoints if url != self._url)
+        players = {name: model for name, model in resources.players.items() if name not in self._chat_models}
+        await self._addresses.check(resources.model_copy(update={"endpoints": endpoints, "players": players}))
 
     async def _published(self) -> PolicyResources | None:
         if self._client is None:

@@ -44,6 +44,7 @@ _LONGEST_CLOCK = 3600
 _KEPT_NAME = re.compile(r"[\w-]+")
 
 Resources = Callable[[], Awaitable[PolicyResources | None]]
+Check = Callable[[PolicyResources], Awaitable[None]]
 Turn = tuple[SpanRecord, float, float]
 
 
@@ -90,6 +91,7 @@ class Tables:
     """All tables of this server.
 
     games: plays them. resources: what the other players are played with; None where only players without a model are.
+    check: raises AddressRefused for resources with an address that is not to be called.
     keep: folder for finished games. tokenizer: of the policy that demonstrations are for; None takes the policy's own.
     client: the hub for games that are to be kept there. limits: the most tokens of a policy's call, and of a reply.
     """
@@ -99,6 +101,7 @@ class Tables:
         games: WerewolfGames,
         keep: Path | None = None,
         resources: Resources | None = None,
+        check: Check | None = None,
         tokenizer: Path | None = None,
         client: PatientStoreClient | None = None,
         limits: TokenLimits | None = None,
@@ -106,6 +109,7 @@ class Tables:
         self._games = games
         self._keep = keep
         self._resources = resources
+        self._check = check
         self._tokenizer = tokenizer
         self._client = client
         self._limits = limits or TokenLimits(context_tokens=8192, reply_tokens=512)
@@ -153,6 +157,8 @@ class Tables:
         if wanted.others not in config["others"]:
             raise UnusableTable(f"others must be one of {', '.join(config['others'])}")
         try:
+            if self._check is not None:
+                await self._check(resources)
             longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)
         except CannotPlay as error:
             raise UnusableTable(str(error)) from error

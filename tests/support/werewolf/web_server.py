@@ -38,10 +38,15 @@ class WebServer:
         client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
         games = games if client is None else HubGames(client, hub)
         self.library = Library(files, runs, games, tokenizer)
-        self.opponents = Opponents(client, RunFolders(runs), **opponents)
+        self.opponents = Opponents(client, RunFolders(runs), hub=hub or "", **opponents)
         play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
         self.tables = Tables(
-            play, keep=folder / "kept", resources=self.opponents.newest, tokenizer=tokenizer, client=client
+            play,
+            keep=folder / "kept",
+            resources=self.opponents.newest,
+            check=self.opponents.check,
+            tokenizer=tokenizer,
+            client=client,
         )
         self.library.played_here = self.tables.game
         self._app = make_app(self.library, self.tables, token, hosts)

@@ -24,7 +24,8 @@ from configs.loading import load_config
 from runners.werewolf.web.command import add_web_command, run_web
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
-from store.schema import PolicyResources
+from runners.werewolf.web.tables import UnusableTable
+from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
 from tests.support.werewolf.fakes_api import FakeChatApi
@@ -150,6 +151,26 @@ async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
     assert (await Opponents(client).newest()).run_name == "older-00000003"
     assert (await Opponents(client, run="old").newest()).resources_id == "old-00000001.policy-000006"
     assert await Opponents(client, run="nobodys").newest() is None
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"endpoints": ("http://169.254.1.1/v1",)},
+        {"players": {"api": ChatEndpoint(endpoint="http://169.254.1.1/v1", model="m")}},
+    ],
+    ids=lambda named: next(iter(named)),
+)
+async def test_no_table_is_opened_that_calls_an_address_which_only_the_hub_names(hub, client, tmp_path, named):
+    resources = PolicyResources(run_name="run", version=0, **({"endpoints": (), "model": "m"} | named))
+    await client.update_resources(resources.resources_id, resources.encode())
+    wanted = {"preset": "5p_tiny", "people": 1, "clock": 0, "others": "api" if "players" in named else "policy"}
+    async with WebServer(tmp_path, hub=hub.url) as server:
+        with pytest.raises(UnusableTable, match=r"--allow-address http://169\.254\.1\.1"):
+            await server.tables.open(wanted)
+    own = {"allowed": ["http://169.254.1.1"], "chat_models": ["own=m@https://8.8.8.8/v1"]}
+    opponents = Opponents(client, hub=hub.url, **own)
+    await opponents.check(await opponents.newest())
 
 
 async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch):
