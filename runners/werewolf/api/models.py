@@ -22,6 +22,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 
 from runners.errors import EndpointUnavailable
 from runners.keys import ApiKeys
+from runners.werewolf.api.bounded import PLAIN, BoundedResponse, UnreadableAnswer, bound
 from runners.werewolf.api.throttle import Sleep, Throttle
 from runners.werewolf.language.replies import split_thought
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
@@ -134,7 +135,9 @@ class ApiModel:
             except _MALFORMED as error:
                 failure = _Failure(f"its answer cannot be read ({type(error).__name__}: {error})")
             except (APIConnectionError, aiohttp.ClientError) as error:
-                failure = _Failure(f"no connection ({_innermost(error)})")
+                cause = _innermost(error)
+                is_connected = isinstance(cause, UnreadableAnswer)
+                failure = _Failure(f"{'its answer cannot be read' if is_connected else 'no connection'} ({cause})")
             else:
                 return self._reply_in(response)
         if failure.retry_after:
@@ -230,7 +233,12 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
             "max_retries": 0,
             "timeout": endpoint.timeout_seconds,
             # A hub may have chosen the address: it must not lead on to another.
-            "http_client": DefaultAsyncHttpxClient(trust_env=not leads_to_loopback(url), follow_redirects=False),
+            "http_client": DefaultAsyncHttpxClient(
+                trust_env=not leads_to_loopback(url),
+                follow_redirects=False,
+                headers=PLAIN,
+                event_hooks={"response": [bound]},
+            ),
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
     )
@@ -269,7 +277,13 @@ class _DashScopeCaller:
         if self._session is None:
             watching = aiohttp.TraceConfig()
             watching.on_request_redirect.append(_refuse_redirect)
-            self._session = aiohttp.ClientSession(trust_env=self._trust_env, trace_configs=[watching])
+            self._session = aiohttp.ClientSession(
+                trust_env=self._trust_env,
+                trace_configs=[watching],
+                headers=PLAIN,
+                auto_decompress=False,
+                response_class=BoundedResponse,
+            )
         try:
             return await self._model(messages, session=self._session)
         except RuntimeError as error:

@@ -1,12 +1,14 @@
 """Models behind an API, through the real AgentScope, openai and dashscope packages, against a fake endpoint."""
 
 import asyncio
+import gzip
 import json
 import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from aiohttp import web
 
 from runners.errors import EndpointUnavailable, MissingApiKey
 from runners.keys import ApiKeys
@@ -86,6 +88,42 @@ async def test_a_redirect_is_not_followed(api, provider):
 async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, provider, reply, heard):
     api.answer = lambda messages: reply
     assert await ask(api.endpoint(provider)) == heard
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(200, "application/json"), (200, "multipart/mixed; boundary=x"), (400, "text/plain")],
+)
+async def test_no_more_is_read_of_an_answer_than_one_can_need(api, provider, status, kind):
+    written = 0
+
+    async def endless(fake, request):
+        nonlocal written
+        response = web.StreamResponse(status=status, headers={"Content-Type": kind})
+        await response.prepare(request)
+        while written < 2**28:
+            await response.write(b"--x\r\n\r\n" if written == 0 else b" " * 2**20)
+            written += 2**20
+        return response
+
+    api.faults = [endless]
+    async with asyncio.timeout(30):
+        assert "longer than 32 MiB" in await refusal(api.endpoint(provider, tries=1))
+    assert written < 2**27  # what the sockets hold
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_small_answer_does_not_become_a_large_one(api, provider, status):
+    async def bomb(fake, request):
+        assert "gzip" not in request.headers.get("Accept-Encoding", "")
+        body = gzip.compress(json.dumps({"message": " " * 2**20}).encode())
+        headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        return web.Response(status=status, body=body, headers=headers)
+
+    api.faults = [bomb]
+    assert "cannot be read" in await refusal(api.endpoint(provider, tries=1))
 
 
 async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):

@@ -1,0 +1,61 @@
+"""Answers of which no more is read than one can need, for the two HTTP clients below AgentScope's models.
+
+A hub may have chosen the endpoint. Compression is not asked for and not undone, so that nothing small becomes large.
+"""
+
+import importlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+from openai import DefaultAsyncHttpxClient
+
+from runners.policy.transport import MOST_BYTES
+
+_httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
+"""What openai is built on: httpx, and httpx2 in its later versions, whose classes are not the same."""
+
+PLAIN = {"Accept-Encoding": "identity"}
+"""Headers of a request for an answer that is not compressed."""
+
+
+class UnreadableAnswer(ValueError):
+    """An answer is too long, or compressed."""
+
+
+async def bound(response: Any) -> None:
+    """httpx's event hook ``response``. Reading the answer raises UnreadableAnswer where it is too long."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise UnreadableAnswer("it is compressed, which was not asked for")
+    response.stream = _BoundedStream(response.stream)
+
+
+class BoundedResponse(aiohttp.ClientResponse):
+    """aiohttp's ``response_class``: reads the whole answer at the start. For sessions without ``auto_decompress``."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> "BoundedResponse":
+        """Raises UnreadableAnswer."""
+        await super().start(connection)
+        self._body = b"".join([part async for part in _bounded(self.content.iter_any())])
+        return self
+
+
+class _BoundedStream(_httpx.AsyncByteStream):
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in _bounded(aiter(self._stream)):
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _bounded(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    read = 0
+    async for part in parts:
+        read += len(part)
+        if read > MOST_BYTES:
+            raise UnreadableAnswer(f"it is longer than {MOST_BYTES // 2**20} MiB")
+        yield part
