@@ -31,6 +31,7 @@ from algo.machine.processes import (
 )
 from algo.machine.whole_files import make_private, write_whole
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
+from algo.run.local import runner_permissions
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
 from configs.loading import as_yaml, load_config
@@ -268,8 +269,9 @@ def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
 
 def _start_runner(processes: Processes, opened: Opened, hub: str, logs: Path) -> int:
     """Start the runner, and an agent's service before it; 0, or the exit status of what ended at once."""
+    permissions = runner_permissions(*map(opened.config, opened.recipe.stages))
     if opened.recipe.workload == "werewolf":
-        options = ["--n", str(opened.recipe.at_once)]
+        options = ["--n", str(opened.recipe.at_once), *permissions]
         start_logged(processes, "runner", runner_command("werewolf", hub, *options), logs)
         return 0
     config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
@@ -281,7 +283,7 @@ def _start_runner(processes: Processes, opened: Opened, hub: str, logs: Path) ->
         if status := processes.wait_until(lambda: is_taken(port)):
             return status
     options = command_line(config.local.runner, {"port": str(port)}, "local.runner")
-    start_logged(processes, "runner", runner_command("agents", hub, *options), logs)
+    start_logged(processes, "runner", runner_command("agents", hub, *options, *permissions), logs)
     return 0
 
 

@@ -6,7 +6,6 @@ what three terminals would run. All of it ends with the command, even if that is
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -52,7 +51,7 @@ def run_locally(
     with local_processes() as processes:
         try:
             hub = start_hub(processes, logs)
-            command = [*runner_options, "--n", str(options.local), *_keys(config)]
+            command = [*runner_options, "--n", str(options.local), *runner_permissions(config)]
             start_logged(processes, "runner", runner_command(workload, hub, *command), logs)
             _console.print(f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True)
             for setting in (f"store.url={hub}", *_free_ports(config)):
@@ -64,13 +63,20 @@ def run_locally(
             return 130
 
 
+def runner_permissions(*configs: Config) -> list[str]:
+    """Options that allow a runner to call the models of these configurations, and to send their keys there."""
+    keys, addresses = set[str](), set[str]()
+    for config in configs:
+        for model in config.endpoints().values():
+            if model.endpoint and model.api_key_env:
+                keys.add(f"{model.api_key_env}={model.endpoint}")
+            elif model.endpoint:
+                addresses.add(model.endpoint)
+        addresses.update(config.serving.public_urls or config.serving.urls)
+        addresses.update(policy.url for policy in config.frozen.values() if policy.url)
+    named = (*(("--api-key", key) for key in sorted(keys)), *(("--allow-address", url) for url in sorted(addresses)))
+    return [part for option in named for part in option]
+
+
 def _free_ports(config: Config) -> list[str]:
     return [f"serving.port={free_port()}"] if config.serving.mode == "start" else []
-
-
-def _keys(config: Config) -> Sequence[str]:
-    """What allows the runner to send keys where this configuration says that they belong."""
-    found = {
-        f"{one.api_key_env}={one.endpoint}" for one in config.endpoints().values() if one.api_key_env and one.endpoint
-    }
-    return [part for key in sorted(found) for part in ("--api-key", key)]

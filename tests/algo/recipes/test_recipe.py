@@ -216,6 +216,21 @@ def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path):
     assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", 7)] and opened.done() == set()
 
 
+def test_the_runner_may_call_the_models_of_every_stage(tmp_path, monkeypatch):
+    keyed = {"players": {"friend": {"model": "m", "endpoint": "https://a.example.com/v1", "api_key_env": "FRIEND_KEY"}}}
+    keyless = {"players": {"open": {"model": "m", "endpoint": "https://open.example.com/v1"}}}
+    stages = [{"do": "imitate", "config": keyless}, {"do": "train", "config": keyed}]
+    opened = begun(tmp_path, model=str(tmp_path), stages=stages)
+    commands = []
+    monkeypatch.setattr(runner, "start_hub", lambda processes, logs: "http://hub")
+    monkeypatch.setattr(runner, "start_logged", lambda processes, name, command, logs: commands.append(command))
+    monkeypatch.setattr(runner, "program", lambda *given: (sys.executable, "-c", "raise SystemExit(7)"))
+    assert runner.run(opened) == 7
+    (command,) = commands
+    assert command[command.index("--api-key") + 1] == "FRIEND_KEY=https://a.example.com/v1"
+    assert command[command.index("--allow-address") + 1] == "https://open.example.com/v1"
+
+
 # --- the report -------------------------------------------------------------------------------------------------------
 
 

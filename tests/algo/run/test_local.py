@@ -6,13 +6,17 @@ import sys
 import pytest
 
 from algo.machine.processes import Processes
+from algo.run.local import runner_permissions
 from configs.loading import CONFIG_DIR, load_config
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
 from runners.agents.__main__ import parse_arguments as agent_runner
 from runners.werewolf.__main__ import parse_arguments as game_runner
 
-PLAYERS = "players={friend: {model: m, endpoint: https://api.example.com/v1, api_key_env: FRIEND_KEY}}"
+PLAYERS = (
+    "players={friend: {model: m, endpoint: https://api.example.com/v1, api_key_env: FRIEND_KEY}, "
+    "open: {model: m, endpoint: https://open.example.com/v1}}"
+)
 
 
 @pytest.fixture
@@ -56,7 +60,23 @@ def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(
     playing = game_runner(runner[3:])
     assert (playing.store, playing.n) == (config.store.url, 5)
     assert "FRIEND_KEY=https://api.example.com/v1" in runner
+    assert playing.allow_address == ["https://open.example.com/v1"]
     assert (tmp_path / f"tried{suffix}-2/logs/runner.log").exists()  # where the child will find its name taken, too
+
+
+def test_the_runner_may_call_the_servers_that_a_configuration_attaches_to():
+    servers = ["serving.mode=attach", "serving.urls=[http://8.8.8.8:8000]", "frozen={old: {url: http://8.8.4.4:1}}"]
+    assert runner_permissions(
+        load_config(None, servers, WerewolfConfig), load_config(None, [PLAYERS], WerewolfConfig)
+    ) == [
+        "--api-key",
+        "FRIEND_KEY=https://api.example.com/v1",
+        *("--allow-address", "http://8.8.4.4:1"),
+        *("--allow-address", "http://8.8.8.8:8000"),
+        *("--allow-address", "https://open.example.com/v1"),
+    ]
+    behind = [*servers[:2], "serving.public_urls=[http://9.9.9.9:80]"]
+    assert runner_permissions(load_config(None, behind)) == ["--allow-address", "http://9.9.9.9:80"]
 
 
 def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monkeypatch, capsys):
