@@ -29,6 +29,9 @@ NOT_OURS = {"pip", "pytest", "vllm.entrypoints.openai.api_server"}
 OF_AGENTS = {"algo.agent_verl"}
 TIED = re.compile(r"/(Qwen3-(0\.6|1\.7|4)B|SmolLM2-135M)$")
 """Models with tied embeddings, which vLLM on CPU cannot be given new weights of."""
+OUR_FOLDERS = ("algo", "bench", "configs", "docs", "runners", "store", "tests")
+OUR_ENDINGS = (".py", ".js")
+MADE_BY_USERS = {"configs/fleet/hub_token"}
 REAL_TOOLS = ("sed", "mkdir", "basename", "dirname")
 RECORDER = """
 note() { printf '%s\\0' "$@" $'\\n' >> "$NOTES"; }  # at once, since some run in the background
@@ -150,4 +153,20 @@ def test_every_make_target_is_there(commands):
             made = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
             if made.returncode:
                 problems.append(f"{readme}: make {' '.join(arguments)}\n    {made.stderr}")
+    assert not problems, "\n".join(problems)
+
+
+def test_every_file_that_is_named_is_there():
+    """Of backticked names those in a folder of ours, and those of source files in any folder."""
+    problems = []
+    for readme in READMES:
+        text = re.sub(r"^```.*?^```", "", readme.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for name in re.findall(r"`([\w./-]+)`", text):
+            top = name.partition("/")[0]
+            is_folder = (ROOT / top).is_dir() and top in OUR_FOLDERS
+            if "/" in name and (is_folder or name.endswith(OUR_ENDINGS)):
+                places = [ROOT, readme.parent, ROOT / "runners/werewolf", *(ROOT / folder for folder in OUR_FOLDERS)]
+                is_to_be_made = "NAME" in name or name in MADE_BY_USERS
+                if not is_to_be_made and not any((place / name).exists() for place in places):
+                    problems.append(f"{readme.relative_to(ROOT)}: {name}")
     assert not problems, "\n".join(problems)
