@@ -98,6 +98,10 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
     if not config.evaluation.deals:
         raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
     check_players(options.players, config)
+    if options.label is not None:
+        from algo.evaluation.record import check_label  # brings agentlightning along
+
+        check_label(options.label)
     if "policy" in (options.players or ("policy",)) and (options.model is not None or config.serving.mode == "start"):
         check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
 
@@ -127,7 +131,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     # agentlightning takes many seconds to import.
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.play import evaluate_model
-    from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE, check_label
+    from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
     from algo.evaluation.report import tables_of
     from algo.run.command_line import begin_run, run_to_its_end
 
@@ -135,7 +139,6 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     opened = begin_run(
         config,
         options.log_level,
-        lambda config: check_label(label),
         suffix="-evaluation",
         log="evaluation.log",
         resume=options.resume == "auto",

@@ -64,6 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
     items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
 
 
+def pytest_collection_finish(session: pytest.Session):
+    """Stop a worker of pytest-xdist that ignores the groups: each would start the shared processes of all."""
+    if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist ignores xdist_group with this pytest: install the pinned pytest")
+
+
 def _needs(item: pytest.Item) -> list[str]:
     return [marker for marker in LEFT_OUT if item.get_closest_marker(marker)]
 
