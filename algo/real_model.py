@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algo.machine.built_folder import build_folder
-from algo.untie_model import untie
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,6 +105,8 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
             model = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
     tokens: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     if not tied:
+        from algo.untie_model import untie  # here, so that a missing package is reported without any other package
+
         untie(model)
     model.config.update(tokens)
     # Token ids only: a temperature or top_p in this file would change what is sampled unasked.

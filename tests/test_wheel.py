@@ -13,6 +13,7 @@ import yaml
 pytestmark = pytest.mark.slow  # makes environments
 
 REPOSITORY = Path(__file__).parents[1]
+UV = Path(sys.executable).with_name("uv")
 PACKAGES = ("algo", "configs", "runners", "store")
 DATA = {".html", ".yaml", ".txt", ".jsonl", ".js", ".css", ".svg", ".typed"}
 
@@ -28,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(REPOSITORY / name, source)
 
     def uv(*arguments: str | Path) -> None:
-        made = subprocess.run(["uv", *arguments], cwd=folder, capture_output=True, text=True)
+        made = subprocess.run([UV, *arguments], cwd=folder, capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
 
     uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder / "dist", source)

@@ -189,4 +189,4 @@ def test_the_page_of_a_run_reads_the_payoff(tmp_path):
     run.step(0, 0)
     run.config.run_dir.mkdir(exist_ok=True)
     run.league.count([Match("past-000000", "wolf", 1.0)], version=0, games=1)
-    assert _payoff(run.config.run_dir)["cells"][0]["wolf_wins"] == 1
+    assert _payoff(run.config.run_dir, [])["cells"][0]["wolf_wins"] == 1

@@ -37,6 +37,9 @@ class Engine:
     def __init__(self, megabytes, save=torch.save):
         self.megabytes, self.write = megabytes, save
 
+    def select(self, learner):
+        pass
+
     def save(self, directory, step):
         directory.mkdir(parents=True)
         self.write({"weights": torch.zeros(self.megabytes * MIB // 4)}, directory / "weights")

@@ -400,7 +400,11 @@ async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
         await until(turns)
         return error(500)(api, request)
 
-    opponent.faults = [fail_once_the_policy_has_played]
+    def answer_the_first(messages):  # Turns are stored once all seats that are asked together have answered.
+        opponent.answer, opponent.faults = answer, [fail_once_the_policy_has_played]
+        return answer(messages)
+
+    answer, opponent.answer = opponent.answer, answer_the_first
     played = await play_against(opponent, client, tiny_tokenizer, tiny_model)
     (game,) = played.finished
     failed, finished = await client.query_attempts(game.rollout_id)

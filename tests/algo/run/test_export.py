@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,7 +51,16 @@ def folder(tmp_path):
 def test_transformers_4_computes_what_5_does(folder, tmp_path):
     make_portable(folder)
     packages = ("transformers==4.57.6", "tokenizers<0.23", "huggingface_hub<1")
-    install = ["uv", "pip", "install", "--no-config", "--no-deps", "--target", tmp_path / "four", *packages]
+    install = [
+        Path(sys.executable).with_name("uv"),
+        "pip",
+        "install",
+        "--no-config",
+        "--no-deps",
+        "--target",
+        tmp_path / "four",
+        *packages,
+    ]
     subprocess.run(install, check=True, capture_output=True)
     command = [sys.executable, "-c", TRANSFORMERS_4, folder]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "four")}
