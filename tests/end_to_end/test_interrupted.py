@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,10 +38,9 @@ def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_pro
     try:
         wait_until(lambda: "playing 8 rollouts" in demo_output(tmp_path), 400, "the first games")
         servers = [
-            int(folder.name)
-            for folder in Path("/proc").glob("[0-9]*")
-            if (command := (folder / "cmdline").read_bytes()).startswith(sys.executable.encode() + b"\0-m\0vllm.")
-            and str(tmp_path).encode() in command
+            process
+            for process, command in processes_marked(tmp_path).items()
+            if command.startswith(f"{sys.executable} -m vllm.")
         ]
         assert len(servers) == 1
         os.kill(servers[0], signal.SIGKILL)
