@@ -452,7 +452,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         # A push under load: the reply under way is finished with the old weights, the request that
         # comes meanwhile waits for the new ones.
         under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=200, ignore_eos=True))
-        while not (await serving.load())["running"]:
+        while not (await serving.servers[0].figures())["vllm:num_requests_running"]:
             pass
         push = asyncio.create_task(serving.push_weights(other_model, 7))
         await until_paused(serving)
