@@ -44,15 +44,19 @@ class SeatRow(BaseModel):
 class SampleTurn(BaseModel):
     """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
 
-    model_config = _FROZEN
+    model_config = ConfigDict(frozen=True)
 
     seat: int
     day: int
     decision: str
+    policy: str
+    policy_version: int
+    is_reask: bool
     thought: str
     reply: str
-    error: str | None
-    target: int | None
+    error: str | None = None
+    target: int | None = None
+    events_before: int
 
 
 class Sample(BaseModel):
@@ -173,8 +177,6 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
 
 
 def _sample(rollout: FinishedRollout) -> Sample:
-    turns = tuple(
-        SampleTurn(**{name: triplet.metadata[name] for name in SampleTurn.model_fields}) for triplet in rollout.triplets
-    )
+    turns = tuple(SampleTurn.model_validate(turn.as_data()) for turn in rollout.turns)
     events = tuple(read_events([*rollout.turns, rollout.outcome]))
     return Sample(transcript=rollout.outcome.transcript, events=events, turns=turns)

@@ -16,8 +16,8 @@ from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import event_data
-from runners.werewolf.web.hub_games import HubGames, first_events
-from runners.werewolf.web.views import GOD, place_turns, shown, turn_of
+from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.views import GOD, read_game, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
@@ -81,12 +81,12 @@ async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_th
     }
     game = play_locally(get_preset(preset), seed, brains).state
     assert events == [event_data(event) for event in game.events]
-    shown_turns = list(map(turn_of, turns, first_events(turns)))
-    for turn, place in zip(turns, place_turns(shown_turns, events), strict=True):
-        if turn.decision in ("speech", "exile_vote", "wolf_kill", "seer_check") and turn.target:
-            assert (events[place]["seat"], events[place].get("target")) in (
-                (turn.seat, turn.target), (turn.seat, None),
-            )  # fmt: skip
+    data = shown(read_game(result.as_data(turns)), GOD)
+    assert len(data["turns"]) == len(turns)
+    for turn in data["turns"]:
+        if turn["decision"] in ("speech", "exile_vote", "wolf_kill", "seer_check") and "target" in turn:
+            event = data["events"][turn["event"]]
+            assert (event["seat"], event.get("target")) in ((turn["seat"], turn["target"]), (turn["seat"], None))
 
 
 async def test_whom_a_game_waits_for_is_recorded_with_its_events(unserved):

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from runners.werewolf.web import seats
-from runners.werewolf.web.tables import UnusableTable
+from runners.werewolf.web.seats import UnusableTable
 from tests.support.werewolf.web_server import WebServer
 
 
