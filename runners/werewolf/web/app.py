@@ -10,15 +10,23 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from runners.werewolf.web.batch_numbers import BatchNumbers
-from runners.werewolf.web.folders import GameFiles, NotThere, RunFolders
+from runners.werewolf.web.folders import NotThere, RunFolders, read_file
 from runners.werewolf.web.guard import add_headers, guard
 from runners.werewolf.web.hub_games import HubGames
-from runners.werewolf.web.run_numbers import run_data
+from runners.werewolf.web.run_numbers import RunNumbers
 from runners.werewolf.web.seats import NotYourTurn, Seat, UnusableTable
 from runners.werewolf.web.tables import Tables
 from runners.werewolf.web.token_rows import TokenRows
-from runners.werewolf.web.views import GOD, ShownGame, UnknownViewer, UnreadableGame, number_in, shown, viewer_of
+from runners.werewolf.web.views import (
+    GOD,
+    ShownGame,
+    UnknownViewer,
+    UnreadableGame,
+    number_in,
+    read_game,
+    shown,
+    viewer_of,
+)
 
 STATIC = Path(__file__).parent / "static"
 _LARGEST_REQUEST = 64 * 1024
@@ -39,8 +47,8 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
             web.get("/api/game", pages.game),
             web.get("/api/game/live", pages.game_live),
             web.get("/api/tokens", pages.tokens),
-            web.get("/api/runs", pages.runs),
             web.get("/api/run", pages.run),
+            web.get("/api/tables", pages.choices),
             web.post("/api/tables", pages.open_table),
             web.get("/api/table/{table}", pages.table),
             web.get("/api/seat/{secret}", pages.seat),
@@ -69,11 +77,11 @@ class Pages:
         tokenizer: Path | None = None,
     ):
         self._tables = tables
-        self._files = GameFiles(files)
+        self._files = {f"file:{number}": path for number, path in enumerate(files, start=1)}
         self._runs = runs or RunFolders(None)
         self._hub = hub
         self._tokens = TokenRows(self._runs, tokenizer)
-        self._batches = BatchNumbers()
+        self._numbers = RunNumbers(self._runs)
 
     async def close(self) -> None:
         """End the tables that are still played, and close the connection to the hub."""
@@ -86,9 +94,9 @@ class Pages:
     async def config(self, request: web.Request) -> dict[str, Any]:
         return {
             "hub": None if self._hub is None else self._hub.url,
-            "files": self._files.rows(),
-            "runs": self._runs.names()[:50],
-            "tables": await self._tables.config(),
+            "files": [{"id": game_id, "title": path.name} for game_id, path in self._files.items()],
+            "kept": self._tables.kept(),
+            "runs": self._runs.names(),
         }
 
     async def games(self, request: web.Request) -> dict[str, Any]:
@@ -117,10 +125,16 @@ class Pages:
         kind = game_id.partition(":")[0]
         if kind == "hub" and self._hub is not None:
             return self._named(await self._hub.game(game_id))
-        kept = {"file": self._files.game, "run": self._runs.game, "table": self._tables.game}
+        kept = {"file": self._file, "run": self._runs.game, "table": self._tables.game}
         if kind not in kept:
             raise NotThere(f"no game {game_id!r}")
         return await asyncio.to_thread(lambda: self._tokens.without_lost(kept[kind](game_id)))
+
+    def _file(self, game_id: str) -> ShownGame:
+        if game_id not in self._files:
+            raise NotThere(f"no game {game_id!r}")
+        path = self._files[game_id]
+        return read_game(read_file(path), id=game_id, title=path.name)
 
     def _named(self, game: ShownGame) -> ShownGame:
         """A game of an evaluation with the name of what was evaluated: its policy's version may be 0 for any step."""
@@ -149,14 +163,14 @@ class Pages:
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
-    async def runs(self, request: web.Request) -> dict[str, Any]:
-        return {"runs": [{"name": name} for name in self._runs.names()]}
-
     async def run(self, request: web.Request) -> dict[str, Any]:
         name, position = request.query.get("name", ""), _count(request, "from")
-        return await asyncio.to_thread(run_data, self._runs, self._batches, name, position)
+        return await asyncio.to_thread(self._numbers.of, name, position)
 
     # --- play -------------------------------------------------------------------------------------------------------
+
+    async def choices(self, request: web.Request) -> dict[str, Any]:
+        return await self._tables.choices()
 
     async def open_table(self, request: web.Request) -> dict[str, Any]:
         return await self._tables.open(await _json_body(request))

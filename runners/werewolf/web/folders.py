@@ -1,11 +1,11 @@
-"""Games and numbers in files: what ``play`` wrote, and what a run leaves in its folder. Read, never written.
+"""What a run leaves in its folder: games and evaluations. Read, never written.
 
 Names in an address are looked up among what is there, so that none can lead out of the folder.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +29,6 @@ def read_file(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableGame(f"{path.name} is no JSON: {error}") from error
-
-
-class GameFiles:
-    """Games that the command line named, one file each. Ids: ``file:1``, …"""
-
-    def __init__(self, paths: Sequence[Path]):
-        self._paths = {f"file:{number}": path for number, path in enumerate(paths, start=1)}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """What can be opened."""
-        return [{"id": game_id, "title": path.name} for game_id, path in self._paths.items()]
-
-    def game(self, game_id: str) -> ShownGame:
-        """One of them. Raises NotThere and UnreadableGame."""
-        if game_id not in self._paths:
-            raise NotThere(f"no game {game_id}")
-        path = self._paths[game_id]
-        return read_game(read_file(path), id=game_id, title=path.name)
 
 
 class RunFolders:

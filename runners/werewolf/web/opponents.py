@@ -78,17 +78,15 @@ class Opponents:
         try:
             if self._run is None:
                 update = await self._client.get_latest_resources()
-            else:
-                found = await self._client.query_resources(resources_id_contains=self._run, sort_by="update_time")
-                of_run = [one for one in found if self._is_of_the_run(one.resources_id)]
-                update = of_run[-1] if of_run else None
-            return None if update is None else PolicyResources.decode(update)
+                return None if update is None else PolicyResources.decode(update)
+            found = await self._client.query_resources(resources_id_contains=self._run, sort_by="update_time")
+            for update in reversed(found):
+                run_id = update.resources_id.rpartition(VERSION_SEPARATOR)[0]
+                if self._run in (run_id, run_id.rpartition("-")[0]):
+                    return PolicyResources.decode(update)
         except (ValueError, *_NO_ANSWER):
-            return None  # no hub, or another workload's: players without a model need neither
-
-    def _is_of_the_run(self, resources_id: str) -> bool:
-        run_id = resources_id.rpartition(VERSION_SEPARATOR)[0]
-        return self._run in (run_id, run_id.rpartition("-")[0])
+            pass  # no hub, or another workload's: players without a model need neither
+        return None
 
     async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
         if self._card is None:

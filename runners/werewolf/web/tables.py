@@ -1,7 +1,7 @@
 """Tables that people play at in their browsers, each with a secret link of their own.
 
 A table is a game like any other: the same AgentScope table, the same players for the other seats. It begins once all
-its people have opened their links, and is kept as a transcript when it is over; if asked for, the hub gets it too.
+its people have opened their links. The finished game is kept as a file; if asked for, in the hub too.
 """
 
 import asyncio
@@ -109,9 +109,14 @@ class Tables:
         self._tables: dict[str, Table] = {}
         self._seats: dict[str, Seat] = {}
 
-    async def config(self) -> dict[str, Any]:
+    async def choices(self) -> dict[str, Any]:
         """What can be asked for. Raises UnusableTable where the vLLM that the command line names is away."""
-        return self._config(await self._resources())
+        return self._choices(await self._resources())
+
+    def kept(self) -> list[dict[str, str]]:
+        """The newest finished games."""
+        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True) if self._keep else []
+        return [{"id": f"table:{name}", "title": name} for name in names[:100]]
 
     async def _resources(self) -> PolicyResources:
         try:
@@ -119,25 +124,19 @@ class Tables:
         except ValueError as error:
             raise UnusableTable(str(error)) from error
 
-    def _config(self, resources: PolicyResources) -> dict[str, Any]:
+    def _choices(self, resources: PolicyResources) -> dict[str, Any]:
         models = [name for name in (*resources.players, *resources.frozen) if name != PERSON]
         records = RECORDS if self._client is not None else RECORDS[:1]
         # A demonstration is written down in the tokens of a policy.
         known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
-        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True) if self._keep else []
         return {
             "presets": {
-                name: {
-                    "seats": len(preset.deck),
-                    "wolves": sum(role.side == "wolf" for role in preset.deck),
-                    "deck": sorted(role.value for role in preset.deck),
-                }
+                name: {"seats": len(preset.deck), "wolves": sum(role.side == "wolf" for role in preset.deck)}
                 for name, preset in PRESETS.items()
             },
             "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
             "policy": resources.resources_id,
             "records": [name for name in records if name != DEMONSTRATION or known],
-            "kept": [{"id": f"table:{name}", "title": name} for name in names[:100]],
         }
 
     async def open(self, data: object) -> dict[str, Any]:
@@ -146,16 +145,16 @@ class Tables:
         self._close_abandoned()
         if sum(table.phase in ("waiting", "playing") for table in self._tables.values()) >= _MOST_TABLES:
             raise UnusableTable(f"{_MOST_TABLES} tables are open already")
-        if wanted.record != "no" and self._client is None:
-            raise UnusableTable("there is no hub to keep the game in: start with --store URL")
         resources = await self._resources()
-        config = self._config(resources)
-        if wanted.record not in config["records"]:
+        choices = self._choices(resources)
+        if wanted.record not in choices["records"]:
             raise UnusableTable(
-                "a demonstration is written down in a policy's tokens: start with --tokenizer DIR, or with its policy"
+                "there is no hub to keep the game in: start with --store URL"
+                if self._client is None
+                else "a demonstration is kept in a policy's tokens: start with its policy, or with --tokenizer DIR"
             )
-        if wanted.others not in config["others"]:
-            raise UnusableTable(f"others must be one of {', '.join(config['others'])}")
+        if wanted.others not in choices["others"]:
+            raise UnusableTable(f"others must be one of {', '.join(choices['others'])}")
         try:
             await self._opponents.check(resources)
             longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)

@@ -12,7 +12,7 @@ const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: 
 const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));
 
 export async function newTablePage(main) {
-  const { tables } = await ask("/api/config");
+  const tables = await ask("/api/tables");
   const wanted = { preset: "9p", people: 1, side: "any", others: tables.others.includes("policy") ? "policy" : "scripted", clock: 120, record: "no" };
   const problem = h("p", { class: "notice", hidden: true, role: "alert" });
   const form = h("form", { class: "card form", onsubmit: open });

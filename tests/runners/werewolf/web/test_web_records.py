@@ -21,11 +21,10 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from configs.loading import load_config
-from runners.werewolf.web.batch_numbers import BatchNumbers
 from runners.werewolf.web.command import add_web_command, run_web
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
-from runners.werewolf.web.run_numbers import run_data
+from runners.werewolf.web.run_numbers import RunNumbers
 from runners.werewolf.web.seats import UnusableTable
 from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
@@ -120,7 +119,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
     for side in ("wolf", "good"):
         of_side = [result for played, result in results if played == side]
         assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
-    assert run_data(RunFolders(runs), BatchNumbers(), "first", 0)["people"][0]["label"] == "version 24"
+    assert RunNumbers(RunFolders(runs)).of("first", 0)["people"][0]["label"] == "version 24"
 
 
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):

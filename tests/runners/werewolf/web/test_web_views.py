@@ -151,7 +151,7 @@ OF_A_SEAT = {
     "/api/seat/{secret}", "/api/seat/{secret}/live", "/api/seat/{secret}/game", "/api/seat/{secret}/act",
     "/api/table/{table}",
 }  # fmt: skip
-FOR_ALL = {"/api/config", "/api/games", "/api/runs", "/api/run", "/api/tables"}
+FOR_ALL = {"/api/config", "/api/games", "/api/run", "/api/tables"}
 """Knows no viewer: it is for those who may see everything, and behind the token where there is one."""
 
 
