@@ -108,7 +108,7 @@ class Pages:
         return self._shown(await self._found(request.query.get("id", "")), request)
 
     async def game_live(self, request: web.Request) -> web.StreamResponse:
-        """What is new of a game, as it comes; ``from`` and ``turns`` say what the page has."""
+        """What is new of a hub's game, as it comes; ``from`` and ``turns`` say what the page has."""
         return await _stream(request, self._news(request))
 
     async def tokens(self, request: web.Request) -> dict[str, Any]:
@@ -148,8 +148,7 @@ class Pages:
     async def _news(self, request: web.Request) -> AsyncGenerator[Mapping[str, Any]]:
         game_id, events, turns = request.query.get("id", ""), _count(request, "from"), _count(request, "turns")
         if not game_id.startswith("hub:") or self._hub is None:
-            yield self._shown(await self._found(game_id), request, events, turns)
-            return
+            raise NotThere(f"no game {game_id!r} that goes on")
         before: dict[str, Any] = {}
         async with aclosing(self._hub.follow(game_id)) as follows:
             async for game in follows:

@@ -76,9 +76,12 @@ export async function hostPage(main, table) {
     if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
     stopped = status.phase === "over" || status.phase === "failed";
   }
-  await refresh();
-  while (!stopped) {
-    await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
-    if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+  async function follow() {
+    while (!stopped) {
+      await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
+      if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+    }
   }
+  await refresh();
+  follow();
 }

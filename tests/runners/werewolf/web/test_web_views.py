@@ -256,8 +256,10 @@ def test_a_seat_is_never_sent_what_would_give_the_deal_away():
         assert not any("audience" in event for event in data["events"])
 
 
-def test_the_seats_of_a_table_are_told_by_its_start():
-    assert len(shown(as_live(new_game(PRESETS["12p_sheriff"], 5)), PUBLIC)["events"]) == 2  # its start, and the night
+def test_a_table_has_the_seats_that_its_start_says_and_else_those_that_occur():
+    assert shown(as_live(new_game(PRESETS["12p_sheriff"], 5)), PUBLIC)["seats"] == 12
+    vote = {"kind": "vote", "day": 1, "seat": 2, "target": 7}
+    assert ShownGame(events=[vote]).seats == 7 and ShownGame(events=[vote | {"target": 99}]).seats == 24
 
 
 def turn(seat, decision, events_before, **fields):
