@@ -159,7 +159,7 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:
-                    store.begin_silence_anew()
+                    store.restart_silence()
                 await store.close_overdue()
                 await store.add_up_counts()
                 was_away = False
