@@ -72,7 +72,7 @@ def otlp(*spans):
 async def contents(store):
     collections = store.collections
     kept = (collections.rollouts, collections.attempts, collections.spans, collections.resources, collections.workers)
-    return [list(await collection.query()) for collection in kept] + [await collections.rollout_queue.peek(99)]
+    return [list(await collection.query()) for collection in kept] + [await collections.rollout_queue.size()]
 
 
 JSON_REQUESTS = {

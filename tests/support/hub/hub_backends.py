@@ -3,19 +3,23 @@
 from contextlib import asynccontextmanager
 
 import pytest
+import sqlalchemy as sa
 
 import store  # noqa: F401  before agentlightning: sets what its import reads
 
 # isort: split
 from agentlightning import InMemoryLightningStore
 
+from store.hub.database import schema
 from store.hub.database.collections import SqlCollections
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
 from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.statements import Statement
 
 pytest_plugins = ("tests.support.hub.postgres_server",)
 
+_QUEUED = Statement(sa.select(schema.rollout_queue.c.item).order_by(schema.rollout_queue.c.position))
 OURS = ("sqlite", "postgres")
 
 
@@ -39,6 +43,11 @@ async def address_for(engine, request, tmp_path):
             yield PostgresUrl(url)
     else:
         yield tmp_path / "hub.sqlite3"
+
+
+async def queued(opened):
+    """The ids of the rollouts that wait for a runner."""
+    return [rollout_id for (rollout_id,) in await opened.collections.database.rows(_QUEUED)]
 
 
 @pytest.fixture
