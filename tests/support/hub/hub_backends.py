@@ -65,6 +65,13 @@ async def ours(address) -> SqlCollections:
 
 
 @pytest.fixture
+async def database(tmp_path):
+    """A file."""
+    async with opened_store(tmp_path / "hub.sqlite3") as opened:
+        yield opened.collections.database
+
+
+@pytest.fixture
 async def postgres(postgres_url) -> SqlCollections:
     async with opened_store(PostgresUrl(postgres_url)) as opened:
         yield opened.collections
