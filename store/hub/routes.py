@@ -123,6 +123,8 @@ class _Routes:
             rollouts = await _unless_disconnected(waiting, request)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
+        except asyncio.CancelledError:  # the server stops
+            return JSONResponse({"detail": "the hub is stopping"}, 503)
         return _json(_ROLLOUTS.dump_json(rollouts))
 
     async def finished(self, request: Request) -> Response:

@@ -81,7 +81,12 @@ JSON_REQUESTS = {
     "missing field": ("/queues/rollouts/enqueue", '{"rollouts": [{}]}', 422, "input: Field required"),
     "wrong type": ("/queues/rollouts/dequeue", '{"limit": "many"}', 422, "limit"),
     "not UTF-8": ("/queues/rollouts/enqueue", b'{"rollouts": [{"input": "\xff"}]}', 422, "JSON decode error"),
-    "NaN in an input": ("/queues/rollouts/enqueue", '{"rollouts": [{"input": [NaN]}]}', 400, "cannot be stored: it has NaN"),
+    "NaN in an input": (
+        "/queues/rollouts/enqueue",
+        '{"rollouts": [{"input": [NaN]}]}',
+        400,
+        "cannot be stored: it has NaN",
+    ),
     "NaN where a list belongs": ("/queues/rollouts/enqueue", '{"rollouts": NaN}', 422, "rollouts"),
     "infinity in metadata": (
         "/queues/rollouts/enqueue",
