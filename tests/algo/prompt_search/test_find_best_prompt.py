@@ -129,7 +129,7 @@ async def broken_agent(task, prompt_template):
     return float(task["quetsion"])
 
 
-async def test_a_search_of_an_agent_that_always_fails_ends_with_the_reason_and_goes_on_with_a_mended_one(hub, client, tmp_path):
+async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_mended_one(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub, "--budget", "200")
     async with working(client, broken_agent):
         search.start()
