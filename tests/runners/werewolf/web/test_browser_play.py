@@ -215,6 +215,8 @@ async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp
         p.sees(".card", "结束")
         p.clicks("a", "看完整回放")
         p.sees(".result")
+        p.opens(f"{server.url}/seat/nobodys")
+        p.sees(".problem", "no such seat")
 
     async with WebServer(tmp_path) as server:
         await at_the_browser(visit, person)

@@ -226,6 +226,21 @@ async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client
     await counting.close()
 
 
+async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(hub, client, unserved, tmp_path):
+    (rollout_id,) = await enqueue(client, unserved, [make_task(2)])
+    query = {"id": f"hub:{rollout_id}"}
+    async with (
+        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
+    ):
+        async with session.get("/api/game/live", params=query) as response:
+            assert (await response.content.readline()).startswith(b"data: ")
+            await hub.stop()
+            assert b"event: end" not in await response.read()  # the page asks again
+        async with session.get("/api/game/live", params=query) as response:
+            assert response.status == 502
+
+
 async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_for_what_is_new(hub, client, unserved):
     counting = CountingClient(hub.url)
     games = HubGames(counting, hub.url)

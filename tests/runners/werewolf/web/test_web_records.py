@@ -218,6 +218,13 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
         assert "127.0.0.1:9" in await refusal(server, others="policy")
+    async with (
+        WebServer(tmp_path, model_url="http://127.0.0.1:9") as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        for path, status in (("/api/tables", 400), ("/api/config", 200)):  # the games are there all the same
+            async with session.get(path) as response:
+                assert response.status == status
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
