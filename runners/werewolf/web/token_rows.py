@@ -5,7 +5,6 @@ token's advantage was and what the trainer recomputed. What neither says is None
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,8 @@ class TokenRows:
         data = _from_spans(spans) if spans else _from_batch(row, told)
         data |= {"batch": None, "advantages": None, "trainer": None}
         if row is not None and list(row["token_ids"]) == data["ids"]:
-            data["advantages"], data["trainer"] = _finite(row.get("advantages")), _finite(row.get("trainer_logprobs"))
-            data["batch"] = {"reward": row.get("reward"), "file": row["file"]}
+            data["advantages"], data["trainer"] = _rounded(row["advantages"]), _rounded(row["trainer_logprobs"])
+            data["batch"] = {"reward": row["reward"], "file": row["file"]}
         elif row is not None:
             data["batch"] = {"file": row["file"], "differs": True}
         tokenizer = self._tokenizer_for(game)
@@ -150,11 +149,8 @@ def _from_batch(row: Mapping[str, Any], told: Sequence[ShownTurn]) -> dict[str, 
     return {"ids": ids, "sampled": mask, "logprobs": logprobs, "turns": turns, "complete": True}
 
 
-def _finite(values: Any) -> list[float | None] | None:
-    if not isinstance(values, list):
-        return None
-    known = (isinstance(value, int | float) and math.isfinite(value) for value in values)
-    return [round(value, 6) if is_known else None for value, is_known in zip(values, known, strict=True)]
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 6) for value in values]
 
 
 _SEATS = {seat_name(seat): seat for preset in PRESETS.values() for seat in preset.seats}
@@ -164,4 +160,4 @@ _SEATS = {seat_name(seat): seat for preset in PRESETS.values() for seat in prese
 def _row_at(path: Path, offset: int) -> Mapping[str, Any]:
     with path.open("rb") as file:
         file.seek(offset)
-        return json.loads(file.readline(), parse_constant=lambda name: None) | {"file": path.name}
+        return json.loads(file.readline(), parse_constant=lambda name: None) | {"file": path.name}  # NaN is None

@@ -106,11 +106,13 @@ def number_in(text: str) -> int | None:
 
 
 def read_game(data: Any, **fields: Any) -> ShownGame:
-    """A game as ``play --format json`` writes one, of whoever wrote it. fields: known better. Raises UnreadableGame."""
+    """A game as ``play --format json`` writes one, of whoever wrote it. fields: known beside. Raises UnreadableGame."""
+    if not isinstance(data, dict):
+        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `events`")
+    written = ("preset", "events", "result", "seed", "players", "turns", "viewer")
+    known = {name: data[name] for name in written if data.get(name) is not None}
     try:
-        return ShownGame.model_validate({**data, **fields})
-    except TypeError as error:
-        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `events`") from error
+        return ShownGame.model_validate(known | fields)
     except ValidationError as error:
         wrong = error.errors()[0]
         raise UnreadableGame(f"no game: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error

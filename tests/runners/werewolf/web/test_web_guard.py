@@ -143,8 +143,6 @@ async def test_a_request_too_large_is_refused(server):
         {"clock": -1},
         {"clock": "x"},
         {"seed": -1},
-        {"record": "evaluation"},
-        {"others": "policy"},
         {"others": ["scripted"]},
     ],
 )
