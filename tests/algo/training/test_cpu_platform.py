@@ -22,8 +22,8 @@ assert (get_device_name(), get_device_id()) == ("cpu", "cpu")
 import sys
 sys.modules["algo.training.cpu_platform"].prepare_worker()
 initialize_global_process_group_ray()
-from algo.training.language_engine import register_language_engine
-register_language_engine()
+from algo.training.engines import register_engines
+register_engines()
 from verl.workers.engine import EngineRegistry
 print(EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__, torch.distributed.get_backend())
 assert get_torch_device().max_memory_allocated() == 0

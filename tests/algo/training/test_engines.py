@@ -10,7 +10,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from algo.training import chunked_head
 from algo.training.chunked_head import ChunkedHead
-from algo.training.language_engine import ChunkedLanguageModelEngine
+from algo.training.engines import ChunkedLanguageModelEngine
 
 LENGTHS, VOCABULARY, WIDTH = (5, 2, 7), 11, 3
 
