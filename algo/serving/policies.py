@@ -47,10 +47,7 @@ class PolicyServers:
     async def open(
         cls, config: Config, progress: Callable[[str], None] = logger.info, weights_follow: bool = False
     ) -> Self:
-        """Start or attach to the servers of the policies that learn, according to ``serving.mode``.
-
-        Raises as ``Servers.start`` does; nothing is left running then.
-        """
+        """The servers of the policies that learn; see ``Servers.open``."""
         if config.model.lora_rank or len(config.learners) == 1:
             return cls(config, dict.fromkeys(config.learners, await Servers.open(config, progress, weights_follow)))
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
@@ -96,10 +93,7 @@ class PolicyServers:
         return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
     async def push(self, folders: Mapping[str, Path], version: int) -> float:
-        """Serve new weights of all policies that learn, under one version; returns the seconds it took.
-
-        folders: of weights or adapters, by the policies' names. See ``Servers.push``.
-        """
+        """``Servers.push`` of all policies that learn, under one version. folders: by the policies' names."""
         started = time.monotonic()
         if self._config.model.lora_rank:
             await self._sets[0].push_adapters({self._model_of(name): folders[name] for name in self._learning}, version)
@@ -124,7 +118,6 @@ class PolicyServers:
         return await self._sets[0].push(version, load, send)
 
     async def scores(self, token_ids: Sequence[int], learner: str) -> list[list[float]]:
-        """``Servers.scores`` of one policy that learns."""
         return await self._learning[learner].scores(token_ids, self._model_of(learner))
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -166,7 +159,6 @@ class PolicyServers:
         ]
 
     def _past_model(self, name: str, learner: str) -> str:
-        """Name of one policy of a past self."""
         return name if learner == SOLE_LEARNER else f"{name}-{learner}"
 
     def _row(
@@ -190,15 +182,12 @@ class PolicyServers:
         return any(changed[: len(self._sets)])
 
     async def sleep(self) -> None:
-        """``Servers.sleep`` of all that learn."""
         await together(servers.sleep() for servers in self._sets)
 
     async def wake(self) -> None:
-        """``Servers.wake`` of all that learn."""
         await together(servers.wake() for servers in self._sets)
 
     async def metrics(self) -> dict[str, float]:
-        """``Servers.metrics`` of the policies that learn, together."""
         return sum_of([await servers.metrics() for servers in self._sets])
 
     async def stop(self) -> None:
@@ -231,8 +220,7 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
     """Serve frozen policies until the context is left; yields where each is served.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
-    of its own, which is started again when it dies (at most ``serving.max_restarts`` times), one with a URL is used
-    where it runs. Raises ServingError as ``Servers.start`` does, or when the vLLM at a URL cannot play token by token.
+    of its own, one with a URL is used where it runs. Raises ServingError, see ``Servers``.
     """
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
     opened = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})

@@ -46,14 +46,12 @@ _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 class VllmServer:
     """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
 
-    All methods belong to one event loop. ``model`` is its model's name in requests, ``starts`` how often it was
-    started, ``asleep`` whether it has left the GPUs to others.
+    model: its name in requests. starts: how often it was started. asleep: it has left the GPUs to others.
     """
 
     def __init__(
         self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
     ) -> None:
-        """takes_adapters: new weights are LoRA adapters, served with their base."""
         self.base_url = base_url.rstrip("/")
         self.model = model
         self.launch = launch
@@ -81,12 +79,10 @@ class VllmServer:
         return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch, takes_adapters)
 
     async def start(self, progress: Callable[[str], None], weights_follow: bool = False) -> None:
-        """Start vLLM, or start it again, and wait until it is healthy. It ends with this process.
+        """Start vLLM, or start it again, and wait until it is healthy.
 
-        progress: called with one line when vLLM is started, every ten seconds, and when it is ready.
-        weights_follow: it refuses completions until weights are pushed.
-        Raises ServingError when the port is taken, or when vLLM is not healthy in time; ServingDied, with the end of
-        its log, when it exits. Nothing is left running then.
+        weights_follow: it refuses completions until weights are pushed. Raises ServingError when the port is taken, or
+        when vLLM is not healthy in time; ServingDied, with the end of its log, when it exits. Nothing runs then.
         """
         assert self.launch is not None and self._log_path is not None
         await self.end()
@@ -104,11 +100,7 @@ class VllmServer:
             raise
 
     async def check_attached(self, takes_weights: bool = True) -> None:
-        """Raise ServingError unless the vLLM that runs already can be used.
-
-        It must be healthy, serve the model's name with at least ``rollout.context_tokens``, report log-probs as the
-        trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
-        """
+        """Raise ServingError unless the vLLM that runs already can be used. takes_weights: it will be given some."""
         self._adapters = {}  # it is given all again
         await self._get("/health")
         served = {entry["id"]: entry for entry in (await self._get("/v1/models"))["data"]}
@@ -170,7 +162,7 @@ class VllmServer:
         await (self.wake("kv_cache") if self.asleep else self._push("/resume"))
 
     async def reload(self, folder: Path) -> None:
-        """Read new whole weights from a folder. Only between ``stop_answering`` and ``answer_as``."""
+        """Read new whole weights from a folder, while the server is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._push("/collective_rpc", body)
         # One entry for each worker; reload_weights returns nothing.
@@ -184,7 +176,7 @@ class VllmServer:
     async def serve_adapters(self, folders: Mapping[str, Path], again: Collection[str] = ()) -> None:
         """Serve these adapters, and no others of before. folders: by names in requests.
 
-        again: names to load even if their folder is the same; only between ``stop_answering`` and ``answer_as``.
+        again: names to load even if their folder is the same; only while the server is paused.
         """
         # Not loaded in place: vLLM would read them again for every token that it samples. Old ones go first, so that
         # there is room.
@@ -216,10 +208,9 @@ class VllmServer:
         self.asleep = "kv_cache" not in parts
 
     async def score(self, token_ids: Sequence[int], model: str | None = None) -> list[float]:
-        """Log-probs of a fixed sequence under the weights served now, at temperature 1.
+        """One natural log-prob for each of ``token_ids[1:]``, given all tokens before it, at temperature 1.
 
         model: the name in requests of adapters that it serves; None: its own model.
-        Returns one natural log-prob for each of ``token_ids[1:]``, given all tokens before it.
         """
         token_ids = list(token_ids)
         if len(token_ids) < 2:
@@ -284,13 +275,12 @@ class VllmServer:
             raise
 
     def no_longer_answers(self, error: Exception) -> ServingDied:
-        """The error for a server that is given up although its process may still run."""
         if isinstance(error, ServingDied):
             return error
         return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self._log_path)
 
     async def end(self) -> None:
-        """End a started vLLM and all its processes, by force if it takes too long. An attached vLLM is left running."""
+        """End a started vLLM, by force if it takes too long. An attached vLLM is left running."""
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()

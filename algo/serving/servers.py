@@ -47,7 +47,7 @@ class _Member:
 
 
 class Servers:
-    """Made by ``open``, ``start`` or ``attach``; an async context manager.
+    """Made by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
     Its methods belong to the event loop that made it, one call at a time. A task for each server watches it, and brings
     it back with the newest weights when it has died: a started one at most ``serving.max_restarts`` times in all, an
@@ -61,7 +61,7 @@ class Servers:
         public_urls: Sequence[str] = (),
         progress: Callable[[str], None] = logger.info,
     ) -> None:
-        """servers: started, or attached to and checked. public_urls: addresses for runners in place of their URLs."""
+        """public_urls: addresses for runners in place of the servers' own."""
         urls = public_urls or [server.base_url for server in servers]
         self._config = config
         self._members = [_Member(server, f"{url.rstrip('/')}/v1") for server, url in zip(servers, urls, strict=True)]
@@ -143,11 +143,9 @@ class Servers:
         return self._members[0].server.model
 
     async def push_weights(self, model_dir: Path | str, version: int) -> float:
-        """Serve the weights in ``model_dir`` from now on; returns the seconds it took. See ``push``.
+        """``push`` of a folder that vLLM can read at the same path: safetensors, or adapters with ``model.lora_rank``.
 
-        model_dir: a folder of safetensors that vLLM can read at the same path, with the tensors of
-            ``model.path``; with ``model.lora_rank`` a folder of adapters.
-        Raises ValueError for weights of another model, before anything changes.
+        Raises ValueError for weights of another model than ``model.path``, before anything changes.
         """
         folder = Path(model_dir).resolve()
         if self._config.model.lora_rank:
@@ -156,10 +154,7 @@ class Servers:
         return await self.push(version, lambda server: server.reload(folder))
 
     async def push_adapters(self, folders: Mapping[str, Path], version: int) -> float:
-        """Serve these adapters of the policies that learn from now on, all within one pause. See ``push``.
-
-        folders: by their names in requests.
-        """
+        """``push`` of the adapters of all policies that learn, by their names in requests."""
         others = {name: folder for name, folder in self._adapters.items() if name not in self._learning}
         self._learning = frozenset(folders)
         self._adapters = others | {name: folder.resolve() for name, folder in folders.items()}
@@ -179,9 +174,8 @@ class Servers:
         Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
         carry both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
 
-        A server that refuses them may hold half of the new weights: it counts as dead, and is started again if that is
-        possible. When no server is left and none will come back, raises ServingError with the endpoint, its status and
-        its answer.
+        A server that refuses them may hold half of the new weights: it counts as dead. Raises ServingError, with the
+        endpoint and its answer, when no server is left and none is started again.
         """
         started = time.monotonic()
 
@@ -245,11 +239,9 @@ class Servers:
             await self._wait_for_a_server()
 
     async def metrics(self) -> dict[str, float]:
-        """Numbers since the last call, summed over the servers.
+        """Tokens of prompts that the prefix cache was asked for and had since the last call, and their ratio.
 
-        ``serving/prefix_cache_queries`` and ``serving/prefix_cache_hits`` in tokens of prompts, their ratio
-        ``serving/prefix_cache_hit_share`` (absent without queries); ``serving/servers`` in service and
-        ``serving/restarts`` of the whole run so far.
+        Besides ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
         for server, totals in (await self._ask(lambda server: server.figures())).items():
@@ -290,8 +282,7 @@ class Servers:
     ) -> dict[VllmServer, _Result]:
         """Call every server in service at once; returns the answers.
 
-        A server that turns out to be dead is taken out and has no answer; an error of one that is alive is raised, or
-        with ``refusal_is_death`` counts as its death.
+        A dead server is taken out; an error of one that is alive is raised, or with ``refusal_is_death`` is its death.
         """
         members = [member for member in self._members if member.in_service]
         outcomes = await asyncio.gather(*(call(member.server) for member in members), return_exceptions=True)

@@ -145,7 +145,7 @@ class Engine:
         return self._train("critic", "values", batch, "critic")
 
     def save(self, directory: Path, step: int) -> None:
-        """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies, whole."""
+        """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies."""
         with _written_whole(directory) as partial_directory:
             for policy in self._policies:
                 self.select(policy)

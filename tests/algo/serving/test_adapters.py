@@ -15,7 +15,6 @@ from algo.serving.launch import learner_servers, policy_launches, pool_servers, 
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
 from configs.section import ConfigError
-from store.endpoints import ServedPolicy
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
 from tests.support.small_models import random_adapters
 from tests.support.waiting import until
@@ -155,27 +154,6 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
         await until(lambda: serving.servers)
         loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
         assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
-    await fake.stop()
-
-
-async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure, tmp_path):
-    fake = FakeVllm()
-    fake.models = [{"id": "policy-base"}]
-    config = configure(mode="attach", urls=(await fake.start(),))
-    async with await Servers.open(config) as serving:
-        fake.calls.clear()
-        await serving.push_weights(tmp_path, 3)
-        load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-        served = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
-        assert fake.calls == ["/pause?mode=wait", unload, load, *served]
-        # Not in place: vLLM would read them anew for every token that it samples with them.
-        assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path)}
-        # The base is the initial policy, on the same server.
-        policies = PolicyServers(config, {"policy": serving})
-        assert policies.frozen() == [ServedPolicy(name="initial", endpoints=serving.endpoints, model="policy-base")]
-    fake.models = [{"id": "policy"}]
-    with pytest.raises(ServingError, match="not 'policy-base'"):
-        await Servers.open(config)
     await fake.stop()
 
 

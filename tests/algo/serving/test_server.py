@@ -23,7 +23,6 @@ from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
-from store.auth import TOKEN_VARIABLE
 from tests.support.algo.fake_vllm import FakeVllm, serving_config
 from tests.support.waiting import until
 
@@ -81,11 +80,6 @@ async def test_attach_refuses_an_unusable_server(fake, change, message):
         setattr(fake, name, value)
     with pytest.raises(ServingError, match=message):
         await Servers.open(fake.config)
-
-
-async def test_attach_to_nothing_names_the_address(configure):
-    with pytest.raises(ServingError, match=r"GET http://127\.0\.0\.1:9/health failed"):
-        await Servers.open(configure(mode="attach", urls=("http://127.0.0.1:9",)))
 
 
 async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
@@ -230,26 +224,6 @@ def test_the_command_for_each_device(configure):
     command = vllm_command(offloading)
     assert command[command.index("--kv-offloading-size") + 1] == "100.0"
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
-
-
-def test_vllm_is_not_told_the_hubs_token(configure, monkeypatch):
-    monkeypatch.setenv(TOKEN_VARIABLE, "jIwG7-long-and-secret")
-    assert "jIwG7-long-and-secret" not in vllm_environment(configure()).values()
-
-
-async def test_a_missing_model_names_the_remedy(configure, tmp_path):
-    config = configure()
-    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
-    with pytest.raises(ServingError, match=r"model\.path .*python -m algo\.tiny_model"):
-        await Servers.open(config)
-
-
-async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
-    config = configure()
-    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
-    with pytest.raises(ServingError, match=r"python -m algo\.untie_model"):
-        await Servers.open(config)
 
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):

@@ -310,15 +310,6 @@ async def test_without_new_weights_the_old_ones_wake(sharing):
         assert fake.calls == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
 
 
-async def test_servers_with_gpus_of_their_own_do_not_sleep(attached):
-    (first, _), config = attached
-    async with await Servers.open(config) as serving:
-        first.calls.clear()
-        await serving.sleep()
-        await serving.wake()
-        assert first.calls == []
-
-
 async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
     config = configure(training={"device": "cuda"}, share_gpus=True)
     (port,) = ports(config)

@@ -129,8 +129,3 @@ def test_no_more_logits_exist_at_once_than_allowed(monkeypatch):
     with Watch():
         head(hidden).sum().backward()
     assert 20 * words == largest < words * tokens
-
-
-def test_a_head_that_was_not_told_the_labels_says_so():
-    with pytest.raises(RuntimeError, match="call expect"):
-        ChunkedHead(torch.nn.Linear(2, 3, bias=False))(torch.zeros(1, 1, 2))
