@@ -28,7 +28,7 @@ CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 def reveals(turn: Turn, role: Role) -> bool:
     """Whether a seat with ``role`` says now what it is."""
     memory, decision = turn.memory, turn.request.decision
-    if role is Role.SEER or turn.temper.shown is role:
+    if role is Role.SEER or turn.memory.shown is role:
         return True
     if role not in HIDDEN_GODS:
         return False
@@ -71,7 +71,7 @@ def speak(
     suspect: whom it wants exiled. seer: whom it follows. potions: on whom it says it used them, as the witch.
     rallies: whether it calls for a vote against the suspect as the sheriff.
     """
-    turn.temper.shown = role or turn.temper.shown
+    turn.memory.shown = role or turn.memory.shown
     rival = None if role is None else _rival(turn, role)
     trusted = beliefs.most_trusted([seat for seat in turn.others if seat not in (seer, suspect)], at_most=TRUSTED)
     rally = suspect if rallies else None

@@ -200,12 +200,12 @@ def _pretend(turn: Turn) -> Beliefs:
 
 def _cover(turn: Turn) -> Role:
     """The good role that it pretends to have, as often each as a good seat has it; one that nobody else claims."""
-    memory, temper = turn.memory, turn.temper
-    if temper.cover is None:
+    memory = turn.memory
+    if memory.cover is None:
         roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
-        temper.cover = turn.chance.choice(roles)
-    taken = any(role is temper.cover and seat != turn.me for seat, role in memory.gods.items())
-    return Role.VILLAGER if taken and temper.shown is not temper.cover and memory.deck[Role.VILLAGER] else temper.cover
+        memory.cover = turn.chance.choice(roles)
+    taken = any(role is memory.cover and seat != turn.me for seat, role in memory.gods.items())
+    return Role.VILLAGER if taken and memory.shown is not memory.cover and memory.deck[Role.VILLAGER] else memory.cover
 
 
 def _poses(turn: Turn) -> bool:
