@@ -6,11 +6,8 @@ from random import Random
 from typing import Any
 
 from runners.werewolf.brains.memory import TableMemory
-from runners.werewolf.game import Decision, Observation, Request, Role, Side
+from runners.werewolf.game import Action, Choice, Observation, Request, Role
 from runners.werewolf.language import saying
-
-REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
-"""Speeches in which nothing is left to lose by showing one's role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +55,6 @@ class Turn:
         """One of ``templates``, about ``seat`` where it names one."""
         return saying.say(self.chance, templates, self.request.speech_chars, seat=seat, **about)
 
-    def accuse(self, seat: int) -> str:
-        """That it wants ``seat`` exiled, with a reason that fits what was heard."""
-        claims = self.memory.claims
-        if self.memory.found.get(seat) is Side.WOLF:
-            return self.say(saying.ACCUSATIONS_OF_FINDS, seat)
-        if seat in claims:
-            names_me = claims[seat].get(self.me) is Side.WOLF
-            return self.say(saying.ACCUSATIONS_OF_ACCUSERS if names_me else saying.ACCUSATIONS_OF_CLAIMANTS, seat)
-        named = any(reports.get(seat) is Side.WOLF for reports in claims.values())
-        return self.say(saying.ACCUSATIONS_OF_NAMED if named else saying.ACCUSATIONS, seat)
+    def speech(self, sentences: Iterable[str], choice: Choice = None) -> Action:
+        """The sentences that fit, with a choice."""
+        return Action(choice, saying.fit_together(sentences, self.request.speech_chars))
