@@ -23,12 +23,12 @@ from typing import Any
 
 from rich.console import Console
 from tensordict import TensorDict
+from transformers import AutoTokenizer
 
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
-from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
 from algo.run.export import write_card
@@ -64,9 +64,8 @@ from store.client import PatientStoreClient, connect
 from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
-
-
 _CUT_SHARE_TO_WARN_OF = 0.1
+_REPLIES_COMPARED = 100
 
 
 async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str, Any]:
@@ -181,6 +180,7 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
             "policies": {},
+            "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # it serves nobody
         }
     )
 
@@ -258,6 +258,26 @@ async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollout
         return played
 
 
+def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
+    """Raise ConfigError if the tokenizer in the folder ``model`` reads the stored replies otherwise than was recorded.
+
+    Replies may hold control tokens that their recorded text lacks, so that single ones may differ; not most of them.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    replies = [triplet for game in games for triplet in game.triplets if triplet.metadata["trainable"]][
+        :_REPLIES_COMPARED
+    ]
+    agreeing = sum(
+        triplet.metadata["reply"] in tokenizer.decode(triplet.response["token_ids"], skip_special_tokens=True)
+        for triplet in replies
+    )
+    if agreeing < len(replies) / 2:
+        raise ConfigError(
+            f"the games were played with another tokenizer than that of model.path {model}: only {agreeing} of "
+            f"{len(replies)} replies read as they were recorded; set model.path to a model with that run's tokenizer"
+        )
+
+
 async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
     published = game_resources(config)
@@ -297,7 +317,7 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
-    make_plan(imitation, serves=False).check(imitation)
+    make_plan(imitation).check(imitation)
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:

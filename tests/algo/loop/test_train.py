@@ -13,8 +13,8 @@ from algo.league.pool import LeagueState
 from algo.league.results import past_name
 from algo.loop import learn
 from algo.loop import train as loop
+from algo.loop.learn import Update, assess
 from algo.loop.running import Running
-from algo.loop.update import Update, assess
 from algo.rollouts.queue import RolloutQueue
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
