@@ -189,6 +189,14 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, client, la
         assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
 
 
+@pytest.mark.parametrize(("most", "left_over"), [(None, [4, 4, 4, 2, 0]), (3, [1, 1, 1, 1, 0])])
+async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machine, client, most, left_over):
+    machine = machine(lag=2, max_groups_in_flight=most)
+    async with playing(client, machine.play):
+        summary = await machine.process()
+    assert [step["groups/left_over"] for step in summary["step_metrics"]] == left_over
+
+
 class PlayAgainstThePast(GatedPlay):
     """The policy is the wolf, and whoever is in the pool the good side. met: who that is, as the pool has it served."""
 
