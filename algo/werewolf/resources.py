@@ -14,4 +14,4 @@ def game_resources(config: WerewolfConfig) -> dict[str, Any]:
             prompts[name] = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"game.prompts.{name}: cannot read {path}: {error}") from error
-    return {"prompt_templates": prompts, "judge": config.judge}
+    return {"prompt_templates": prompts, "players": config.players, "judge": config.judge}
