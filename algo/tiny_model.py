@@ -4,12 +4,11 @@
 1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``, the random weights from the seed.
 """
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algo.machine.built_folder import build_folder
+from algo.machine.built_folder import build_folder, folder_parser
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
 # torch and transformers take ten seconds to import, which only a build needs.
@@ -191,15 +190,14 @@ def _training_text() -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.tiny_model",
-        description="Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model "
-        "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
+    parser = folder_parser(
+        "algo.tiny_model",
+        "Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model folder for trying the "
+        "whole system on a CPU, without any download.",
+        "runs/tiny_model",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=LAYERS, help="its layers (default: %(default)s)")
-    parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
     options = parser.parse_args(arguments)
     if options.layers < 1:
         parser.error(f"--layers {options.layers}: a model has at least one")
