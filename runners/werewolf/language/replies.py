@@ -123,6 +123,8 @@ _SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}✅☑✔👉➡️🗳]+|<\|[^
 _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff])[^\S\n]+|[^\S\n]+(?=[^\x00-\xff])")
+_ASIDE = re.compile(r"(?<=毒药)[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE)
+"""毒药，8号; 同意队友的提议，刀8号."""
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _ONE_SEAT = re.compile("救?[0-9]+号[。!]?")
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
@@ -157,7 +159,8 @@ class _Clause(NamedTuple):
 
 
 def _plain(text: str) -> str:
-    return _GAP.sub("", _STOP.sub("。", _SIGNS.sub("", normal(text)).translate(_QUOTES)))
+    plain = _GAP.sub("", _STOP.sub("。", _SIGNS.sub("", normal(text)).translate(_QUOTES)))
+    return _ASIDE.sub("", plain)
 
 
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
@@ -277,7 +280,9 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
-        elif stated.choice not in found and (marked or (clause.earnest and stated.mine)):
+        elif stated.choice not in found and (
+            marked or (clause.earnest and (stated.mine or (found and not stated.bare)))
+        ):
             problem = problem or "ambiguous"  # a list of seats, or a choice that is only supposed
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated
