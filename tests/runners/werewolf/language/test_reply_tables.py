@@ -68,8 +68,8 @@ def test_a_wolf_never_says_aloud_that_it_explodes(before, text):
 
 
 _PIECES = """决定： 决定 ： 思考： 发言： 2号发言： 投票： 理由： 【思考】 <思考> </think> { } " {"vote": \\boxed{
-```json 投 我投 3号 11号 三号 十 3 ， 。 ？ 、 或 不 别 如果 但 5号说 我 选择 将会 自爆 退水 我自爆 救 毒4号 不用药 上警 
-弃票 撕警徽 因为 ( ) “ ” not no. - — * 😀"""
+```json 投 我投 3号 11号 三号 十 3 ， 。 ？ 、 或 不 别 如果 但 5号说 我 选择 将会 自爆 退水 我自爆 救 毒4号 不用药
+上警 弃票 撕警徽 因为 ( ) “ ” not no. - — * 😀"""
 PIECES = (*_PIECES.split(), "i vote for player 3", " ", "\n", "\x00")
 
 
