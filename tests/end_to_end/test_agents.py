@@ -31,7 +31,7 @@ from tests.support.agents.tool_model import TOOL
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5
