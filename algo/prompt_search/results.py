@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from algo.evaluation.page import Page, Section, Table
+from algo.evaluation.page import Page, Section, Table, value_text
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.plan import SearchPlan
 from algo.prompt_search.prompts import Tree
-from algo.prompt_search.search import Findings, estimate_text
+from algo.prompt_search.search import Findings
 
 PAGE_NAME = "prompts.html"
 _LEAD = (
@@ -53,7 +53,7 @@ def _page(title: str, plan: SearchPlan, tree: Tree, findings: Findings) -> Page:
     if verdict is not None:
         names = (f"{winner.name}, first in the races", f"{tree.incumbent.name}, the first", "difference")
         means = (verdict.challenger, verdict.incumbent, verdict.difference)
-        rows = [(name, str(verdict.tasks), estimate_text(mean)) for name, mean in zip(names, means, strict=True)]
+        rows = [(name, str(verdict.tasks), value_text(mean, 2)) for name, mean in zip(names, means, strict=True)]
         tables = [Table("Held-out tasks", ("prompt", "tasks", "mean reward"), rows)]
         told = [("What changed", tree.difference(winner, tree.incumbent))]
         for one, played in zip((tree.incumbent, winner), findings.examples or (), strict=False):
@@ -61,7 +61,7 @@ def _page(title: str, plan: SearchPlan, tree: Tree, findings: Findings) -> Page:
             told.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.told}\n\n{transcript}"))
         sections.append(Section("Held-out tasks", tables=tables, texts=told))
     rows = [
-        (f"{one.race} #{one.number}", str(one.tasks), estimate_text(one.reward), "yes" if one.won else "")
+        (f"{one.race} #{one.number}", str(one.tasks), value_text(one.reward, 2), "yes" if one.won else "")
         for one in findings.races
     ]
     sections.append(Section("Races", tables=[Table("", ("race and prompt", "tasks", "mean reward", "won"), rows)]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from algo.evaluation.page import value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
 from algo.prompt_search.arena import Arena, Played
 from algo.prompt_search.plan import FIRST_LOOK, SearchPlan
@@ -82,10 +83,11 @@ class Findings:
             return f"whether prompt #{self.winner} is better than #0 is not known: no held-out task finished"
         claim = "is worse than #0; keep #0" if verdict.worse else "is not clearly better than #0"
         claim = "is better than #0" if verdict.better else claim
+        means = (verdict.challenger, verdict.incumbent, verdict.difference)
+        ours, first, difference = (value_text(mean, 2) for mean in means)
         return (
-            f"prompt #{self.winner} {claim}: mean reward {estimate_text(verdict.challenger)} against "
-            f"{estimate_text(verdict.incumbent)}, difference {estimate_text(verdict.difference)}, on {verdict.tasks} "
-            "held-out tasks"
+            f"prompt #{self.winner} {claim}: mean reward {ours} against {first}, difference {difference}, on "
+            f"{verdict.tasks} held-out tasks"
         )
 
 
@@ -213,8 +215,3 @@ class Search:
 
 def _known(rewards: Sequence[float]) -> list[float]:
     return [reward for reward in rewards if not math.isnan(reward)]
-
-
-def estimate_text(estimate: Estimate | None) -> str:
-    """ "0.71 (0.64 to 0.78)"."""
-    return "–" if estimate is None else f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

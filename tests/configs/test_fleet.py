@@ -212,8 +212,8 @@ async def run_beside(command):
 
 
 def test_the_proxy_forwards_what_runners_need_and_nothing_else():
-    from runners.policy.served_template import DETOKENIZE_ROUTE
-    from runners.policy.served_tokens import INFO_ROUTE, TOKENIZE_ROUTE
+    from runners.policy.chat_tokens import INFO_ROUTE
+    from runners.policy.codecs import DETOKENIZE_ROUTE, TOKENIZE_ROUTE
 
     locations = recipes.proxy_locations()
     assert locations.pop("/") == ("return", "404")

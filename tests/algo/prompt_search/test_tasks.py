@@ -144,7 +144,7 @@ def test_prompts_come_from_folders_named_after_what_they_replace(tmp_path):
     ):
         game_prompts(tmp_path, CONFIG, with_proposer=False)
     (tmp_path / "hunter").mkdir()
-    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter' to search"):
+    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter'"):
         game_prompts(tmp_path, CONFIG, with_proposer=False)
 
 
