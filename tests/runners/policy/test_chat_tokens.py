@@ -195,7 +195,7 @@ def reversing(template):
     ("{%- if messages[0].role == 'system' -%}{{ raise_exception('no system') }}{%- endif -%}" + TEMPLATES["plain"],
      "refuses a conversation: no system"),
     ("{%- for tool in tools -%}{%- endfor -%}" + TEMPLATES["plain"], "not iterable"),
-    ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "with no control token"),
+    ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "with no token"),
     ("{%- for m in messages -%}{{- '<|im_start|>' + m.role + ('<|endoftext|>' if m.role == 'assistant' else '')"
      " + m.content + '<|im_end|>' -}}{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}",
      "leaves it to the model to write '<|endoftext|>'".replace("|", r"\|")),
