@@ -37,8 +37,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         required=True,
         metavar="PATH",
         help="an agent's: a file with a prompt a line, or with lines --- between them, or a folder of .txt files; the "
-        "first is the one to beat. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
-        "beside wolf/ is the text to beat, or else what is built in",
+        "first is the baseline. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
+        "next to wolf/ is its baseline, or else what is built in",
     )
     add_configuration_options(parser, example="store.url=http://hub:4747")
     search = parser.add_argument_group("the search")

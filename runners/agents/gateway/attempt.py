@@ -30,7 +30,7 @@ class AttemptEnded(RequestRefused):
     """A call that comes after its attempt's end."""
 
     def __init__(self) -> None:
-        super().__init__("this attempt has ended; no call of it is answered any more", 410, "attempt_ended")
+        super().__init__("this attempt has ended; further calls are rejected", 410, "attempt_ended")
 
 
 @dataclass
