@@ -101,8 +101,9 @@ class Policies:
         return await self._tokenizers.get((resources.run_name, folder, resources.sampling.thinking))
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and stop loading tokenizers."""
         await self._connections.close()
+        await self._tokenizers.close()
 
     async def _with_tokens(
         self, server: PolicyServer, run_name: str, name: str, sampling: Sampling
