@@ -61,7 +61,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that ask for the policy")
     agent.add_argument("--model", default="", help="its model's name there")
     game = parser.add_argument_group("the game's prompts")
-    game.add_argument("--player", default="policy", help="whose prompts are searched")
+    game.add_argument("--player", default="policy", help="the player with the searched prompts")
     game.add_argument("--opponent", default="scripted", help="who plays the other side")
     proposer = parser.add_argument_group("a model that edits prompts")
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")

@@ -68,11 +68,11 @@ class Journal:
 
 @dataclass(frozen=True)
 class Played:
-    """What came of one candidate's task. reward: NaN where it failed. told, transcript: for reading."""
+    """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
 
     task: int
     reward: float
-    told: str = ""
+    summary: str = ""
     transcript: str = ""
 
 
@@ -119,9 +119,9 @@ class Arena:
         for (number, one), tasks in wanted.items():
             answers = [self._journal.get(task.task_id) for task in tasks]
             rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
-            told = "; ".join(answer["told"] for answer in answers).strip()
+            summary = "; ".join(answer["summary"] for answer in answers).strip()
             transcript = "\n\n".join(answer["transcript"] for answer in answers).strip()
-            played = Played(number, fmean(rewards), told, transcript)
+            played = Played(number, fmean(rewards), summary, transcript)
             self._played.setdefault((stage.name, one.number), []).append(played)
             self.spent += len(tasks)
             self.failed += sum(map(math.isnan, rewards))
@@ -150,10 +150,10 @@ class Arena:
         for candidate, tasks in missing.items():
             spans, rewards = 0, []
             for task in tasks:
-                answer = {"reward": None, "told": "failed", "transcript": ""}
+                answer = {"reward": None, "summary": "failed", "transcript": ""}
                 if one := finished.get(task.task_id):
                     rewards.append(self._checked(task, self.workload.reward(task, one)))
-                    answer = {"reward": rewards[-1], "told": one.outcome.told, "transcript": one.outcome.transcript}
+                    answer = {"reward": rewards[-1], "summary": one.outcome.told, "transcript": one.outcome.transcript}
                     spans += len(one.turns) + 1
                 self._journal.put(task.task_id, answer)
             mean = f"{fmean(rewards):.3f}" if rewards else "none"

@@ -155,15 +155,15 @@ class Proposer:
             for line in _changed(leader.templates[slot.name], child.templates[slot.name])
         )[-_ATTEMPT_CHARS:]
         names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
-        asked = body.format(
+        question = body.format(
             prompt=leader.templates[slot.name],
             losses="".join(
-                attempt.format(reward=one.reward, transcript=(one.transcript or one.told)[-room:]) for one in worst
+                attempt.format(reward=one.reward, transcript=(one.transcript or one.summary)[-room:]) for one in worst
             ),
             tried=earlier.format(edits=edits) if edits else "",
             problem=refusal.format(problem=problem) if problem else "",
         )
-        return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": asked}]
+        return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": question}]
 
     def _unavailable(self, error: openai.OpenAIError) -> ProposerUnavailable:
         return ProposerUnavailable(

@@ -55,11 +55,11 @@ def _page(title: str, plan: SearchPlan, tree: Tree, findings: Findings) -> Page:
         means = (verdict.challenger, verdict.incumbent, verdict.difference)
         rows = [(name, str(verdict.tasks), value_text(mean, 2)) for name, mean in zip(names, means, strict=True)]
         tables = [Table("Held-out tasks", ("prompt", "tasks", "mean reward"), rows)]
-        told = [("What changed", tree.difference(winner, tree.incumbent))]
+        texts = [("What changed", tree.difference(winner, tree.incumbent))]
         for one, played in zip((tree.incumbent, winner), findings.examples or (), strict=False):
             transcript = played.transcript or "(no model call went through the hub's runner)"
-            told.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.told}\n\n{transcript}"))
-        sections.append(Section("Held-out tasks", tables=tables, texts=told))
+            texts.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.summary}\n\n{transcript}"))
+        sections.append(Section("Held-out tasks", tables=tables, texts=texts))
     rows = [
         (f"{one.race} #{one.number}", str(one.tasks), value_text(one.reward, 2), "yes" if one.won else "")
         for one in findings.races

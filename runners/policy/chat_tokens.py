@@ -143,19 +143,19 @@ class ChatTokens:
         if self.end_of_turn not in self._control.values():
             raise UnfitTemplate("the chat template marks the end of a reply with no control token")
         question, rules = {"role": "user", "content": _QUESTION}, {"role": "system", "content": _RULES}
-        prompt = await self.decode(await self.first_prompt([rules, question]))
-        if _RULES not in prompt or _QUESTION not in prompt:
+        ruled = await self.decode(await self.first_prompt([rules, question]))
+        if _RULES not in ruled or _QUESTION not in ruled:
             raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
-        asked = await self.decode(await self.first_prompt([question]))
-        self._opens_thought = asked.rfind(THINK) > asked.rfind(END_THINK)
+        prompt = await self.decode(await self.first_prompt([question]))
+        self._opens_thought = prompt.rfind(THINK) > prompt.rfind(END_THINK)
         answered = await self._codec.render(
             [question, {"role": "assistant", "content": _REPLY}], self._variables, add_generation_prompt=False
         )
-        self._check_head(asked, await self.decode(answered))
+        self._check_head(prompt, await self.decode(answered))
 
-    def _check_head(self, asked: str, answered: str) -> None:
+    def _check_head(self, prompt: str, answered: str) -> None:
         """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens."""
-        head, full_head = asked.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
+        head, full_head = prompt.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
         by_model = full_head.removeprefix(head) if full_head.startswith(head) else ""
         if self._pattern.search(by_model.replace(THINK, "").replace(END_THINK, "")):
             raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")

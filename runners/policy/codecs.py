@@ -111,8 +111,8 @@ class ServedCodec:
 class AgreedCodec(ServedCodec):
     """Renders here what the server renders alike: a request less in a call.
 
-    What a server makes of a conversation is its own business, so it is asked once about each shape of conversation;
-    where it made the same tokens, such conversations are rendered here from then on.
+    The server decides how a conversation is rendered. So it renders the first conversation of each shape; where the
+    result equals ours, later ones of that shape are rendered here.
     """
 
     def __init__(self, server: PolicyServer, local: LocalCodec):

@@ -128,7 +128,7 @@ def where_served(resources: PolicyResources, name: str, caller: str, policy: str
     """(base URL of the server that answers a player's calls, the policy's name there).
 
     name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of a policy's
-    servers a caller always gets the same one, whose prefix cache knows what it was told so far. policy: which of the
+    servers a caller always gets the same one, so that its prefix cache helps. policy: which of the
     player's policies (``PolicyResources.policy_of``); None for the first. Raises PolicyUnavailable.
     """
     own = [one for one in resources.policies if one.seated_as == name and policy in (None, one.name)]

@@ -26,13 +26,13 @@ def distinct(rows: Iterable[dict[str, str]], count: int) -> list[dict[str, str]]
 
 
 def lesson(
-    instructions: str, question: str, tool: dict[str, Any], call: dict[str, Any] | None, told: str, result: object
+    instructions: str, question: str, tool: dict[str, Any], call: dict[str, Any] | None, output: str, result: object
 ) -> dict[str, Any]:
-    """A conversation as OpenAI's fine-tuning takes it: a question, perhaps a call and what it ``told``, the result."""
+    """A conversation as OpenAI's fine-tuning takes it: a question, perhaps a call and its ``output``, the result."""
     messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
     if call is not None:
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": call["id"], "content": told})
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
     messages.append({"role": "assistant", "content": f"The answer is\n### {result}"})
     return {"messages": messages, "tools": [tool]}
 
