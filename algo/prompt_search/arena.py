@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
@@ -70,7 +68,6 @@ class Journal:
 class Played:
     """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
 
-    task: int
     reward: float
     summary: str = ""
     transcript: str = ""
@@ -97,36 +94,29 @@ class Arena:
         self._journal = journal
         self._check_alive = check_alive
         self._resumed = resumed
-        self._played: dict[tuple[str, int], list[Played]] = {}
 
-    def results(self, stage: Stage, candidate: Candidate) -> list[Played]:
-        """What a candidate has played in a stage, in the order of its tasks."""
-        return self._played.get((stage.name, candidate.number), [])
+    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
+        """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
 
-    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> np.ndarray:
-        """Let each candidate do each of a stage's tasks, which it has not done before.
-
-        Returns rewards, shape (tasks, candidates), NaN where a rollout failed for good.
         Raises what ``RolloutQueue.collect`` does, NothingFinished where an agent failed every time, and ConfigError for
         a reward out of bounds.
         """
-        wanted = {(number, one): self.workload.tasks(stage, number, one) for one in candidates for number in numbers}
-        missing = {one: [] for one in candidates}
-        for (_, one), tasks in wanted.items():
-            missing[one] += [task for task in tasks if self._journal.get(task.task_id) is None]
+        wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
+        missing = {
+            one: [task for tasks in of_one for task in tasks if self._journal.get(task.task_id) is None]
+            for one, of_one in wanted.items()
+        }
         if any(missing.values()):
             await self._play_missing(stage, {one: tasks for one, tasks in missing.items() if tasks})
-        for (number, one), tasks in wanted.items():
-            answers = [self._journal.get(task.task_id) for task in tasks]
-            rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
-            summary = "; ".join(answer["summary"] for answer in answers).strip()
-            transcript = "\n\n".join(answer["transcript"] for answer in answers).strip()
-            played = Played(number, fmean(rewards), summary, transcript)
-            self._played.setdefault((stage.name, one.number), []).append(played)
-            self.spent += len(tasks)
-            self.failed += sum(map(math.isnan, rewards))
-        by_candidate = [[played.reward for played in self.results(stage, one)[-len(numbers) :]] for one in candidates]
-        return np.array(by_candidate).T
+        return [list(map(self._result, of_one)) for of_one in wanted.values()]
+
+    def _result(self, tasks: Sequence[Task]) -> Played:
+        answers = [self._journal.get(task.task_id) for task in tasks]
+        rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
+        self.spent += len(tasks)
+        self.failed += sum(map(math.isnan, rewards))
+        summary = "; ".join(answer["summary"] for answer in answers).strip()
+        return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
     async def _play_missing(self, stage: Stage, missing: dict[Candidate, list[Task]]) -> None:
         for candidate, tasks in missing.items():

@@ -156,7 +156,7 @@ class Search:
             templates = dict(incumbent.templates) | {name: winner.templates[name] for name, winner in won.items()}
             together = self._tree.add(templates, None, incumbent, f"the winners for {', '.join(won)} together")
             entrants = {one.number: one for one in (incumbent, together, *won.values())}
-            best = await self._race(Stage("together", None), list(entrants.values()))
+            best, _ = await self._race(Stage("together", None), list(entrants.values()))
         findings.winner = best.number
         if best is not incumbent:
             await self._confirm(best)
@@ -166,29 +166,33 @@ class Search:
         return findings
 
     async def _search_slot(self, name: str) -> Candidate:
-        entrants, leader, stage = self._tree.entrants(name), self._tree.incumbent, Stage(f"{name}-0", name)
+        entrants, stage = self._tree.entrants(name), Stage(f"{name}-0", name)
+        leader, played = self._tree.incumbent, list[Played]()
         if len(entrants) > 1:
-            leader = await self._race(stage, entrants)
+            leader, played = await self._race(stage, entrants)
         for generation in range(1, self._plan.generations + 1) if self._proposer else ():
-            if not self._arena.results(stage, leader):
-                await self._arena.play(stage, [leader], range(FIRST_LOOK))
-            played = self._arena.results(stage, leader)
+            if not played:
+                (played,) = await self._arena.play(stage, [leader], range(FIRST_LOOK))
             children = await self._proposer.edits(self._tree, self._slots[name], leader, played, self._plan.edits)
             if not children:
                 self._races_left -= self._plan.generations - generation + 1
                 break
             stage = Stage(f"{name}-{generation}", name)
-            leader = await self._race(stage, [leader, *children])
+            leader, played = await self._race(stage, [leader, *children])
         return leader
 
-    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> Candidate:
-        size = len(self._arena.workload.tasks(stage, 0, entrants[0]))
+    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[Played]]:
+        """(the winner, what it played)."""
+        size, played = len(self._arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
         share = (self._plan.budget // 2 - self._arena.spent) // max(1, self._races_left)
         self._races_left -= 1
 
         async def play(left: Sequence[int], numbers: range) -> np.ndarray:
             logger.info("race %s: %d prompts do %d tasks", stage.name, len(left), len(numbers))
-            return await self._arena.play(stage, [entrants[index] for index in left], numbers)
+            found = await self._arena.play(stage, [entrants[index] for index in left], numbers)
+            for number, of_one in zip(left, found, strict=True):
+                played[number] += of_one
+            return _rewards(found)
 
         index, rewards = await halve(len(entrants), share // size, play)
         winner, spent = entrants[index], self._arena.spent
@@ -197,7 +201,7 @@ class Search:
             known = _known(of_one)
             mean = mean_by_cluster(range(len(known)), known, _SEED) if known else None
             self.findings.races.append(Standing(stage.name, one.number, len(of_one), mean, one is winner))
-        return winner
+        return winner, played[index]
 
     async def _confirm(self, winner: Candidate) -> None:
         incumbent = self._tree.incumbent
@@ -206,11 +210,16 @@ class Search:
         size = len(self._arena.workload.tasks(stage, 0, winner))
         tasks = (self._plan.budget - self._arena.spent) // (2 * size)
         logger.info("held-out tasks: %s and %s do %d", winner.name, incumbent.name, tasks)
-        rewards = await self._arena.play(stage, [winner, incumbent], range(tasks))
-        self.findings.verdict = judge(rewards, self._plan.apart)
-        pairs = zip(self._arena.results(stage, incumbent), self._arena.results(stage, winner), strict=True)
+        found = await self._arena.play(stage, [winner, incumbent], range(tasks))
+        self.findings.verdict = judge(_rewards(found), self._plan.apart)
+        pairs = zip(*reversed(found), strict=True)
         known = [(one, other) for one, other in pairs if not math.isnan(one.reward + other.reward)]
         self.findings.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
+
+
+def _rewards(played: Sequence[Sequence[Played]]) -> np.ndarray:
+    """Shape (tasks, candidates)."""
+    return np.array([[one.reward for one in of_one] for of_one in played]).T
 
 
 def _known(rewards: Sequence[float]) -> list[float]:
