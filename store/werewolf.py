@@ -103,7 +103,6 @@ class GameTask(BaseModel):
 
     @property
     def task_id(self) -> str:
-        """The game's id."""
         return self.game_id
 
     def may_train(self, player: str, side: str) -> bool:
@@ -111,7 +110,6 @@ class GameTask(BaseModel):
         return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
 
     def encode(self) -> dict[str, Any]:
-        """The rollout input, JSON only."""
         payload = self.model_dump(mode="json", exclude={"study"} if self.study is None else None)
         payload["trainable"] = sorted(self.trainable)
         payload["demonstrators"] = sorted(self.demonstrators)
@@ -194,6 +192,7 @@ class TurnSpan(CallSpan):
     span_name: ClassVar[str] = "werewolf.turn"
     prefix: ClassVar[str] = "werewolf."
     json_fields: ClassVar[tuple[str, ...]] = ("facts",)
+    task_field: ClassVar[str] = "game_id"
 
     game_id: str
     group_id: str
@@ -210,11 +209,6 @@ class TurnSpan(CallSpan):
     events: str = ""
     events_before: int = Field(0, ge=0)
 
-    @property
-    def task(self) -> str:
-        """The game."""
-        return self.game_id
-
     def as_data(self) -> dict[str, Any]:
         """The turn for programs to read, without its tokens: JSON only; what is None is left out.
 
@@ -228,17 +222,14 @@ class TurnSpan(CallSpan):
 
     @property
     def actor(self) -> str:
-        """The seat."""
         return seat_name(self.seat)
 
     @property
     def card(self) -> tuple[str, str]:
-        """The seat's role and side."""
         return self.role, self.side
 
     @property
     def question(self) -> str:
-        """The decision."""
         return self.decision
 
 
@@ -301,6 +292,7 @@ class ResultSpan(OutcomeSpan):
 
     prefix: ClassVar[str] = "werewolf."
     json_fields: ClassVar[tuple[str, ...]] = ("seats", "judgements")
+    task_field: ClassVar[str] = "game_id"
 
     game_id: str
     preset: str
@@ -313,13 +305,7 @@ class ResultSpan(OutcomeSpan):
     events: str = ""
 
     @property
-    def task(self) -> str:
-        """The game."""
-        return self.game_id
-
-    @property
     def told(self) -> str:
-        """The winner and the days."""
         return f"{self.result} after {self.days} days"
 
     def rewards(self) -> dict[str, float]:
