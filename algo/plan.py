@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     # These take many seconds to import.
     import torch
 
-    from algo.evaluation.in_training import evaluate_in_training
+    from algo.evaluation.play import evaluate_in_training
     from algo.run.plan import make_plan
     from algo.serving.launch import learner_servers, pool_servers
     from algo.serving.policies import frozen_with_own_server

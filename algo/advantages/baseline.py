@@ -19,7 +19,6 @@ from statistics import fmean
 
 import torch
 
-from algo.advantages.credit import rewards_by_question
 from algo.advantages.registry import ESTIMATORS
 from algo.sequences.actor_rows import ActorRow
 from configs.sections.training import AdvantageConfig
@@ -49,7 +48,7 @@ class Comparison:
 
     by_outcome: whether the estimator can tell the row's outcome from others.
     by_turn: whether its turn rewards are compared on their own, and differ from others.
-    turn_means: m, by question. deviation: s (``algo.advantages.credit``).
+    turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
     baseline: of its role; None with other estimators than role_baseline.
     """
 
@@ -107,6 +106,15 @@ def equal(values: Iterable[float]) -> bool:
     """Whether values are all the same, rounding apart."""
     found = list(values)
     return not found or max(found) - min(found) <= EQUAL_WITHIN
+
+
+def rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
+    """Question -> what each turn that answered it added."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for turn in row.turns:
+            found[turn.question].append(turn.reward)
+    return found
 
 
 def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:

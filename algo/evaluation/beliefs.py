@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -135,29 +135,23 @@ def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> Bel
     if not answers:
         return None
     masses = [answer.mass for _, answer in answers if answer.mass is not None]
-    sources: tuple[Source, ...] = ("own", "exact", "deaf", "deck")
-    scores = {source: belief_scores(answers, source, seed) for source in sources}
+    scores = {source: _scores(answers, source, seed) for source in get_args(Source)}
     return BeliefReport(**scores, mass=fmean(masses) if masses else None)
 
 
-def belief_scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
-    """The scores of the chances of one source."""
+def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
     deals = [deal for deal, _ in answers]
-    pairs = [answer.pairs(source) for _, answer in answers]
-    ranked = [
-        (deal, value)
-        for deal, of_answer in zip(deals, pairs, strict=True)
-        if (value := area_under_curve(of_answer)) is not None
-    ]
-    bins = calibration([pair for of_answer in pairs for pair in of_answer])
+    ranked = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
+    ranked = [(deal, area) for deal, area in ranked if area is not None]
+    bins = calibration(pair for _, answer in answers for pair in answer.pairs(source))
+    seats = sum(each.seats for each in bins)
     return BeliefScores(
         answers=len(answers),
         brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
         log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
-        auc=mean_by_cluster(*map(list, zip(*ranked, strict=True)), seed) if ranked else None,
+        auc=mean_by_cluster([deal for deal, _ in ranked], [area for _, area in ranked], seed) if ranked else None,
         calibration=bins,
-        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins)
-        / sum(each.seats for each in bins),
+        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins) / seats,
     )
 
 

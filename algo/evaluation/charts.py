@@ -20,7 +20,6 @@ from algo.evaluation.statistics import Estimate
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Okabe and Ito's, which colour-blind people can tell apart, without black and yellow."""
 OF_ALL = "#222222"
-BEFORE = "#888888"
 
 _STYLE = {
     "figure.dpi": 150,
@@ -76,21 +75,6 @@ def points(
         where, values = [position for position, _ in known], [rate.value for _, rate in known]
         form = "o-" if joined else "o"
         axes.errorbar(where, values, errors, fmt=form, color=color, markersize=4, capsize=2.5, lw=1.2, label=label)
-
-
-def before_and_after(axes: Axes, rates: dict[str, tuple[Estimate | None, Estimate | None]], color: str) -> None:
-    """A row for each name: its rate before in grey, and its rate after in a colour."""
-    for number, pair in enumerate(rates.values()):
-        for rate, offset, shown_in in zip(pair, (-0.15, 0.15), (BEFORE, color), strict=True):
-            if rate is not None:
-                where, errors = number + offset, [[rate.value - rate.low], [rate.high - rate.value]]
-                axes.errorbar([rate.value], [where], xerr=errors, fmt="o", color=shown_in, markersize=5, capsize=3)
-                place = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-                axes.annotate(f"{rate.value:.0%}", (rate.high, where), color=shown_in, **place)
-    axes.set_yticks(range(len(rates)), list(rates))
-    axes.set_ylim(len(rates) - 0.4, -0.6)
-    axes.set_xlim(-0.02, 1.02)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def finish(axes: Axes, title: str, *, percent: bool, below: str) -> None:

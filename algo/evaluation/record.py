@@ -6,8 +6,8 @@ line that it was writing; the next one cuts that line off. A task whose row is t
 
 import json
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -112,9 +112,10 @@ class Record(Generic[AnyRow]):
     def read(self) -> list[Evaluation[AnyRow]]:
         """The evaluations, in the order in which they began. Raises ValueError, naming the line that is no record."""
         headers: dict[str, Header] = {}
-        rows: dict[str, dict[str, AnyRow]] = {}
-        ends: dict[str, Mapping[str, Any]] = {}
-        for number, line in enumerate(self._whole_lines(), 1):
+        rows: defaultdict[str, dict[str, AnyRow]] = defaultdict(dict)
+        ends: dict[str, dict[str, Any]] = {}
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
             try:
                 document = json.loads(line)
                 if "evaluation" in document:
@@ -122,7 +123,7 @@ class Record(Generic[AnyRow]):
                     headers.setdefault(header.key, header)
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
-                    rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
+                    rows[document["of"]].setdefault(row.task_id, row)
                 else:
                     ends[document["of"]] = document["end"]
             except (ValueError, KeyError, TypeError) as error:
@@ -131,7 +132,7 @@ class Record(Generic[AnyRow]):
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
                 header=header,
-                rows=tuple(sorted(rows.get(key, {}).values(), key=lambda row: row.number)),
+                rows=tuple(sorted(rows[key].values(), key=lambda row: row.number)),
                 failures=ends.get(key, {}).get("failures", {}),
                 retried=ends.get(key, {}).get("retried", {}),
                 ended=key in ends,
@@ -142,6 +143,10 @@ class Record(Generic[AnyRow]):
 
     def begin(self, header: Header) -> set[str]:
         """Write the header, unless this evaluation began before; returns the tasks that have a row already."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:  # a line that a killed process did not finish is cut off
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         found = next((one for one in self.read() if one.header.key == header.key), None)
         if found is None:
             self._append({"evaluation": header.model_dump(mode="json")})
@@ -158,20 +163,8 @@ class Record(Generic[AnyRow]):
         told = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
         self._append({"of": header.key, "end": told})
 
-    def _whole_lines(self) -> Iterator[str]:
-        if self.path.exists():
-            text = self.path.read_text(encoding="utf-8")
-            yield from text[: text.rfind("\n") + 1].splitlines()
-
     def _append(self, document: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            size = file.seek(0, 2)
-            if size:
-                file.seek(size - 1)
-                if file.read(1) != b"\n":  # a process was killed while it wrote
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
+        with self.path.open("ab") as file:
             file.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
 
 
@@ -227,10 +220,3 @@ def check_label(label: str) -> None:
     """Raise ConfigError for a label that cannot name games and files."""
     if not _LABEL.fullmatch(label):
         raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
-
-
-def default_label(model: Path) -> str:
-    """The name of a model's folder, or of the checkpoint in which it lies."""
-    model = model.resolve()
-    name = model.parent.name if model.name == "huggingface" else model.name
-    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"

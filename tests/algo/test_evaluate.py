@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from algo.evaluate import keep_evaluated, main
+from algo.evaluation.deeds import VOTES_FOR_WOLVES
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
 from algo.evaluation.panel import PANELS, matches_of
@@ -108,9 +109,9 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert figures.conduct["wolf"].leaks > 0 and figures.conduct["both"].turns > 8
     deeds = {(deeds.player, deeds.side): deeds for deeds in figures.deeds}
     # It names seat 1 whatever the question, which is no wolf's in these deals, and cannot be claimed to be anything.
-    assert set(deeds["policy", "wolf"].kills) <= {"villager", "seer", "nobody"} and deeds["policy", "wolf"].kills
-    assert deeds["policy", "good"].votes.on_wolf.value == 0.0
-    assert set(deeds["policy", "wolf"].claimed["wolf"]) == {"none"}
+    assert deeds["policy", "wolf"].counts["kills"].keys() <= {"villager", "seer", "nobody"}
+    assert deeds["policy", "good"].shares[VOTES_FOR_WOLVES].value == 0.0
+    assert deeds["policy", "wolf"].counts["roles that the wolf claims"].keys() == {"none"}
     for row in evaluation.rows:
         assert "夜" in row.sample.transcript
         assert {turn.reply for turn in row.sample.turns} == {"发言：我是狼人。\n决定：1号"}

@@ -280,9 +280,9 @@ def test_the_report_says_what_was_learned_on_one_page(tmp_path):
 @pytest.mark.parametrize(
     ("wins", "problem"),
     [
-        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points of 20"),
+        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+0.100, and \\+0.200 is asked for"),
         (dict(before=20, after=24), "the intervals before and after touch"),
-        (dict(before=30, after=8), "changed by -55.0 points"),
+        (dict(before=30, after=8), "changed by -0.550"),
     ],
 )
 def test_what_was_not_learned_is_said(tmp_path, wins, problem):
