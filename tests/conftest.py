@@ -1,4 +1,7 @@
-"""Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again."""
+"""Shared fixtures: a real in-memory hub inside the test process, which a test may stop and start again.
+
+Each worker of pytest-xdist and their controller import this: what is heavy is imported where it is used.
+"""
 
 import os
 import signal
@@ -6,20 +9,23 @@ import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+import store  # noqa: F401  before agentlightning: it sets what that import reads
+from algo.machine.ports import free_port
+
+if TYPE_CHECKING:
+    from agentlightning import LightningStoreServer
 
 # Before torch is imported. Threads that wait for each other by spinning keep the cores from the processes beside them:
 # two that train at once on two cores took six times as long.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
-from store.client import connect  # before agentlightning: importing store sets what its import reads
-
-# isort: split
-from agentlightning import InMemoryLightningStore, LightningStoreServer, clear_active_tracer
-from hypothesis import settings
-
-from algo.machine.ports import free_port
+# Ray would kill the workers of a test once vLLMs of other tests fill 95 % of the memory.
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112
 
 # The same examples every time: what fails once fails again, and what is green stays so. `--hypothesis-profile=default
 # --hypothesis-seed=N` looks elsewhere.
@@ -43,9 +49,15 @@ STARTED_BY = {
     "postgres": {"postgres_server", "postgres"},
     "hub": {"HubProcess", "StockHub", "hub_process"},
 }
+LONGEST_ID = 60
 LEFT_OUT = {"vllm": "vLLM", "ray": "Ray", "browser": "a browser", "postgres": "PostgreSQL", "slow": "more time"}
 """Markers of tests that ``make test`` leaves out, and what those need."""
 left_out: Counter[str] = Counter()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Cut long values: a megabyte in the id of a test is a hundred in the reports that xdist's controller keeps."""
+    return str(val[:LONGEST_ID]) if isinstance(val, str | bytes) and len(val) > LONGEST_ID else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,7 +129,8 @@ def _ray_runs() -> bool:
 def no_tracer_is_left():
     """A process has one active tracer, which our runner of agents sets; agentlightning's own wants to set another."""
     yield
-    clear_active_tracer()
+    if agentlightning := sys.modules.get("agentlightning"):
+        agentlightning.clear_active_tracer()
 
 
 class Hub:
@@ -130,6 +143,8 @@ class Hub:
 
     async def start(self):
         """Start with an empty store, as a restarted `agl store` does."""
+        from agentlightning import InMemoryLightningStore, LightningStoreServer
+
         self.server = LightningStoreServer(
             InMemoryLightningStore(thread_safe=True), host="127.0.0.1", port=self.port, launch_mode="thread"
         )
@@ -151,6 +166,8 @@ async def hub():
 
 @pytest.fixture
 async def client(hub):
+    from store.client import connect
+
     client = connect(hub.url, patience_seconds=20)
     yield client
     await client.close()

@@ -13,7 +13,7 @@ from algo.evaluation.page import Page, Section, Table, share_text, signed_text, 
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.played import NothingFinished, PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -98,8 +98,9 @@ async def evaluate(
 
     # By an id of their own: runners remember resources by id.
     sampling = resources.sampling.model_copy(update={"temperature": temperature})
+    record = Record(config.run_dir, AttemptRow)
     evaluation = await play_and_record(
-        Record(config.run_dir, AttemptRow),
+        record,
         header,
         tasks,
         policy.queue,
@@ -110,7 +111,11 @@ async def evaluate(
         figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
     if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
-        check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
+        try:
+            check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
+        except NothingFinished:
+            record.forget(header)
+            raise
     write_page(config.run_dir)
     metrics = metrics_of(evaluation)
     return EvaluationResult(metrics, metrics.get("evaluation/reward"))

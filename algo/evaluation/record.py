@@ -1,6 +1,6 @@
 """``evaluations.jsonl``: every evaluation of a run, one line a game or task, appended as it ends.
 
-A line is one of ``{"evaluation": …}`` (begun), ``{"row": …}`` and ``{"end": …}``. A killed process loses at most the
+A line is one of ``{"evaluation": …}`` (begun), ``{"row": …}``, ``{"end": …}`` and ``{"forgotten": …}``. A killed process loses at most the
 line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
 """
 
@@ -124,6 +124,9 @@ class Record(Generic[AnyRow]):
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
                     rows[document["of"]].setdefault(row.task_id, row)
+                elif "forgotten" in document:
+                    for found in (headers, rows, ends):
+                        found.pop(document["of"], None)
                 else:
                     ends[document["of"]] = document["end"]
             except (ValueError, KeyError, TypeError) as error:
@@ -162,6 +165,10 @@ class Record(Generic[AnyRow]):
         """Append that it is over. figures: what was counted, as JSON, for those who read the file without this code."""
         told = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
         self._append({"of": header.key, "end": told})
+
+    def forget(self, header: Header) -> None:
+        """Append that nothing so far of this evaluation counts: it begins again."""
+        self._append({"of": header.key, "forgotten": True})
 
     def _append(self, document: Mapping[str, Any]) -> None:
         with self.path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""A full disk: reported in a line, and what was half written is removed, so that a run can be resumed."""
+"""A full disk: one error that names the remedy, and nothing half written stays, so that a run can be resumed."""
 
 import errno
 import os
@@ -12,25 +12,24 @@ _NOTHING_LEFT_BYTES = 2**20
 
 
 class DiskFull(OSError):
-    """Something could not be written for want of space; the message names it and the remedy."""
+    """No space for a file; the message names it and the remedy."""
 
 
 def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> DiskFull | None:
-    """The error to report if a full disk, a quota or a limit of a file's size is behind ``error``; else None.
+    """The error to report if a full disk, a quota or a limit of a file's size is the cause of ``error``; else None.
 
-    path: what could not be written, if that is known. Libraries drop the error's number: safetensors keeps its text, of
-    torch only the disk that is full tells.
+    path: what could not be written, if that is known. Libraries drop the error's number: safetensors keeps its text,
+    torch neither, so there the free space decides.
     """
-    seen: BaseException | None = error
-    number = None
-    while seen is not None and number is None:
-        number = seen.errno if isinstance(seen, OSError) and seen.errno in _FULL else None
-        number = number or next((each for each in _FULL if os.strerror(each) in str(seen)), None)
-        seen = seen.__cause__ or seen.__context__
+    number, cause = None, error
+    while cause is not None and number is None:
+        code = getattr(cause, "errno", None)
+        number = next((each for each in _FULL if code == each or os.strerror(each) in str(cause)), None)
+        cause = cause.__cause__ or cause.__context__
     if path is None:
         return None if number is None else DiskFull(f"{os.strerror(number)}. {remedy}")
-    there = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
     if number is None and free >= _NOTHING_LEFT_BYTES:
         return None
     reason = os.strerror(number or errno.ENOSPC)
@@ -39,7 +38,7 @@ def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> Dis
 
 @contextmanager
 def whole_or_removed(path: Path, remedy: str) -> Iterator[None]:
-    """Around what writes a file or a folder: if that fails, nothing of it stays.
+    """Around code that writes a file or a folder: if it fails, the path and ``path.*`` are removed.
 
     Raises DiskFull, with the remedy, where the disk is the reason.
     """
@@ -47,7 +46,7 @@ def whole_or_removed(path: Path, remedy: str) -> Iterator[None]:
         yield
     except Exception as error:
         found = disk_full(error, path, f"What was written of it has been removed. {remedy}")
-        for each in (path, *path.parent.glob(f"{path.name}.*")):  # as path.partial, before it gets its name
+        for each in (path, *path.parent.glob(f"{path.name}.*")):
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)
             else:

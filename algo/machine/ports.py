@@ -1,4 +1,4 @@
-"""Ports that nothing listens at."""
+"""Free ports."""
 
 import errno
 import random
@@ -11,34 +11,29 @@ _FEWEST_TO_CHOOSE_FROM = 2_000
 
 
 def is_taken(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether something takes connections there."""
+    """Whether a server takes connections at the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of one of this machine's addresses; "" for all of them. None that a connection could take meanwhile.
+    """A TCP port of one of this machine's addresses; "" for all of them.
 
     Raises OSError if this machine has no such address, or every port is taken.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     start, end = port_range()
     for port in range(start, end):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
                 probe.bind((host, port))
+                return port
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                continue
-            return port
     raise OSError(errno.EADDRINUSE, f"every port from {start} to {end - 1} is taken")
 
 
 def port_range() -> tuple[int, int]:
-    """Where to look for a free port, on whichever machine: the first, and the one after the last.
-
-    The first is drawn anew each time, so that two who look at once find different ones.
-    """
+    """First port of a search for a free one, drawn so that two searches at once differ, and the one after the last."""
     return random.SystemRandom().randrange(_FIRST, _END - _FEWEST_TO_CHOOSE_FROM), _END

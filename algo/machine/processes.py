@@ -1,12 +1,11 @@
-"""Several processes of this system on one machine: started together, ended together, whatever happens."""
+"""Several processes of this system on one machine: started together, ended together."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,53 +23,58 @@ class Interrupted(Exception):
     """Ctrl-C, or SIGTERM."""
 
 
+def start_guarded(
+    command: Sequence[str],
+    log: IO[bytes] | None,
+    grace_seconds: float = GRACE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command under ``child_guard``; returns the guard's process, to which SIGTERM ends the command.
+
+    log: takes the output; None: this terminal. grace_seconds: from SIGTERM to SIGKILL.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-IS", child_guard.__file__, str(grace_seconds), *command],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT if log else None,
+        start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
+    )
+
+
 class Processes:
-    """The processes that were started, each under a guard that ends its whole group with us."""
+    """Guarded processes by name."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Sequence[str], log: IO[bytes] | None) -> None:
-        """Start ``command``; its output goes to ``log``, or to this terminal without one."""
-        guard = [sys.executable, "-IS", child_guard.__file__, str(os.getpid()), str(GRACE_SECONDS)]
-        self._running[name] = subprocess.Popen(
-            [*guard, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT if log else None,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
-        )
+        """See ``start_guarded``."""
+        self._running[name] = start_guarded(command, log)
 
     def wait_for(self, name: str) -> int:
-        """The exit code of ``name``, or of whichever other process ends before it (1 where that ended with 0)."""
-        while True:
-            for other, process in self._running.items():
-                code = process.poll()
-                if code is None:
-                    continue
-                if other != name:
-                    _console.print(f"[red]the {other} ended with exit code {code} while the {name} was running[/]")
-                    return code or 1
-                del self._running[name]  # its end is no trouble for those that are waited for next
-                return code
-            time.sleep(_POLL_SECONDS)
+        """The exit code of ``name``, or of another process that ends before it (1 where that ended with 0)."""
+        process = self._running[name]
+        return self.wait_until(lambda: process.poll() is not None, name) or self._running.pop(name).returncode
 
-    def wait_until(self, ready: Callable[[], bool]) -> int:
-        """0 as soon as something is ready; the exit code of whichever process ends before it (1 where that was 0)."""
-        while not ready():
+    def wait_until(self, ready: Callable[[], bool], stage: str | None = None) -> int:
+        """0 as soon as ``ready``; the exit code of a process but ``stage`` that ends before it (1 where that was 0)."""
+        while True:
             for name, process in self._running.items():
-                code = process.poll()
-                if code is not None:
-                    _console.print(f"[red]the {name} ended with exit code {code}[/]")
+                if name != stage and (code := process.poll()) is not None:
+                    while_running = f" while the {stage} was running" if stage else ""
+                    _console.print(f"[red]the {name} ended with exit code {code}{while_running}[/]")
                     return code or 1
+            if ready():
+                return 0
             time.sleep(_POLL_SECONDS)
-        return 0
 
     def stop(self) -> None:
-        """End all, the last one started first; each in order, by force after the grace period."""
+        """End all, the last one started first."""
         for process in reversed(self._running.values()):
             if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+                process.terminate()
                 process.wait()
         self._running.clear()
 
@@ -91,17 +95,14 @@ def local_processes() -> Iterator[Processes]:
             signal.signal(number, handler)
 
 
+def _interrupt(*_: object) -> None:
+    raise Interrupted
+
+
 def program(module: str, config: Path, settings: Iterable[str], *options: str) -> tuple[str, ...]:
     """The command line of a program of ours. settings: "section.key=value" each, in place of the configuration's."""
     overrides = (part for setting in settings for part in ("--set", setting))
     return (sys.executable, "-m", module, "--config", str(config), *options, *overrides)
-
-
-def start_hub_and_runner(processes: Processes, games_at_once: int, logs: Path) -> str:
-    """Start the stock hub and a runner of games; returns the hub's address. logs: folder of their logs."""
-    hub = start_hub(processes, logs)
-    start_logged(processes, "runner", runner_command("werewolf", hub, "--n", str(games_at_once)), logs)
-    return hub
 
 
 def start_hub(processes: Processes, logs: Path) -> str:
@@ -121,7 +122,3 @@ def start_logged(processes: Processes, name: str, command: Sequence[str], logs: 
     """Start a command whose output goes to the end of ``name.log`` in the folder ``logs``."""
     with (logs / f"{name}.log").open("ab") as log:
         processes.start(name, command, log)
-
-
-def _interrupt(*_: object) -> None:
-    raise Interrupted

@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, a line every ten seconds elsewhere."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ _LINE_EVERY_SECONDS = 10.0
 
 @contextmanager
 def step_progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
-    """Shows how far a number of optimizer steps are; yields what each of them calls."""
+    """Yields a function to call after each of a number of optimizer steps."""
     with _progress(title, steps) as show:
         done = iter(range(1, steps + 1))
         yield lambda: show(next(done), "")
@@ -26,18 +26,13 @@ def step_progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def game_progress(title: str, games: int, steps: tuple[int, int] | None = None) -> Iterator[Any]:
-    """Shows how far a number of games are.
-
-    steps: those made and all of the run, for a second bar.
-    Yields a callback for ``algo.rollouts.queue.Progress``.
-    """
+    """Yields a callback for ``algo.rollouts.queue.Progress``. steps: those made and all of the run, for a 2nd bar."""
     with _progress(title, games, steps) as show:
         yield lambda now: show(now.finished + now.failed, f", {now.playing} playing, {now.waiting} waiting")
 
 
 @contextmanager
 def _progress(title: str, total: int, steps: tuple[int, int] | None = None) -> Iterator[Callable[[int, str], None]]:
-    """Yields a function of how many are done, and of what a line says besides."""
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -1,4 +1,4 @@
-"""Tokens and keys stay out of the environment of processes that have no use for them."""
+"""Environments of child processes without tokens and keys."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def environment_without_secrets(environment: Mapping[str, str]) -> dict[str, str
 
 @contextmanager
 def without_secrets() -> Iterator[None]:
-    """Takes them out of this process's environment for as long as children are started that inherit it."""
+    """Take the secrets out of this process's environment while it starts children that inherit it."""
     taken = {name: os.environ.pop(name) for name in list(os.environ) if _SECRET.search(name)}
     try:
         yield

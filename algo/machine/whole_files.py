@@ -1,4 +1,4 @@
-"""Files and folders of which a reader sees the old one or the new one, and never half of either."""
+"""Files and folders that a reader finds old or new, and never half written."""
 
 import os
 import shutil
@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write ``text`` as UTF-8; a file that is there is replaced at once. Missing folders are made.
-
-    durable: return only when the machine may lose its power.
-    """
+    """Write ``text`` as UTF-8, with missing folders; durable: return when it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
@@ -25,7 +22,7 @@ def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy a folder; one that is there is replaced, and for a moment there is none."""
+    """Copy a folder; one that exists is replaced, and is missing for a moment."""
     unfinished = target.with_name(f"unfinished-{target.name}")
     for leftover in (unfinished, target):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -34,7 +31,7 @@ def copy_whole(source: Path, target: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may look into, and what is missing above it. One that is there stays as is."""
+    """Make a folder that only its owner can read, and missing ones above it. One that exists keeps its mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
         folder.mkdir(mode=0o700)

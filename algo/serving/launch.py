@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from algo.machine import child_guard
 from algo.machine.ports import free_port
+from algo.machine.processes import start_guarded
 from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
@@ -164,15 +164,8 @@ def launch_vllm(
     launch: by default the policy's first server. weights_follow: see ``vllm_environment``.
     """
     launch = launch or policy_launches(config)[0]
-    guard = [sys.executable, "-IS", child_guard.__file__, str(os.getpid()), str(grace_seconds)]
-    return subprocess.Popen(
-        [*guard, *vllm_command(config, launch)],
-        env=vllm_environment(config, launch, weights_follow),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches the trainer alone, which then stops vLLM in order
-    )
+    environment = vllm_environment(config, launch, weights_follow)
+    return start_guarded(vllm_command(config, launch), log, grace_seconds, environment)
 
 
 def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:

@@ -35,8 +35,13 @@ def end_of_demo(demo, folder, timeout=120):
 
 def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_process(tmp_path, tiny_model):
     demo = start_demo(tmp_path, f"model.path={tiny_model}", "run.steps=2")
+
+    def reached(stage):
+        assert demo.poll() is None, demo_output(tmp_path)[-3000:]
+        return stage in demo_output(tmp_path)
+
     try:
-        wait_until(lambda: "playing 8 rollouts" in demo_output(tmp_path), 400, "the first games")
+        wait_until(lambda: reached("playing 8 rollouts"), 400, "the first games")
         servers = [
             process
             for process, command in processes_marked(tmp_path).items()
@@ -44,12 +49,8 @@ def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_pro
         ]
         assert len(servers) == 1
         os.kill(servers[0], signal.SIGKILL)
-        wait_until(
-            lambda: "step 1/2: writing a checkpoint" in demo_output(tmp_path) or demo.poll() is not None,
-            400,
-            "the first step",
-        )
-        assert len(processes_marked(tmp_path)) > 5, demo_output(tmp_path)[-3000:]
+        wait_until(lambda: reached("step 1/2: writing a checkpoint"), 400, "the first step")
+        assert len(processes_marked(tmp_path)) > 5
         demo.send_signal(signal.SIGINT)
         assert end_of_demo(demo, tmp_path) == 130, demo_output(tmp_path)[-3000:]
         output = demo_output(tmp_path)

@@ -9,7 +9,7 @@ from algo.evaluation.figures import figures_of
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import Record
 from algo.machine.ports import free_port
-from algo.machine.processes import local_processes, start_hub_and_runner
+from algo.machine.processes import local_processes, runner_command, start_hub, start_logged
 
 # A minute of both cores; what it puts together is tested part by part in tests/algo/evaluation.
 pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(600)]
@@ -25,7 +25,8 @@ def test_a_policy_is_measured_as_it_began(tiny_model, tmp_path):
         "rollout.reply_tokens": 24,
     }
     with local_processes() as processes:
-        settings["store.url"] = start_hub_and_runner(processes, 8, tmp_path)
+        settings["store.url"] = hub = start_hub(processes, tmp_path)
+        start_logged(processes, "runner", runner_command("werewolf", hub, "--n", "8"), tmp_path)
         command = [sys.executable, "-m", "algo.evaluate", "--panel", "v2", "--label", "beginning"]
         command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)

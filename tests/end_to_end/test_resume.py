@@ -140,20 +140,16 @@ def test_killed_with_games_in_flight_it_loses_no_group_and_every_turn_is_of_the_
     assert older > 10 > queued
 
 
-async def test_an_evaluation_borrows_a_server_for_the_weights_of_the_start_and_gives_it_back(machine):
-    """Of two servers one is lent to ``initial``; every turn has the log-probs of the weights that it says.
-
-    The step after it is played by both again: were one of them left with other weights, its training would refuse them.
-    """
+async def test_an_evaluation_against_the_initial_policy_leaves_each_turn_to_the_policy_that_it_names(machine):
+    """``initial`` has a vLLM of its own, whose weights stay those of ``model.path`` while the policy's change."""
     import torch
 
     from tests.support.small_models import load_model, token_log_probs
 
-    name = "lending"
-    urls = f"serving.urls=[{machine.whole}, {machine.second}]"
+    name = "evaluating"
     evaluated = ["evaluation.opponents=[initial]", "evaluation.deals=2", "evaluation.every_steps=1"]
-    finish(machine, name, urls, *evaluated, "evaluation.at_start=false", "run.steps=2", "checkpoint.every_steps=1")
-    assert not list((machine.folder / name).glob("vllm*.log"))  # it has started none of its own
+    finish(machine, name, *evaluated, "evaluation.at_start=false", "run.steps=2", "checkpoint.every_steps=1")
+    assert [log.name for log in (machine.folder / name).glob("vllm*.log")] == ["vllm-initial.log"]
     kept = sorted((machine.folder / name / "checkpoints").glob("step-*/huggingface"))
     models = [load_model(folder) for folder in (machine.model, *kept)]
     compared = Counter()

@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from algo.machine.ports import free_port
 from algo.serving import launch as vllm_launch
 from algo.serving.launch import vllm_command, vllm_environment
 from algo.serving.servers import Servers, ServingDied, ServingError
@@ -344,24 +343,6 @@ async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, 
         with pytest.raises(ServingDied, match=r"code 137.*vllm\.log") as error:
             await serving.check_alive()
         assert error.value.exit_code == 137
-
-
-def test_a_killed_trainer_takes_everything_along(tmp_path):
-    pids = tmp_path / "pids"
-    server = STUBBORN_SERVER.format(stubborn=True, pids=str(pids), port=free_port())
-    guard = [sys.executable, "-IS", vllm_launch.child_guard.__file__]
-    trainer = (
-        "import os, subprocess, sys, time\n"
-        f"subprocess.Popen({guard!r} + [str(os.getpid()), '60', sys.executable, '-c', {server!r}])\n"
-        "time.sleep(600)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", trainer])
-    while not pids.exists() or len(pids.read_text().split()) < 2:
-        assert process.poll() is None
-        time.sleep(0.05)  # the file is another program's
-    process.kill()
-    process.wait()
-    assert all(is_gone(int(pid)) for pid in pids.read_text().split())
 
 
 # The real vLLM

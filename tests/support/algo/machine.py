@@ -41,11 +41,6 @@ class Machine:
         return self._serve(self.model)
 
     @property
-    def second(self) -> str:
-        """URL of another one."""
-        return self._serve(self.model, "serving.kv_cache_gb=0.5")
-
-    @property
     def adapters(self) -> str:
         """URL of a vLLM for the adapters of one policy or of a team, and of their past selves."""
         return self._serve(self.model, *LORA, *TEAM, *LEAGUE)
