@@ -1,7 +1,7 @@
 """``evaluations.jsonl``: every evaluation of a run, one line a game or task, appended as it ends.
 
-A line is one of ``{"evaluation": …}`` (begun), ``{"row": …}``, ``{"end": …}`` and ``{"forgotten": …}``. A killed process loses at most the
-line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
+A line has one of ``evaluation`` (begun), ``row``, ``end`` and ``forgotten`` (it begins again). A killed process loses
+at most the line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
 """
 
 import json
