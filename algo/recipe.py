@@ -74,7 +74,9 @@ def main() -> int:
 def _report(folders: list[Path]) -> int:
     # matplotlib and agentlightning take seconds to import.
     from algo.evaluation.page import show_tables, wide_console
-    from algo.recipes.report import comparison_table, read_run, write_report
+    from algo.recipes.comparison import comparison_table
+    from algo.recipes.report import write_report
+    from algo.recipes.results import read_run
 
     console, runs = wide_console(), [read_run(folder) for folder in folders]
     for one in runs:

@@ -49,14 +49,14 @@ class Comparison:
     by_outcome: whether the estimator can tell the row's outcome from others.
     by_turn: whether its turn rewards are compared on their own, and differ from others.
     turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
-    baseline: of its role; None with other estimators than role_baseline.
+    mean: what its role earned before; 0 with other estimators than role_baseline.
     """
 
     by_outcome: bool
     by_turn: bool = False
     turn_means: Mapping[str, float] = field(default_factory=dict)
     deviation: float = 1.0
-    baseline: Baseline | None = None
+    mean: float = 0.0
 
 
 class RoleBaselines:
@@ -164,7 +164,7 @@ def against_roles(
             by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
             turn_means=means,
             deviation=baseline.deviation if divides else 1.0,
-            baseline=baseline,
+            mean=baseline.mean,
         )
     metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
     metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}

@@ -14,37 +14,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
-
-from algo.evaluation.statistics import Estimate, mean_by_cluster
+from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from configs.roles_and_decks import DECKS, Role, Side
 from store.werewolf_study import Chances, StudySpan
 
 LEAST = 1e-4
 """What counts at least as the chance of what was true: one certain error is not to drown everything else."""
 _BINS = 10
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
 
 Source = Literal["own", "exact", "deaf", "deck"]
 
 
-class Given(BaseModel):
+class Given(Frozen):
     """What one answer gives the seats asked about. wolf: chance of being a wolf, each. log_loss: of their true roles,
     a mean, in nats, each at most that of ``LEAST``."""
-
-    model_config = _FROZEN
 
     wolf: tuple[float, ...]
     log_loss: float
 
 
-class ProbedAnswer(BaseModel):
+class ProbedAnswer(Frozen):
     """One answer. seat: who was asked. wolves: whether each seat asked about is one, in the order of ``Given.wolf``.
 
     mass: mean share of the whole probability that the names of roles had; None of a player without tokens.
     """
-
-    model_config = _FROZEN
 
     seat: int
     wolves: tuple[bool, ...]
@@ -63,25 +56,21 @@ class ProbedAnswer(BaseModel):
         return list(zip(getattr(self, source).wolf, self.wolves, strict=True))
 
 
-class CalibrationBin(BaseModel):
+class CalibrationBin(Frozen):
     """Seats about which a chance of being a wolf within one tenth was given. said: its mean. true: share of wolves."""
-
-    model_config = _FROZEN
 
     seats: int
     said: float
     true: float
 
 
-class BeliefScores(BaseModel):
+class BeliefScores(Frozen):
     """Scores of many answers, each the mean over the seats asked about; intervals by deals.
 
     brier: squared error of the chance that a seat is a wolf; 0 is best. log_loss: of its role, in nats. auc: how often
     a wolf is put above a seat that is none, in answers about both; 0.5 is blind; None without any such answer.
     calibration: by tenths of the chance given; calibration_error: its mean distance from what was true.
     """
-
-    model_config = _FROZEN
 
     answers: int
     brier: Estimate
@@ -91,10 +80,8 @@ class BeliefScores(BaseModel):
     calibration_error: float
 
 
-class BeliefReport(BaseModel):
+class BeliefReport(Frozen):
     """One player's beliefs between the bounds, on the same answers."""
-
-    model_config = _FROZEN
 
     own: BeliefScores
     exact: BeliefScores

@@ -4,10 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from algo.evaluation.games import GameRow, SeatRow
-from algo.evaluation.statistics import Estimate, mean_by_cluster
+from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from store.werewolf import SideName
 from store.werewolf_study import NotedSpeech
 
@@ -15,14 +13,12 @@ VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name somebody
 _SAME = 1e-9
 
 
-class Deeds(BaseModel):
+class Deeds(Frozen):
     """What one player's seats of one side did, by what it is. games: in which it had a seat of the side.
 
     shares: means with intervals over deals; the odds are an expert's that a seat is a wolf, given what was public.
     counts: what -> which -> how often, such as the role of each night's victim where it had all wolves' seats.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     player: str
     side: SideName

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from algo.evaluation.beliefs import BeliefReport, belief_report
 from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES, Deeds, deeds_of, noted
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.panel import PANELS
-from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference, wilson_interval
+from algo.evaluation.statistics import (
+    Estimate,
+    Frozen,
+    flat_metrics,
+    mean_by_cluster,
+    paired_difference,
+    wilson_interval,
+)
 from algo.evaluation.strengths import Strengths, fit_strengths
 from algo.werewolf.matches import SIDES
 from configs.sections.opponents import INITIAL_POLICY
@@ -28,18 +33,15 @@ AMONG: tuple[Among, ...] = ("all", "without_errors")
 """Figures are told twice: of all games, and of those in which every reply of every seat could be used."""
 
 BRIER_SCORE, LOG_LOSS = "Brier score of beliefs", "log loss of beliefs, nats"
-"""Names in ``by_game``, as are those of ``algo.evaluation.deeds``."""
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
+"""What ``by_game`` has beside two of ``algo.evaluation.deeds``."""
 
 
-class Score(BaseModel):
+class Score(Frozen):
     """How some games ended for one player. A draw is no win. win_rate: None without games.
 
     reference: how often the reference won in its place. difference: between them, over the deals that both played;
     None where there is no reference.
     """
-
-    model_config = _FROZEN
 
     games: int
     wins: int
@@ -56,13 +58,11 @@ class Score(BaseModel):
         return cls(games=len(results), wins=wins, draws=results.count("draw"), win_rate=rate, **compared)
 
 
-class AgainstOpponent(BaseModel):
+class AgainstOpponent(Frozen):
     """How the policy fared against one opponent. by_role: as its side, since every deal has all roles.
 
     not_finished: games against it, also of the reference, that have no row.
     """
-
-    model_config = _FROZEN
 
     by_side: dict[SideName, Score]
     both_sides: Score
@@ -70,10 +70,8 @@ class AgainstOpponent(BaseModel):
     not_finished: int
 
 
-class Cell(BaseModel):
+class Cell(Frozen):
     """The finished games of one player as the wolves against one as the good side."""
-
-    model_config = _FROZEN
 
     wolf: str
     good: str
@@ -83,15 +81,13 @@ class Cell(BaseModel):
     draws: int
 
 
-class Conduct(BaseModel):
+class Conduct(Frozen):
     """How well the policy keeps to the game. Shares are None where there is nothing to take them of.
 
     turns: model calls made; invalid_replies: the share of them that could not be used. defaulted_decisions: those taken
     by the declared default action, after two such replies. games_with_leak: the share of games with a speech that gave
     the wolves away or printed the system prompt. days, turns_per_game: means.
     """
-
-    model_config = _FROZEN
 
     games: int
     turns: int
@@ -103,17 +99,14 @@ class Conduct(BaseModel):
     turns_per_game: float | None
 
 
-class Figures(BaseModel):
+class Figures(Frozen):
     """What is counted over some of the games, from the policy's view.
 
     all_games: its win rate over all opponents and sides. conduct: of both sides, and of each.
     cells: who beats whom, of games in which each side had one player. single_seats: side -> games in a single seat.
     deeds, beliefs: with a panel that has a company, of the games alone in which nobody but the policy has weights, so
     that they can be compared between models. beliefs: player -> its good seats' before votes.
-    by_game: of the policy's good seats in these games, what -> ``GameRow.place`` -> its mean.
     """
-
-    model_config = _FROZEN
 
     games: int
     all_games: Score
@@ -124,14 +117,13 @@ class Figures(BaseModel):
     strengths: Strengths | None
     deeds: tuple[Deeds, ...]
     beliefs: dict[str, BeliefReport]
-    by_game: dict[str, dict[str, float]]
 
 
 def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
     """All figures of an evaluation, of all its games or of those without errors."""
     header, panel = evaluation.header, PANELS[evaluation.header.panel]
     rows, seed, opponents = rows_among(evaluation, among), header.seed, header.terms["opponents"]
-    shared = [row for row in rows if not panel.company or row.players <= {TRAINED_POLICY, *panel.company}]
+    shared = _without_other_weights(evaluation, among)
     players = sorted({player for row in shared for player in row.players})
     met = [name for name in opponents if name != TRAINED_POLICY and any(name in row.players for row in rows)]
     beliefs = {player: belief_report(_answers(shared, player), seed) for player in players}
@@ -156,7 +148,6 @@ def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
             found for player in players for side in SIDES if (found := deeds_of(shared, player, side, seed)).games
         ),
         beliefs={player: report for player, report in beliefs.items() if report is not None},
-        by_game=_by_game(shared),
     )
 
 
@@ -170,9 +161,15 @@ def _answers(rows: Iterable[GameRow], player: str) -> list[tuple[int, Any]]:
     return [(row.cluster, one) for row in rows for one in row.answers if row.seat(one.seat).is_of(player, "good")]
 
 
-def _by_game(rows: Iterable[GameRow]) -> dict[str, dict[str, float]]:
+def _without_other_weights(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
+    company, rows = PANELS[evaluation.header.panel].company, rows_among(evaluation, among)
+    return [row for row in rows if not company or row.players <= {TRAINED_POLICY, *company}]
+
+
+def by_game(evaluation: GameEvaluation, among: Among) -> dict[str, dict[str, float]]:
+    """Votes and beliefs of the policy's good seats, in the games of ``deeds``: what -> ``GameRow.place`` -> mean."""
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
+    for row in _without_other_weights(evaluation, among):
         for seat, what, value in noted(row):
             if what in (VOTES_FOR_WOLVES, ODDS_OF_VOTES) and seat.is_of(TRAINED_POLICY, "good"):
                 found[what][row.place].append(float(value))
@@ -309,7 +306,7 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Among = "all
         if (value := paired_difference(won, won_by_other, seed)) is not None:
             yield Difference(f"games won, {where}", len(won.keys() & won_by_other.keys()), value, share=True)
     deal_of = {row.place: row.cluster for row in own}
-    figures, of_other = (figures_of(evaluation, among).by_game for evaluation in (ours, other))
+    figures, of_other = (by_game(evaluation, among) for evaluation in (ours, other))
     for name, of in figures.items():
         both = [place for place in of if place in of_other.get(name, {})]
         if both:

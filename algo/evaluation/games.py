@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from algo.evaluation.beliefs import ProbedAnswer, probed_answers
 from algo.evaluation.record import Evaluation, Row
+from algo.evaluation.statistics import Frozen
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES
 from algo.werewolf.rewards import game_rewards
@@ -15,10 +16,8 @@ from configs.sections.rewards import RewardConfig
 from store.werewolf import GameTask, ResultSpan, SideName, read_events, seat_name
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote, StudySpan
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
 
-
-class SeatRow(BaseModel):
+class SeatRow(Frozen):
     """One seat. player: who had it. won: whether its side did.
 
     turns: model calls made; 0 for players without tokens of their own. invalid: replies that could not be used.
@@ -26,8 +25,6 @@ class SeatRow(BaseModel):
     leaks: public speeches that gave the wolves away or printed the system prompt.
     reward: what it earns by the run's weights; None without turns.
     """
-
-    model_config = _FROZEN
 
     seat: int
     role: str
@@ -46,10 +43,8 @@ class SeatRow(BaseModel):
         return (self.player, self.side) == (player, side)
 
 
-class SampleTurn(BaseModel):
+class SampleTurn(Frozen):
     """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
-
-    model_config = _FROZEN
 
     seat: int
     day: int
@@ -60,13 +55,11 @@ class SampleTurn(BaseModel):
     target: int | None
 
 
-class Sample(BaseModel):
+class Sample(Frozen):
     """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat.
 
     events: the same for programs (``store.werewolf.read_events``).
     """
-
-    model_config = _FROZEN
 
     transcript: str
     events: tuple[dict[str, Any], ...] = ()

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
 from algo.evaluation.figures import Score
 from algo.evaluation.games import GameRow
 from algo.evaluation.page import Table, share_text, show_tables
 from algo.evaluation.record import Record
+from algo.evaluation.statistics import Frozen
 from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.demonstrations import StoredGames, stored_games
@@ -28,15 +28,13 @@ from store.werewolf import EVALUATION, PERSON, SideName
 _ALL = 1_000_000
 
 
-class PeopleAgainst(BaseModel):
+class PeopleAgainst(Frozen):
     """People against one opponent.
 
     label: what the run calls it, such as "step 24", or the name of a player that is not the policy.
     policy_version: of the policy that played, or for whose run the game was kept.
     by_side: the side that people were on -> how it fared. games: rollout ids in the hub.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     player: str
@@ -45,10 +43,8 @@ class PeopleAgainst(BaseModel):
     games: tuple[str, ...]
 
 
-class PeopleScores(BaseModel):
+class PeopleScores(Frozen):
     """What is kept in a run's folder, the newest version last."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str
     against: tuple[PeopleAgainst, ...]

@@ -123,7 +123,7 @@ async def evaluate(
         check_alive,
         to_row,
         resumed=resumed,
-        figures=lambda played: figures_of(played).model_dump(mode="json", exclude={"by_game"}),
+        figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
     write_page(config.run_dir)
     return evaluation

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from algo.evaluation.statistics import Frozen
 from algo.machine.progress import game_progress
 from algo.rollouts.played import NothingFinished, Progress
 from algo.rollouts.queue import RolloutQueue
@@ -26,13 +27,11 @@ PAGE_FILE = "evaluations.html"
 _LABEL = re.compile(r"\w[\w .+-]*")
 
 
-class Row(BaseModel):
+class Row(Frozen):
     """One finished game or task. number: its place among the evaluation's tasks, from 0.
 
     cluster: deal or task that it shares with other rows, which are resampled together.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     number: int = Field(ge=0)
     task_id: str
@@ -42,7 +41,7 @@ class Row(BaseModel):
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 
-class Header(BaseModel):
+class Header(Frozen):
     """What was evaluated, and how.
 
     label: what the run calls it, such as "step 5". player: the policy's name in tables. step: updates made; None where
@@ -52,8 +51,6 @@ class Header(BaseModel):
     seed: of what is played, and of the resampling behind intervals. planned: name of the match -> its tasks.
     notes: what so many tasks can show, as said before they were played.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     player: str
@@ -74,13 +71,11 @@ class Header(BaseModel):
         return f"{self.label}|{self.digest}|{self.model}"
 
 
-class Evaluation(BaseModel, Generic[AnyRow]):
+class Evaluation(Frozen, Generic[AnyRow]):
     """One evaluation as far as it is played. rows: in the order of their tasks, whenever they ended.
 
     failures, retried: reasons of tasks that are in no row, and of attempts that were repeated, with their numbers.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     header: Header
     rows: tuple[AnyRow, ...]

@@ -30,10 +30,14 @@ _SETTLED = 1e-8
 Floats = NDArray[np.float64]
 
 
-class Estimate(BaseModel):
-    """A value with its 95 % confidence interval."""
+class Frozen(BaseModel):
+    """A value of known fields that never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Estimate(Frozen):
+    """A value with its 95 % confidence interval."""
 
     value: float
     low: float

@@ -4,21 +4,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from algo.evaluation.games import GameRow
-from algo.evaluation.statistics import Estimate, bootstrap_fits, percentile_interval
+from algo.evaluation.statistics import Estimate, Frozen, bootstrap_fits, percentile_interval
 from store.schema import TRAINED_POLICY
 
 
-class Strengths(BaseModel):
+class Strengths(Frozen):
     """Log-odds of one joint fit; the reference is 0 as each side and in every role.
 
     advantage: of the good side between equals. players: overall, the mean of ``as_wolf`` and ``as_good``.
     roles: of the policy: how much stronger it is with a role than its side says.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reference: str
     games: int

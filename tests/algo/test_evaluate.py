@@ -16,7 +16,6 @@ from algo.evaluation.panel import PANELS, matches_of
 from algo.evaluation.play import evaluate
 from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
 from algo.evaluation.report import page_of, tables_of
-from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.matches import held_out_deals
@@ -239,17 +238,6 @@ def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, mess
     monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tiny_model, tmp_path, caplog, monkeypatch):
-    address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
-    settings.append(f"model.path={tiny_model}")
-    monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
-    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
-    assert main() == 1
-    assert f"no hub answers at {address}" in caplog.text
-    assert list(tmp_path.glob("*/evaluations.jsonl")) == []
 
 
 def test_what_models_and_programs_wrote_is_no_markup_on_page_and_terminal(tmp_path, capsys):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES, deeds_of, truth_of
-from algo.evaluation.figures import differences, figures_of, metrics_of
+from algo.evaluation.figures import by_game, differences, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
@@ -115,11 +115,12 @@ def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets():
     cast = (vote(2, 1, 0.8), vote(3, 4, 0.2))
     others = ("scripted", "expert", "initial", "strong")
     rows = [made_row(wolf, "policy", "good", deal, votes=cast) for deal, wolf in enumerate(others)]
-    figures = figures_of(made_evaluation(rows, panel="v2", opponents=others))
+    evaluation = made_evaluation(rows, panel="v2", opponents=others)
+    figures = figures_of(evaluation)
     places = ("0: scripted against policy", "1: expert against policy")
     (own,) = [deeds for deeds in figures.deeds if (deeds.player, deeds.side) == ("policy", "good")]
     assert (figures.games, own.games, sum(own.counts["votes"].values())) == (4, 2, 4)
-    assert figures.by_game == {
+    assert by_game(evaluation, "all") == {
         VOTES_FOR_WOLVES: dict.fromkeys(places, 0.5), ODDS_OF_VOTES: dict.fromkeys(places, 0.5)
     }  # fmt: skip
 
