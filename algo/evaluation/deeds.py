@@ -10,6 +10,15 @@ from store.werewolf import SideName
 from store.werewolf_study import NotedSpeech
 
 VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name somebody", "the expert's odds of whom they name"
+OF_VOTES = (
+    VOTES_FOR_WOLVES,
+    ODDS_OF_VOTES,
+    "the best odds there were",
+    "the odds of a vote by chance",
+    "votes for a seat of the best odds",
+    "pivotal votes for a wolf",
+)
+"""Shares of the votes to exile that name somebody."""
 _SAME = 1e-9
 
 
@@ -63,13 +72,11 @@ def noted(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
             continue
         on_wolf, odds = float(seats[vote.target].side == "wolf"), vote.odds or 0.0
         yield seat, "votes", "pivotal" if vote.pivotal else "not pivotal"
-        yield seat, VOTES_FOR_WOLVES, on_wolf
-        yield seat, ODDS_OF_VOTES, odds
-        yield seat, "the best odds there were", vote.best
-        yield seat, "the odds of a vote by chance", vote.chance
-        yield seat, "votes for a seat of the best odds", float(odds > vote.best - _SAME)
+        *of_all, of_pivotal = OF_VOTES
+        found = (on_wolf, odds, vote.best, vote.chance, float(odds > vote.best - _SAME))
+        yield from ((seat, what, value) for what, value in zip(of_all, found, strict=True))
         if vote.pivotal:
-            yield seat, "pivotal votes for a wolf", on_wolf
+            yield seat, of_pivotal, on_wolf
     if len(row.players_of("wolf")) == 1:
         wolf = next(seat for seat in row.seats if seat.side == "wolf")
         yield from ((wolf, "kills", role_of(kill.target)) for kill in row.kills)

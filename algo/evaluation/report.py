@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from algo.evaluation.deeds import OF_VOTES
 from algo.evaluation.figures import AMONG, Among, Conduct, Figures, Score, differences, figures_of
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
 from algo.evaluation.page import Page, Section, Table, counts_text, share_text, signed_text, value_text
@@ -79,7 +80,17 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
         if among != "all" and figures.games in (0, len(evaluation.rows)):
             continue
         suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
-        for table_of in (_win_rates, _by_role, cell_table, _strengths, _conduct, _deeds, _beliefs, _calibration):
+        for table_of in (
+            _win_rates,
+            _by_role,
+            cell_table,
+            _strengths,
+            _conduct,
+            _votes,
+            _deeds,
+            _beliefs,
+            _calibration,
+        ):
             table = table_of(figures)
             if table.rows:
                 yield Table(table.caption + suffix, table.head, table.rows)
@@ -163,15 +174,27 @@ def _of_side(side: str, conduct: Conduct) -> Sequence[str]:
     return (side, str(conduct.turns), *shares, f"{conduct.days:.1f}", f"{conduct.turns_per_game:.1f}")
 
 
+def _votes(figures: Figures) -> Table:
+    rows = [
+        (
+            f"{deeds.player}, {deeds.side}",
+            *(share_text(deeds.shares.get(what)) for what in OF_VOTES),
+            counts_text(votes),
+        )
+        for deeds in figures.deeds
+        if (votes := deeds.counts.get("votes"))
+    ]
+    head = ("player and side", *OF_VOTES, "all votes")
+    return Table("Votes to exile; odds of a wolf are an expert's, of what was public", head, rows)
+
+
 def _deeds(figures: Figures) -> Table:
     rows = []
     for deeds in figures.deeds:
-        who = f"{deeds.player}, {deeds.side}"
-        rows += [(who, what, share_text(share)) for what, share in deeds.shares.items()]
-        rows += [(who, what, counts_text(counts)) for what, counts in deeds.counts.items()]
-    return Table(
-        "What seats did; odds of a wolf are an expert's, of what was public", ("player and side", "", ""), rows
-    )
+        told = {what: share_text(share) for what, share in deeds.shares.items() if what not in OF_VOTES}
+        told |= {what: counts_text(counts) for what, counts in deeds.counts.items() if what != "votes"}
+        rows += [(f"{deeds.player}, {deeds.side}", what, text) for what, text in told.items()]
+    return Table("What seats did", ("player and side", "", ""), rows)
 
 
 def _beliefs(figures: Figures) -> Table:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES
+from algo.evaluation.deeds import OF_VOTES
 from algo.evaluation.figures import AMONG, by_game, differences, figures_of, metrics_of
 from algo.evaluation.games import row_of
 from algo.evaluation.panel import PANELS
@@ -61,14 +61,7 @@ def same(found, expected, where=""):
         assert found == expected, where
 
 
-SHARES_OF_VOTES = {
-    "on_wolf": VOTES_FOR_WOLVES,
-    "odds": ODDS_OF_VOTES,
-    "expert": "the best odds there were",
-    "chance": "the odds of a vote by chance",
-    "as_expert": "votes for a seat of the best odds",
-    "pivotal_on_wolf": "pivotal votes for a wolf",
-}
+SHARES_OF_VOTES = ("on_wolf", "odds", "expert", "chance", "as_expert", "pivotal_on_wolf")
 
 
 def as_before(deeds):
@@ -89,7 +82,7 @@ def as_before(deeds):
             "cast": sum(votes.values()),
             "abstained": votes.get("abstained", 0),
             "pivotal": votes.get("pivotal", 0),
-            **{before: shares.get(name) for before, name in SHARES_OF_VOTES.items()},
+            **{before: shares.get(name) for before, name in zip(SHARES_OF_VOTES, OF_VOTES, strict=True)},
         },
         "kills": counts.get("kills", {}),
         "checks": counts.get("checks", {}),

@@ -1,7 +1,7 @@
 """Fourteen mistakes of a public implementation, by reading it and by 2,000 random games against it: none is made here.
 
-Each test's docstring says what went wrong there. The fourteenth, about training, is in
-tests/algo/advantages/test_group_of_one.py.
+Each test's docstring says what went wrong there. The fourteenth, a group of one game, is in
+tests/algo/advantages/test_estimators.py.
 """
 
 import random
