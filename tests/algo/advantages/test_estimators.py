@@ -90,7 +90,7 @@ def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order
 
 
 def test_groups_that_say_nothing_get_zero_and_are_counted():
-    """The fourteenth mistake of tests/runners/werewolf/game/test_mistakes.py: training on groups of one game."""
+    """Training on groups of one game is a mistake of which tests/runners/werewolf/game/test_mistakes.py lists the others."""
     trajectories = [
         # One game only, though its two seats differ.
         seat("a", 1.0, group="lone"), seat("a", 0.9, group="lone", number=2),
