@@ -52,8 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
-        workload = Werewolf(config, evaluate_in_training)
-        frozen = servers_beside(config, [*workload.frozen_names(), *workload.evaluated_names()])
+        frozen = servers_beside(config, Werewolf(config, evaluate_in_training).frozen_names())
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, len(DECKS[config.game.preset])))
         plan.check(config)
