@@ -45,7 +45,7 @@ class Agents:
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Numbers about the tasks. Raises NothingFinished where all failed (``check_attempts``)."""
-        check_attempts(played)
+        check_attempts([rollout.outcome for rollout in played.finished])
         return agent_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
