@@ -6,7 +6,7 @@ dictionaries, name -> bytes; in parentheses a name has the settings to change, t
 """
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -199,8 +199,9 @@ def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
     base = shape.parameters * _bytes(config) if shape.adapters else 0
     critic = 16 * shape.parameters if needs_values(config.advantage.estimator) else 0
     gradients = "gradients (training.ranks, model.lora_rank)"
+    ranks = config.training.ranks
     whole = {WEIGHTS: 4 * trained + base, gradients: 4 * trained, MOMENTS: 8 * trained, CRITIC: critic}
-    return _times(1 / config.training.ranks, whole)
+    return {name: needed / ranks for name, needed in whole.items()}
 
 
 def pass_parts(config: Config, shape: Shape) -> dict[str, float]:
@@ -263,7 +264,7 @@ def _on_gpus(
     config: Config, shape: Shape, gpu: float, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig]
 ) -> dict[str, dict[str, float]]:
     """What the fullest GPU of each kind holds, by name. gpu: its bytes. vllm: empty where none is started."""
-    serving, taken = config.serving, Counter[int]()
+    serving, taken = config.serving, defaultdict[int, float](float)
     for policy in frozen:
         for device in policy.devices or (0,):
             taken[device] += policy.gpu_memory_utilization
