@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3Config
 
-from algo import werewolf_sft
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
 from algo.rollouts.triplets import read_attempt
@@ -291,11 +290,6 @@ def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):
     opened = open_run(config, False)
     assert run_id_of(config, "start") == opened.state.run_id
     assert run_id_of(config, opened.state.run_id) == opened.state.run_id
-
-
-def test_help_and_print_config_start_nothing(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["werewolf_sft", "--print-config", "--set", "warm_start.games=3"])
-    assert werewolf_sft.main() == 0 and "games: 3" in capsys.readouterr().out
 
 
 async def with_runner(client, work):
