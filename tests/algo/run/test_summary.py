@@ -16,18 +16,15 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
 from algo.run.records import write_batch
 from algo.run.summary import RunSummary, log_step, show_summary
-from algo.sequences.trajectories import Trajectory
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
+from tests.support.algo.trajectories import made_trajectory
 from tests.support.fakes import make_result
 
 
-def trajectory(seat, side, role, reward, dimensions, segment=0):
-    streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
-    identity = dict(
-        task_id="g", group_id="d", actor=f"seat {seat:02d}", role=role, side=side, segment=segment, turn_versions=(0,)
-    )
-    return Trajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
+def trajectory(seat, side, role, reward, dimensions):
+    who = dict(actor=f"seat {seat:02d}", role=role, side=side)
+    return made_trajectory((0, 1, 1), **who, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
 
 
 def test_rewards_and_dimensions_by_side_and_role():
