@@ -62,8 +62,15 @@ class Running:
         """What runners are told about the policies as they stand."""
         past = self.league.policies() if self.league else []
         policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
+        serving, state = self.serving, self.state
         return policy_resources(
-            self.config, self.serving, policies, self.state.run_id, self.state.policy_version, self.published
+            self.config,
+            state.run_id,
+            serving.model,
+            serving.endpoints,
+            state.policy_version,
+            policies,
+            **self.published,
         )
 
     async def keep_serving(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer, Qwen3Config
 
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.resources import policy_resources
 from algo.rollouts.triplets import read_attempt
 from algo.run.folder import open_run
 from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
@@ -59,9 +59,7 @@ def played(config):
     """The warm start's games, played without a hub."""
 
     async def play():
-        resources = policy_resources(
-            config, UnservedPolicy(str(config.model.path)), {}, "run", 0, game_resources(config)
-        )
+        resources = policy_resources(config, "run", str(config.model.path), **game_resources(config))
         games, finished = WerewolfGames(), []
         for task in demonstration_tasks(config):
             records = []
@@ -312,7 +310,7 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     config = make_config(tiny_model)
 
     def play(run_id):
-        resources = policy_resources(config, UnservedPolicy(str(tiny_model)), {}, run_id, 0, {})
+        resources = policy_resources(config, run_id, str(tiny_model))
         return RolloutQueue(client, GAME, config.rollout).play(
             demonstration_tasks(config), resources, nothing, lambda now: None
         )
