@@ -95,10 +95,9 @@ def build_tiny_agent(
     force: bool = False,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
-    """Build the model folder at ``directory``, or keep the one that is there from the same lessons, seed and steps.
+    """Build the model folder at ``directory``; see ``build_folder``.
 
-    steps: of imitation, eight lessons each. on_step: is told each step's number, from 1, and loss in nats per token.
-    Returns and raises as ``algo.tiny_model.build_tiny_model``.
+    steps: of imitation, eight lessons each. on_step: is called with each step's number and loss in nats per token.
     """
     told = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
     recipe = {
