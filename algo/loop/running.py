@@ -20,7 +20,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
-from algo.run.plan import make_plan, servers_beside
+from algo.run.plan import further_servers, make_plan
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -164,7 +164,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     names = workload.frozen_names()
-    plan = make_plan(config, servers_beside(config, names))
+    plan = make_plan(config, further_servers(config, names))
     logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
