@@ -299,7 +299,11 @@ class Servers:
         return answers
 
     def _take_out(self, member: _Member, error: ServingError) -> None:
-        """Take a dead server out of service; ``_keep`` brings it back."""
+        """Take a dead server out of service, unless another call has; ``_keep`` brings it back."""
+        if member.in_service:
+            self._note_death(member, error)
+
+    def _note_death(self, member: _Member, error: ServingError) -> None:
         was_in_service, member.in_service = member.in_service, False
         self._last_death = error
         url, most = member.server.base_url, self._config.serving.max_restarts
@@ -333,7 +337,7 @@ class Servers:
                     member.in_service, member.restarting = True, False
                     member.out.clear()
             except ServingError as error:
-                self._take_out(member, error)
+                self._note_death(member, error)
             else:
                 logger.info("vLLM on %s is back in service", member.server.base_url)
                 self._changed.set()

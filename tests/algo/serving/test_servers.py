@@ -170,12 +170,13 @@ async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, t
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, tiny_model):
-    config = configure()
+async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(configure, fakes, tiny_model):
+    config = configure(max_restarts=2)
     async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(ports(config)[0], "die /v1/completions")
-        assert await serving.score([7, 8]) == [-8.0]
+        assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
+        assert (await serving.metrics())["serving/restarts"] == 1
 
 
 async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
