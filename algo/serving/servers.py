@@ -239,9 +239,9 @@ class Servers:
             await self._wait_for_a_server()
 
     async def metrics(self) -> dict[str, float]:
-        """Tokens of prompts that the prefix cache was asked for and had since the last call, and their ratio.
+        """Queries and hits of the prefix cache since the last call, in tokens, and their ratio.
 
-        Besides ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
+        Also ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
         for server, totals in (await self._ask(lambda server: server.figures())).items():
