@@ -8,11 +8,7 @@
 """
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,6 +24,7 @@ from runners.policy.server import PolicyServer
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
+from tests.support.processes import end, start_module
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
@@ -156,27 +153,12 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
             for task in tasks
         ]
     )
-    command = [
-        sys.executable,
-        "-m",
-        "runners.agents",
-        "--agent",
-        "tests.support.agents.calculating:agent",
-        "--n",
-        "6",
-        "--store",
-        hub.url,
-    ]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [*command, "--max-tasks", "12"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
+    playing = ("--agent", "tests.support.agents.calculating:agent", "--n", "6", "--store", hub.url, "--max-tasks", "12")
+    process = start_module(tmp_path / "runner.log", "runners.agents", *playing, cwd=tmp_path)
     try:
-        assert await asyncio.to_thread(process.wait, 240) == 0
+        assert await asyncio.to_thread(process.wait, 240) == 0, (tmp_path / "runner.log").read_text()
     finally:
-        process.kill()
+        end(process)
     failures = 0
     for rollout in await client.query_rollouts(rollout_id_in=[one.rollout_id for one in made]):
         assert rollout.status == "succeeded"

@@ -29,7 +29,7 @@ from tests.support.werewolf.browser import Person, at_the_browser, start_driver
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 RUN, VERSION = "first-0123abcd", 24
-LIMITS = {"context_tokens": 2048, "reply_tokens": 48}
+LIMITS = {"context_tokens": 2048, "reply_tokens": 16}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def start():
     for process in started:
         if process.returncode is None:
             process.terminate()
-        await process.wait()
+    await asyncio.gather(*(process.wait() for process in started))
 
 
 async def said(process, text):
