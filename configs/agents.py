@@ -130,11 +130,6 @@ class AgentConfig(Config):
 
     @model_validator(mode="after")
     def _nothing_is_set_in_vain(self) -> "AgentConfig":
-        if self.players:
-            raise ValueError(
-                "players: agents are not told of models behind an API, they call those themselves; a policy whose "
-                "weights stay as they are stands in the section frozen"
-            )
         if {self.selection.winners, self.selection.losers, self.selection.draws} != {1.0}:
             raise ValueError("selection.winners, losers and draws are of games: an agent neither wins nor loses")
         if self.agents.max_seconds is not None and self.agents.max_seconds >= self.rollout.timeout_seconds:

@@ -109,11 +109,8 @@ class Config(Section):
     run: RunConfig = RunConfig()
     store: StoreConfig = StoreConfig()
     rollout: RolloutSettings = RolloutSettings()
-    players: dict[str, ChatEndpoint] = Field(
-        {}, description="models that may sit at the table, by the names that the workload uses"
-    )
     frozen: dict[str, FrozenPolicyConfig] = Field(
-        {}, description="policies that are not trained and may sit at the table likewise, played token by token"
+        {}, description="policies that are not trained, by name, played token by token"
     )
     selection: SelectionConfig = SelectionConfig()
     advantage: AdvantageConfig = AdvantageConfig()
@@ -131,18 +128,11 @@ class Config(Section):
         "replaces these",
     )
 
-    @field_validator("players", "frozen")
+    @field_validator("frozen")
     @classmethod
-    def _names_are_free(cls, players: Mapping[str, Section]) -> Mapping[str, Section]:
-        check_player_names(players)
-        return players
-
-    @model_validator(mode="after")
-    def _players_and_frozen_differ(self) -> "Config":
-        both = sorted(self.players.keys() & self.frozen.keys())
-        if both:
-            raise ValueError(f"players and frozen both have {both[0]!r}")
-        return self
+    def _names_are_free(cls, frozen: dict[str, FrozenPolicyConfig]) -> dict[str, FrozenPolicyConfig]:
+        check_player_names(frozen)
+        return frozen
 
     @model_validator(mode="after")
     def _endpoints_answer_or_fail_in_time(self) -> "Config":
@@ -213,8 +203,8 @@ class Config(Section):
                 )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
-        """The models behind an API, by where they are configured."""
-        return {f"players.{name}": endpoint for name, endpoint in self.players.items()}
+        """The models behind an API, by where they are configured, of a workload whose runners call such models."""
+        return {}
 
     @property
     def pool(self) -> LeagueConfig | None:

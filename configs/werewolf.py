@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -61,6 +61,7 @@ class WerewolfConfig(Config):
         description="several policies that learn at one table, by name: together they are the player policy, and a "
         "seat of it is played by the first of them that its side and role match; empty: one policy learns",
     )
+    players: dict[str, ChatEndpoint] = Field({}, description="models behind an API that may sit at the table, by name")
     judge: ChatEndpoint | None = Field(None, description="the model that judges what trained seats say")
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -79,7 +80,8 @@ class WerewolfConfig(Config):
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
         """The models behind an API, by where they are configured."""
-        return super().endpoints() | ({"judge": self.judge} if self.judge else {})
+        named = {f"players.{name}": endpoint for name, endpoint in self.players.items()}
+        return named | ({"judge": self.judge} if self.judge else {})
 
     @property
     def pool(self) -> LeagueConfig | None:
@@ -130,11 +132,17 @@ class WerewolfConfig(Config):
             )
         return self
 
-    @field_validator("policies")
+    @field_validator("players", "policies")
     @classmethod
-    def _names_of_learners_are_free(cls, policies: dict[str, LearnerConfig]) -> dict[str, LearnerConfig]:
-        check_player_names(policies)
-        return policies
+    def _names_of_players_are_free(cls, named: dict[str, Any]) -> dict[str, Any]:
+        check_player_names(named)
+        return named
+
+    @model_validator(mode="after")
+    def _players_and_frozen_differ(self) -> "WerewolfConfig":
+        if both := sorted(self.players.keys() & self.frozen.keys()):
+            raise ValueError(f"players and frozen both have {both[0]!r}")
+        return self
 
     @model_validator(mode="after")
     def _policies_can_learn_together(self) -> "WerewolfConfig":

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
+from aiohttp.abc import AbstractResolver, ResolveResult
+
 from runners.errors import AddressRefused
 from runners.keys import origin_of
 from store.printable import printable
@@ -38,11 +40,19 @@ class Addresses:
 
     async def check(self, resources: PolicyResources) -> None:
         """Raise AddressRefused, which names the remedy, for resources with an address that is not to be called."""
-        urls = {url for url in _called(resources) if origin_of(url) not in self._allowed}
-        of_hub = await _found(self._hub) if urls else []
-        hub_is_here = any(map(_is_of_this_machine, of_hub))
-        for url in sorted(urls):
-            for address in await _found(urlsplit(url).hostname or ""):
+        for url in sorted(set(_called(resources))):
+            await self.resolve(url)
+
+    async def resolve(self, url: str) -> list[str]:
+        """The IP addresses of a URL's host, all of which may be called; none where its name is not known.
+
+        Raises AddressRefused.
+        """
+        found = await _found(urlsplit(url).hostname or "")
+        if origin_of(url) not in self._allowed:
+            of_hub = await _found(self._hub)
+            hub_is_here = any(map(_is_of_this_machine, of_hub))
+            for address in found:
                 of_this_machine = address.is_loopback or address.is_unspecified
                 outside = address.is_global or address.is_link_local or address.is_multicast or address in _METADATA
                 if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
@@ -52,6 +62,40 @@ class Addresses:
                         f"{printable(origin_of(url))} to allow that, or set serving.public_urls of the run to the "
                         f"addresses by which other machines reach its servers"
                     )
+        return list(dict.fromkeys(map(str, found)))
+
+
+class CheckedResolver(AbstractResolver):
+    """aiohttp's resolver for connections to the host of one URL.
+
+    A name may stand for another address at each look: the one that is checked is the one that is connected to.
+    """
+
+    def __init__(self, addresses: Addresses, url: str):
+        self._addresses = addresses
+        self._url = url
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Raises AddressRefused, and OSError for a name that is not known."""
+        found = await self._addresses.resolve(self._url)
+        if not found:
+            raise OSError(f"the name {printable(host)} is not known")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 def _called(resources: PolicyResources) -> Iterator[str]:

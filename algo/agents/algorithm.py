@@ -19,7 +19,8 @@ from algo.agents.workload import Agents
 from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
-from algo.run.folder import open_run, set_up_logging
+from algo.rollouts.played import NothingFinished
+from algo.run.folder import give_up_rollouts, open_run, set_up_logging
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -58,7 +59,11 @@ class AgentVerl(Algorithm):
         if opened.state.step >= config.run.steps:
             logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
             return
-        self.summary = await train(opened, Agents(opened.config))
+        try:
+            self.summary = await train(opened, Agents(opened.config))
+        except NothingFinished:
+            give_up_rollouts(opened.config.run_dir)
+            raise
         show_summary(self.summary, wide_console())
 
     def _with_hub(self) -> AgentConfig:

@@ -19,7 +19,7 @@ from algo.evaluation.statistics import (
     sums_by_cluster,
 )
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.played import NothingFinished, PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -104,8 +104,9 @@ async def evaluate(
 
     # By an id of their own: runners remember resources by id.
     sampling = resources.sampling.model_copy(update={"temperature": temperature})
+    record = Record(config.run_dir, AttemptRow)
     evaluation = await play_and_record(
-        Record(config.run_dir, AttemptRow),
+        record,
         header,
         tasks,
         policy.queue,
@@ -116,7 +117,11 @@ async def evaluate(
         figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
     if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
-        check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
+        try:
+            check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
+        except NothingFinished:
+            record.forget(header)
+            raise
     write_page(config.run_dir)
     metrics = metrics_of(evaluation)
     return EvaluationResult(metrics, metrics.get("evaluation/reward"))

@@ -50,8 +50,8 @@ def check_attempts(played: PlayedRollouts) -> None:
             f"refused): the agent must call the base URL and the model that it is given"
         )
     raise NothingFinished(
-        f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. Start a new run when the agent is "
-        f"mended: one that is resumed goes on with these attempts"
+        f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
+        f"resumed run (--resume auto) makes these attempts again"
     )
 
 

@@ -123,6 +123,9 @@ class Record(Generic[AnyRow]):
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
                     rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
+                elif "forgotten" in document:
+                    for found in (headers, rows, ends):
+                        found.pop(document["of"], None)
                 else:
                     ends[document["of"]] = document["end"]
             except (ValueError, KeyError, TypeError) as error:
@@ -157,6 +160,10 @@ class Record(Generic[AnyRow]):
         """Append that it is over. figures: what was counted, as JSON, for those who read the file without this code."""
         told = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
         self._append({"of": header.key, "end": told})
+
+    def forget(self, header: Header) -> None:
+        """Append that nothing so far of this evaluation counts: it begins again."""
+        self._append({"of": header.key, "forgotten": True})
 
     def _whole_lines(self) -> Iterator[str]:
         if self.path.exists():

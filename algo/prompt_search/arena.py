@@ -154,7 +154,7 @@ class Arena:
         if (failures := played.own_failures).total() == len(played.finished):
             raise NothingFinished(
                 f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
-                f"Begin a new search when the agent is mended: one that is resumed goes on with these rollouts"
+                f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
         for candidate, tasks in playing:

@@ -46,7 +46,6 @@ def policy_resources(
         endpoints=serving.endpoints,
         model=serving.model,
         sampling=Sampling(temperature=config.rollout.temperature, thinking=config.rollout.thinking),
-        players=config.players,
         policies=tuple(policies),
         **published,
     )

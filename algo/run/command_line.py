@@ -10,7 +10,7 @@ import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import NothingFinished
-from algo.run.folder import OpenedRun, open_run, set_up_logging
+from algo.run.folder import OpenedRun, give_up_rollouts, open_run, set_up_logging
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
 from configs.section import ConfigError
@@ -64,7 +64,10 @@ def run_to_its_end(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         return 130, None
-    except (StoreUnreachable, UnusableToken, ServingError, NothingFinished, ConfigError) as error:
+    except NothingFinished as error:
+        give_up_rollouts(config.run_dir)
+        logger.error("%s", error)
+    except (StoreUnreachable, UnusableToken, ServingError, ConfigError) as error:
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
         hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""

@@ -86,6 +86,14 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     return OpenedRun(config, state, checkpoint, began_before, lock)
 
 
+def give_up_rollouts(run_dir: Path) -> None:
+    """Let no later process of a run use the rollouts that were enqueued so far: it plays them again."""
+    began = load_state(run_dir)
+    began.resumes += 1
+    began.resumed_at = [*began.resumed_at, -1]  # as if the run had lost all its updates (``Resumption``)
+    write_run_file(run_dir, began)
+
+
 class _LogFile(logging.FileHandler):
     """Says once that it cannot be written, as on a full disk, instead of with a traceback at each line."""
 

@@ -10,6 +10,7 @@ def game_resources(config: WerewolfConfig) -> dict[str, Any]:
     """Fields of ``PolicyResources``. Raises ConfigError for a prompt that cannot be read."""
     return {
         "prompt_templates": read_prompts(config),
+        "players": config.players,
         "judge": config.judge,
     }
 

@@ -105,8 +105,9 @@ class AgentPlay:
         addresses: Addresses | None = None,
     ):
         self._player = player
+        addresses = addresses or Addresses(client.server_address_root)
         self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._servers = ChatServers(policy_patience_seconds)
+        self._servers = ChatServers(policy_patience_seconds, addresses)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
 

@@ -21,12 +21,12 @@ class PublishedResources:
     """What the hub has published, by id. Remembers the last few, since many rollouts share each.
 
     patience_seconds: how long resources that the hub does not have yet are waited for.
-    addresses: that models may be called at; None: the defaults for the client's hub.
+    addresses: that models may be called at.
     """
 
-    def __init__(self, client: PatientStoreClient, patience_seconds: float = 60.0, addresses: Addresses | None = None):
+    def __init__(self, client: PatientStoreClient, patience_seconds: float, addresses: Addresses):
         self._client = client
-        self._addresses = addresses or Addresses(client.server_address_root)
+        self._addresses = addresses
         self._patience = patience_seconds
         self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from runners.addresses import Addresses, CheckedResolver
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.transport import NoAnswer, Refused, Transport
 
@@ -48,16 +49,23 @@ class PolicyServer:
         which its chat template ends a turn.
     patience_seconds: how long about a server is asked again that refuses connections or answers with an error of its
         own: one that has died is started again by the algorithm, and the game goes on where it was.
+    addresses: that may be connected to; None: any.
     """
 
     def __init__(
-        self, endpoint: str, model: str, temperature: float, patience_seconds: float = POLICY_PATIENCE_SECONDS
+        self,
+        endpoint: str,
+        model: str,
+        temperature: float,
+        patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        addresses: Addresses | None = None,
     ):
         self.endpoint = endpoint
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
         self._temperature = temperature
-        self._transport = Transport(patience_seconds)
+        resolver = None if addresses is None else CheckedResolver(addresses, endpoint)
+        self._transport = Transport(patience_seconds, resolver)
 
     async def complete(
         self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.served_tokens import ServedTokens
@@ -24,12 +25,18 @@ class Policies:
 
     tokenizer: folder of the trained policy's tokenizer; None takes the folder that the policy's server names, if it is
         on this machine, and else the tokenizer of the server itself. A frozen policy's is always found that way.
-    patience_seconds: with servers that are away (``PolicyServer``).
+    patience_seconds, addresses: see ``PolicyServer``.
     """
 
-    def __init__(self, tokenizer: Path | None = None, patience_seconds: float = POLICY_PATIENCE_SECONDS):
+    def __init__(
+        self,
+        tokenizer: Path | None = None,
+        patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        addresses: Addresses | None = None,
+    ):
         self._tokenizer = tokenizer
         self._patience = patience_seconds
+        self._addresses = addresses
         self._connections = Shared(self._connect)
         self._tokenizers: dict[tuple[str, Path, bool], ChatTokens] = {}
         self._loading = asyncio.Lock()
@@ -68,7 +75,7 @@ class Policies:
 
     async def _connect(self, key: tuple[str, str, str, Sampling, Path | None]) -> Served:
         run_name, endpoint, model, sampling, tokenizer = key
-        server = PolicyServer(endpoint, model, sampling.temperature, self._patience)
+        server = PolicyServer(endpoint, model, sampling.temperature, self._patience, self._addresses)
         try:
             tokens = await self._tokens_of(server, run_name, tokenizer, sampling.thinking)
         except BaseException:

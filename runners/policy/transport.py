@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
 
 MOST_BYTES = 32 * 2**20
@@ -45,11 +46,18 @@ class Transport:
 
     patience_seconds: how long a request is retried that finds no server, or one with an error of its own; only the
         pauses between the tries count.
+    resolver: finds the addresses to connect to; None: the system's.
     silence_seconds: after which a server that owes an answer is asked whether it lives.
     """
 
-    def __init__(self, patience_seconds: float, silence_seconds: float = _SILENCE_SECONDS):
+    def __init__(
+        self,
+        patience_seconds: float,
+        resolver: AbstractResolver | None = None,
+        silence_seconds: float = _SILENCE_SECONDS,
+    ):
         self.patience_seconds = patience_seconds
+        self._resolver = resolver
         self._silence = silence_seconds
         self._session: aiohttp.ClientSession | None = None
 
@@ -105,7 +113,7 @@ class Transport:
                 trust_env=False,  # a proxy from the environment must not come between a runner and its own cluster
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                 auto_decompress=False,
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, resolver=self._resolver),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
             )
         return self._session

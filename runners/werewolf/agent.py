@@ -38,6 +38,7 @@ class WerewolfGames:
         this machine, and else the server's own tokenizer.
     policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
     keys: of other models' endpoints; None: only endpoints that need none are called.
+    addresses: that models without a key may be called at; None: any.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class WerewolfGames:
         tokenizer: Path | None = None,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         keys: ApiKeys | None = None,
+        addresses: Addresses | None = None,
     ):
-        self._policies = Policies(tokenizer, policy_patience_seconds)
-        self._api_models = ApiModels(keys)
+        self._policies = Policies(tokenizer, policy_patience_seconds, addresses)
+        self._api_models = ApiModels(keys, addresses)
         self._judges: dict[ChatEndpoint, Judge] = {}
 
     async def play(
@@ -167,8 +169,9 @@ class WerewolfPlay:
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
+        addresses = addresses or Addresses(client.server_address_root)
         self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys)
+        self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys, addresses)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""

@@ -28,5 +28,5 @@ def tool_model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tool_vllm(tool_model, serve_vllm):
-    """URL of a vLLM with it, without path; tests that take it belong to the xdist_group ``tools``."""
+    """URL of a vLLM with it, without path, whose weights nobody changes."""
     return serve_vllm(tool_model, *of_length(2048, 60), *WITH_TOOLS)

@@ -4,6 +4,7 @@ by agentlightning's Trainer."""
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -15,7 +16,7 @@ from configs.agents import AgentConfig
 from configs.loading import load_config
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
-from tests.support.real_vllm import WITH_TOOLS
+from tests.support.real_vllm import WITH_TOOLS, of_length
 
 pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
 
@@ -40,9 +41,11 @@ assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] =
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory, tool_model, tool_vllm):
+def workplace(tmp_path_factory, tool_model, serve_vllm):
     """(a folder with tasks, settings of a run that plays it with a vLLM that runs)."""
     folder = tmp_path_factory.mktemp("workplace")
+    # A vLLM of its own: training changes its weights, and others compare theirs with the model's folder.
+    trained_vllm = serve_vllm(shutil.copytree(tool_model, folder / "model"), *of_length(2048, 60), *WITH_TOOLS)
     (folder / "training.py").write_text(SCRIPT)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
@@ -59,7 +62,7 @@ def workplace(tmp_path_factory, tool_model, tool_vllm):
         "evaluation.tasks": HELD_OUT,
     }
     parsers = dict(setting.split("=") for setting in WITH_TOOLS)
-    return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{tool_vllm}]"}
+    return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{trained_vllm}]"}
 
 
 def ended(process, log):

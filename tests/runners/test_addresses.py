@@ -3,9 +3,12 @@
 import socket
 
 import pytest
+from aiohttp import web
 
 from runners.addresses import Addresses
-from runners.errors import AddressRefused
+from runners.errors import AddressRefused, CannotPlay, EndpointUnavailable
+from runners.policy.server import PolicyServer
+from runners.werewolf.api.models import ApiModel
 from store.endpoints import ServedPolicy
 from store.players import ChatEndpoint
 from store.schema import PolicyResources
@@ -53,6 +56,70 @@ async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch
     monkeypatch.setattr(socket, "getaddrinfo", found)
     with pytest.raises(AddressRefused, match=r"169\.254\.169\.254"):
         await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
+
+
+class Rebinding:
+    """A fake resolver: a name stands for an allowed address first, and for this machine from then on."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def __call__(self, host, port, *rest, **options):
+        if host == "models.example.org":
+            self.looks += 1
+            host = "192.168.7.7" if self.looks == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port or 0))]
+
+
+@pytest.fixture
+async def service():
+    """(port, requests) of a service that answers this machine alone."""
+    asked = []
+
+    async def answer(request):
+        asked.append(request.path)
+        return web.json_response({"data": []})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1], asked
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("kind", ["policy", "openai", "dashscope"])
+async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_to(kind, service, monkeypatch):
+    port, asked = service
+    monkeypatch.setattr(socket, "getaddrinfo", Rebinding())
+    addresses, url = Addresses(ELSEWHERE), f"http://models.example.org:{port}/v1"
+    await addresses.check(resources_at(url))
+    if kind == "policy":
+        server = PolicyServer(url, "policy", 1.0, 0.0, addresses)
+        with pytest.raises(AddressRefused, match=r"127\.0\.0\.1"):
+            await server.model_folder()
+    else:
+        server = ApiModel(ChatEndpoint(provider=kind, endpoint=url, model="m", tries=1), addresses=addresses)
+        with pytest.raises((EndpointUnavailable, AddressRefused), match=r"127\.0\.0\.1"):
+            await server.reply([{"role": "user", "content": "?"}])
+    await server.close()
+    assert asked == []
+
+
+async def test_a_name_that_keeps_its_address_is_connected_to(service, monkeypatch):
+    port, asked = service
+    of_name = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **options: of_name)
+    url = f"http://models.example.org:{port}/v1"
+    for server in (
+        PolicyServer(url, "policy", 1.0, 0.0, Addresses(HERE)),
+        ApiModel(ChatEndpoint(endpoint=url, model="m", tries=1), addresses=Addresses(HERE)),
+    ):
+        with pytest.raises(CannotPlay):  # it answers, but not as a model would
+            await (server.model_folder() if isinstance(server, PolicyServer) else server.ask([]))
+        await server.close()
+    assert asked == ["/v1/models", "/v1/chat/completions"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The servers that answer agents' calls, one connection to each, however many attempts use it."""
 
+from runners.addresses import Addresses
 from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer
 from runners.policy.servers import where_served
@@ -10,11 +11,12 @@ from store.schema import PolicyResources, Sampling
 class ChatServers:
     """Connections to the trained policy's servers and to those of frozen policies.
 
-    patience_seconds: with servers that are away (``PolicyServer``).
+    patience_seconds, addresses: see ``PolicyServer``.
     """
 
-    def __init__(self, patience_seconds: float = POLICY_PATIENCE_SECONDS):
+    def __init__(self, patience_seconds: float = POLICY_PATIENCE_SECONDS, addresses: Addresses | None = None):
         self._patience = patience_seconds
+        self._addresses = addresses
         self._connections = Shared(self._connect)
 
     async def get(self, resources: PolicyResources, policy: str, caller: str) -> ChatServer:
@@ -32,7 +34,7 @@ class ChatServers:
 
     async def _connect(self, key: tuple[str, str, str, Sampling]) -> ChatServer:
         _, endpoint, model, sampling = key
-        server = PolicyServer(endpoint, model, sampling.temperature, self._patience)
+        server = PolicyServer(endpoint, model, sampling.temperature, self._patience, self._addresses)
         chat = ChatServer(server, sampling.thinking)
         try:
             await chat.prepare()

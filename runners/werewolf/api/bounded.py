@@ -10,7 +10,9 @@ from typing import Any
 import aiohttp
 from openai import DefaultAsyncHttpxClient
 
+from runners.addresses import Addresses
 from runners.policy.transport import MOST_BYTES
+from store.printable import printable
 
 _httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
 """What openai is built on: httpx, and httpx2 in its later versions, whose classes are not the same."""
@@ -28,6 +30,24 @@ async def bound(response: Any) -> None:
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise UnreadableAnswer("it is compressed, which was not asked for")
     response.stream = _BoundedStream(response.stream)
+
+
+class CheckedTransport(_httpx.AsyncHTTPTransport):
+    """httpx's transport to hosts whose addresses are checked: the one that is checked is the one connected to."""
+
+    def __init__(self, addresses: Addresses):
+        super().__init__()
+        self._addresses = addresses
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Raises AddressRefused; ConnectError for a name that is not known."""
+        host, found = request.url.host, await self._addresses.resolve(str(request.url))
+        if not found:
+            raise _httpx.ConnectError(f"the name {printable(host)} is not known", request=request)
+        # The request keeps its header Host, and a certificate is that of the name.
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        request.url = request.url.copy_with(host=found[0])
+        return await super().handle_async_request(request)
 
 
 class BoundedResponse(aiohttp.ClientResponse):

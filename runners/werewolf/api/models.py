@@ -20,9 +20,10 @@ from agentscope.model import ChatModelBase, ChatResponse, DashScopeChatModel, Op
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
+from runners.addresses import Addresses, CheckedResolver
 from runners.errors import EndpointUnavailable
 from runners.keys import ApiKeys
-from runners.werewolf.api.bounded import PLAIN, BoundedResponse, UnreadableAnswer, bound
+from runners.werewolf.api.bounded import PLAIN, BoundedResponse, CheckedTransport, UnreadableAnswer, bound
 from runners.werewolf.api.throttle import Sleep, Throttle
 from runners.werewolf.language.replies import split_thought
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
@@ -70,8 +71,12 @@ class ApiModel:
         throttle: Throttle | None = None,
         sleep: Sleep = asyncio.sleep,
         keys: ApiKeys | None = None,
+        addresses: Addresses | None = None,
     ):
-        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not there or may not go there."""
+        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not there or may not go there.
+
+        addresses: that an endpoint without a key may be called at; None: any.
+        """
         self.endpoint = endpoint
         self._throttle = throttle or Throttle()
         self._sleep = sleep
@@ -79,7 +84,9 @@ class ApiModel:
         if endpoint.api_key_env is not None:
             url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
             self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
-        self._provider = _PROVIDERS[endpoint.provider](endpoint, self._key)
+        if not endpoint.endpoint or endpoint.api_key_env is not None:
+            addresses = None  # where a key may go has a rule of its own
+        self._provider = _PROVIDERS[endpoint.provider](endpoint, self._key, addresses)
         self.formatter = self._provider.formatter
         self._backoff = wait_exponential_jitter(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS)
 
@@ -176,9 +183,10 @@ class ApiModel:
 class ApiModels:
     """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each endpoint behind them."""
 
-    def __init__(self, keys: ApiKeys | None = None) -> None:
-        """keys: that may be used; None: none."""
+    def __init__(self, keys: ApiKeys | None = None, addresses: Addresses | None = None) -> None:
+        """keys: that may be used; None: none. addresses: see ``ApiModel``."""
         self._keys = keys
+        self._addresses = addresses
         self._models: dict[ChatEndpoint, ApiModel] = {}
         self._throttles: dict[tuple[str, str, str, str | None], Throttle] = {}
 
@@ -188,7 +196,7 @@ class ApiModels:
             # Settings such as temperature make another model of it, but not another account.
             account = (endpoint.provider, endpoint.endpoint, endpoint.model, endpoint.api_key_env)
             throttle = self._throttles.setdefault(account, Throttle())
-            self._models[endpoint] = ApiModel(endpoint, throttle, keys=self._keys)
+            self._models[endpoint] = ApiModel(endpoint, throttle, keys=self._keys, addresses=self._addresses)
         return self._models[endpoint]
 
     async def close(self) -> None:
@@ -222,7 +230,7 @@ class _DashScopeRefusal(Exception):
         self.headers = headers
 
 
-def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
+def _openai(endpoint: ChatEndpoint, key: str, addresses: Addresses | None) -> _Provider:
     url = endpoint.endpoint or _OWN_URLS["openai"]
     model = OpenAIChatModel(
         endpoint.model,
@@ -238,6 +246,7 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
                 follow_redirects=False,
                 headers=PLAIN,
                 event_hooks={"response": [bound]},
+                transport=None if addresses is None else CheckedTransport(addresses),
             ),
         },
         generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
@@ -245,7 +254,7 @@ def _openai(endpoint: ChatEndpoint, key: str) -> _Provider:
     return _Provider(model, OpenAIMultiAgentFormatter(HISTORY_PROMPT), model.client.close)
 
 
-def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
+def _dashscope(endpoint: ChatEndpoint, key: str, addresses: Addresses | None) -> _Provider:
     # By request and not by ``base_http_api_url``, which AgentScope sets for the whole process.
     base_address = {"base_address": endpoint.endpoint} if endpoint.endpoint else {}
     model = DashScopeChatModel(
@@ -261,14 +270,16 @@ def _dashscope(endpoint: ChatEndpoint, key: str) -> _Provider:
             **base_address,
         },
     )
-    caller = _DashScopeCaller(model, trust_env=not leads_to_loopback(endpoint.endpoint))
+    resolver = None if addresses is None else CheckedResolver(addresses, endpoint.endpoint)
+    caller = _DashScopeCaller(model, not leads_to_loopback(endpoint.endpoint), resolver)
     return _Provider(caller.call, DashScopeMultiAgentFormatter(HISTORY_PROMPT), caller.close)
 
 
 class _DashScopeCaller:
     """Calls DashScope over connections of its own, made when first needed since they belong to an event loop."""
 
-    def __init__(self, model: ChatModelBase, trust_env: bool):
+    def __init__(self, model: ChatModelBase, trust_env: bool, resolver: CheckedResolver | None):
+        self._resolver = resolver
         self._model = model
         self._trust_env = trust_env
         self._session: aiohttp.ClientSession | None = None
@@ -283,6 +294,7 @@ class _DashScopeCaller:
                 headers=PLAIN,
                 auto_decompress=False,
                 response_class=BoundedResponse,
+                connector=aiohttp.TCPConnector(resolver=self._resolver),
             )
         try:
             return await self._model(messages, session=self._session)
@@ -301,7 +313,10 @@ async def _refuse_redirect(session: object, context: object, redirect: aiohttp.T
     raise _DashScopeRefusal(redirect.response.status, "it redirects to another address", {})
 
 
-_PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str], _Provider]] = {"openai": _openai, "dashscope": _dashscope}
+_PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str, Addresses | None], _Provider]] = {
+    "openai": _openai,
+    "dashscope": _dashscope,
+}
 
 
 def _name(endpoint: ChatEndpoint) -> str:

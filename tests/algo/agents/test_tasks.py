@@ -156,7 +156,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     ("sections", "told"),
     [
         ({"reward": {"weights": {"a": 0}}}, "all weights are 0"),
-        ({"players": {"gpt": {"model": "m"}}}, "they call those themselves"),
+        ({"players": {"gpt": {"model": "m"}}}, "not permitted"),
         ({"selection": {"losers": 0}}, "an agent neither wins nor loses"),
         ({"agents": {"max_seconds": 600}}, "must be below rollout.timeout_seconds"),
     ],

@@ -165,7 +165,7 @@ async def test_a_run_in_which_no_attempt_shows_anything_ends_with_the_reason(wor
         workload.metrics(played)
     with pytest.raises(NothingFinished, match=message):
         await workload.evaluate(policy, 0, resumed=False)
-    assert read_evaluations(tmp_path / "run"), "what was evaluated is kept"
+    assert read_evaluations(tmp_path / "run") == [], "a resumed run evaluates again"
 
 
 async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tmp_path):

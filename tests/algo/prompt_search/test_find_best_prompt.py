@@ -129,13 +129,17 @@ async def broken_agent(task, prompt_template):
     return float(task["quetsion"])
 
 
-async def test_a_search_of_an_agent_that_always_fails_ends_with_the_reason(hub, client, tmp_path):
+async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_mended_one(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub, "--budget", "200")
     async with working(client, broken_agent):
         search.start()
         assert await search.ended() == 1
     assert "no rollout shows anything: failed 48 of 48: KeyError: 'quetsion'" in search.log.read_text()
     assert len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
+    async with working(client):
+        search.start("--resume", "auto")
+        assert await search.ended() == 0, search.log.read_text()
+    assert search.result["confirmed"] and search.result["failed"] == 0
 
 
 async def test_a_search_is_resumed_with_its_own_plan_only(hub, client, tmp_path):
