@@ -6,14 +6,10 @@ Milliseconds of the whole request, seen by a client on the same machine: the med
 
 import asyncio
 import gzip
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
@@ -24,7 +20,8 @@ from store.client import encode_otlp
 # isort: split
 from agentlightning import Span
 
-from algo.machine.ports import free_port
+from bench.tables import ratio_rows, table_of
+from tests.support.hub.hub_process import HubProcess, StockHub
 
 ROUNDS = 40
 BULK = 100
@@ -109,45 +106,22 @@ async def one_round(side: Side) -> None:
         await ask(None, "POST", path, json={"status": "succeeded"})
 
 
-@asynccontextmanager
-async def running(command: Callable[[int], list[str]]) -> AsyncIterator[str]:
-    """A hub of its own process; yields its address."""
-    port = free_port()
-    process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            while True:
-                try:
-                    async with session.get(f"{url}/v1/agl/health") as response:
-                        response.raise_for_status()
-                    break
-                except aiohttp.ClientConnectionError:
-                    assert process.poll() is None
-                    await asyncio.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def both_sides(folder: Path) -> tuple[Side, Side]:
     """(ours, stock), measured."""
-    binary = str(Path(sys.executable).with_name("agl"))
-
-    def ours(port: int) -> list[str]:
-        return [sys.executable, "-m", "store", "--port", str(port), "--db", str(folder / "hub.sqlite3")]
-
-    def stock(port: int) -> list[str]:
-        return [binary, "store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING"]
-
-    async with running(ours) as our_url, running(stock) as stock_url, aiohttp.ClientSession() as session:
-        sides = Side(session, our_url), Side(session, stock_url)
-        for round_number in range(ROUNDS + 2):
-            for side in sides:
-                if round_number == 2:  # the first rounds warm both up
-                    side.times.clear()
-                await one_round(side)
+    (folder / "stock").mkdir()
+    hubs = HubProcess(folder), StockHub(folder / "stock")
+    try:
+        await asyncio.gather(*(hub.start() for hub in hubs))
+        async with aiohttp.ClientSession() as session:
+            sides = Side(session, hubs[0].url), Side(session, hubs[1].url)
+            for round_number in range(ROUNDS + 2):
+                for side in sides:
+                    if round_number == 2:  # the first rounds warm both up
+                        side.times.clear()
+                    await one_round(side)
+    finally:
+        for hub in hubs:
+            hub.kill()
     return sides
 
 
@@ -155,10 +129,6 @@ def measure(model_folder: Path) -> Table:
     """The table of all operations."""
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = asyncio.run(both_sides(Path(folder)))
-    table = Table(title="Milliseconds of a request, one after another", title_justify="left")
-    for column in ("request", "ours", "agl store", "ours / other"):
-        table.add_column(column, justify="left" if column == "request" else "right")
-    for name, times in ours.times.items():
-        mine, other = statistics.median(times), statistics.median(stock.times[name])
-        table.add_row(name, f"{mine:.2f}", f"{other:.2f}", f"{mine / other:.2f}")
-    return table
+    figures = ((name, median(times), median(stock.times[name])) for name, times in ours.times.items())
+    columns = ("request", "ours", "agl store", "ours / other")
+    return table_of("Milliseconds of a request, one after another", columns, ratio_rows(figures, ".2f", ".2f"))

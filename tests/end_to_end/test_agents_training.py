@@ -20,7 +20,7 @@ from tests.support.real_vllm import WITH_TOOLS, of_length
 
 pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
 
-STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
+STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
 SCRIPT = """
 import sys
