@@ -210,21 +210,21 @@ async def test_the_stock_hub_and_adapters_read_the_games(run, stored):
 
 def test_the_checkpoint_is_the_policy_that_vllm_served(run):
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
+
+    from tests.support.small_models import load_model, token_log_probs
 
     checkpoint = run.folder / "checkpoints" / f"step-{STEPS:06d}"
-    model = AutoModelForCausalLM.from_pretrained(checkpoint / "huggingface")
-    served = AutoModelForCausalLM.from_pretrained(run.folder / "policy" / f"version-{STEPS:06d}")
+    model = load_model(checkpoint / "huggingface")
+    served = load_model(run.folder / "policy" / f"version-{STEPS:06d}")
     assert AutoTokenizer.from_pretrained(checkpoint / "huggingface").chat_template
     for name, weights in model.state_dict().items():
         assert torch.equal(weights, served.state_dict()[name])
     # And it is the model that the last batch's probabilities no longer come from, but nearly.
     row = run.batches[-1][0]
     with torch.no_grad():
-        logits = model(torch.tensor([row["token_ids"]])).logits[0, :-1].log_softmax(-1)
-    now = logits.gather(1, torch.tensor(row["token_ids"][1:])[:, None])[:, 0]
-    before = torch.tensor(row["trainer_logprobs"][1:])
-    change = (now - before).abs()[torch.tensor(row["loss_mask"][1:], dtype=torch.bool)]
+        now = token_log_probs(model, row["token_ids"])
+    change = (now - torch.tensor(row["trainer_logprobs"])).abs()[torch.tensor(row["loss_mask"], dtype=torch.bool)]
     assert FLOAT32_TOLERANCE < change.max() < 5
 
 
