@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.table import Table
 
 from algo.league.results import past_name
-from algo.serving.launch import Launch, frozen_launch, pool_servers
+from algo.serving.launch import Launch, frozen_launch, policy_launches, pool_servers
 from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
@@ -95,9 +95,8 @@ def _config(model: Path, *settings: str) -> Config:
 
 
 async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Servers:
-    return await stack.enter_async_context(
-        await Servers.start(config, lambda line: None, None if launch is None else [launch])
-    )
+    launches = policy_launches(config) if launch is None else [launch]
+    return await stack.enter_async_context(await Servers.start(config, launches, lambda line: None))
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:

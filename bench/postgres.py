@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncpg
 import psutil
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from rich.table import Table
@@ -21,7 +22,7 @@ from rich.table import Table
 from bench.light_runners import LightRunners
 from store.client import connect
 from store.finished import FinishedGames
-from store.hub.database.opening import opened_collections
+from store.hub.database.postgres import SCHEMA
 from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub import hub_process
 from tests.support.hub.postgres_server import PostgresServer, discard, new_server
@@ -163,10 +164,11 @@ async def _with_kills(scale: float, server: PostgresServer) -> Table:
         played = light.played
         assert {one.status for one in found} == {"succeeded"} and {one.rollout_id for one in found} == set(ids)
         assert not played.doubled and set(played.ended) == set(ids), "a game is lost or was ended twice"
-        async with opened_collections(hub.database) as kept:
-            sql = "SELECT rollout_id, attempt_id, count(*), max(sequence_id) FROM spans GROUP BY 1, 2"
-            stored = {(one, attempt): (count, last) for one, attempt, count, last in await kept.database.rows(sql)}
-            assert await kept.rollouts.size() == games
+        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
+        sql = "SELECT rollout_id, attempt_id, count(*), max(sequence_id) FROM spans GROUP BY 1, 2"
+        stored = {(one, attempt): (count, last) for one, attempt, count, last in await kept.fetch(sql)}
+        assert await kept.fetchval("SELECT count(*) FROM rollouts") == games
+        await kept.close()
         for key, count in played.spans.items():
             assert stored[key][0] == stored[key][1] >= count, f"spans of {key} are lost or doubled"
     table = Table("open games", "runners", "kills", "games/s", "lost", "doubled", "played again")
@@ -180,14 +182,14 @@ _FILL = (
     "INSERT INTO rollouts (rollout_id, start_time, end_time, status, document) "
     "SELECT 'old-' || n, n, n + 1, 'succeeded', '{\"rollout_id\":\"old-' || n || '\",\"input\":1,\"start_time\":' || n "
     '|| \',"end_time":\' || n + 1 || \',"status":"succeeded","config":{}}\' '
-    "FROM generate_series(?::bigint, ?::bigint) AS n",
+    "FROM generate_series($1::bigint, $2::bigint) AS n",
     "INSERT INTO attempts (rollout_id, attempt_id, sequence_id, start_time, end_time, status, document) "
     "SELECT 'old-' || n, 'at-1', 1, n, n + 1, 'succeeded', '{\"rollout_id\":\"old-' || n || '\",\"attempt_id\":\"at-1\","  # noqa: E501
     '"sequence_id":1,"start_time":\' || n || \',"end_time":\' || n + 1 || \',"status":"succeeded"}\' '
-    "FROM generate_series(?::bigint, ?::bigint) AS n",
+    "FROM generate_series($1::bigint, $2::bigint) AS n",
     "INSERT INTO spans (rollout_id, attempt_id, sequence_id, trace_id, span_id, name, document) "
     "SELECT 'old-' || n, 'at-1', s, '01', 's' || s, 'turn', repeat('x', 800) "
-    "FROM generate_series(?::bigint, ?::bigint) AS n, generate_series(1, 6) AS s",
+    "FROM generate_series($1::bigint, $2::bigint) AS n, generate_series(1, 6) AS s",
 )
 
 
@@ -195,13 +197,14 @@ async def _flat(scale: float, server: PostgresServer) -> Table:
     table = Table("games kept", "games/s", "hub ms", "db ms", "of the first")
     table.title = "CPU of a game among so many that are kept"
     first, filled = None, 0
-    async with _hub("postgres", server) as hub, opened_collections(hub.database) as kept:
+    async with _hub("postgres", server) as hub:
+        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
         await _drive(hub, 60, 8, TURNS)  # warm
         for number in (round(number * scale) for number in KEPT):
             for statement in _FILL:
-                await kept.database.change(statement, [filled + 1, number])
+                await kept.execute(statement, filled + 1, number)
             filled = number
-            await kept.database.change("ANALYZE")
+            await kept.execute("ANALYZE")
             cost = await _drive(hub, 150, 8, TURNS, server)
             first = first or cost
             ratio = (cost.hub + cost.database) / (first.hub + first.database)

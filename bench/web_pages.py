@@ -27,7 +27,7 @@ from bench.recorded import record_game, scripted_task
 from bench.tables import table_of
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
-from store.hub.database.opening import opened_collections
+from store.hub.database.opening import opened_store
 from store.hub.retention import export
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan
@@ -62,7 +62,7 @@ async def _fill(client: PatientStoreClient, hub: hub_process.HubProcess, folder:
     await export(hub.database, folder / "one.jsonl")
     game = json.loads((folder / "one.jsonl").read_text())
     began = game["rollout"]["start_time"]
-    async with opened_collections(hub.database) as collections, collections.atomic():
+    async with opened_store(hub.database) as store, store.collections.atomic() as collections:
         for number in range(1, GAMES):
             game["rollout"] |= {"start_time": began + number * 1e-3, "end_time": began + number * 1e-3 + 1}
             copy = json.loads(json.dumps(game).replace(rollout_id, f"{rollout_id}-{number}"))

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -18,8 +18,9 @@ from store.printable import printable
 
 STATES = ("queuing", "requeuing", "preparing", "running", "succeeded", "failed", "cancelled")
 _RECENT_GAMES, _RECENT_SECONDS, _SILENT_SECONDS = 500, 600.0, 60.0
+_HEARD = [f"last_{what}_time" for what in ("heartbeat", "dequeue", "busy", "idle")]
 _PROCESS = re.compile(r"-\d+(-[0-9a-f]{8}(-\d+)?)?$")
-"""The end of a runner's name: what tells the processes of a machine apart."""
+"""The end of a runner's name, which differs between the processes of a machine."""
 
 
 class HubSilent(OneLineError):
@@ -27,7 +28,7 @@ class HubSilent(OneLineError):
 
 
 async def show(url: str, token: str | None, *, every_seconds: float | None = None, as_json: bool = False) -> None:
-    """Print a hub's status once, or every ``every_seconds``. Raises HubSilent."""
+    """Print a hub's status once, or every ``every_seconds``. Raises HubSilent, but on a screen that goes on."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
         status = await ask(session, url.rstrip("/"))
@@ -41,14 +42,16 @@ async def show(url: str, token: str | None, *, every_seconds: float | None = Non
         with Live(table(status), screen=True, auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(every_seconds)
+                shown: RenderableType
                 try:
-                    live.update(table(await ask(session, url.rstrip("/"))), refresh=True)
-                except HubSilent as silence:  # it may come back
-                    live.update(Text(str(silence), "red"), refresh=True)
+                    shown = table(await ask(session, url.rstrip("/")))
+                except HubSilent as silence:
+                    shown = Text(str(silence), "red")
+                live.update(shown, refresh=True)
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
-    """A hub's status as JSON has it. Raises HubSilent, also for what is no hub."""
+    """A hub's status. Raises HubSilent, also for what is no hub."""
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
         async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
@@ -70,32 +73,25 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
 
 def summary(root: str, games: dict, played: list, closed: list, retried: list, workers: list, now: float) -> dict:
-    """What the hub's answers amount to. now: the hub's clock. Texts of others have lost their escape codes."""
+    """Of a hub's answers. now: the hub's clock. Texts of others have lost their escape codes."""
     since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
     heard = {one["worker_id"]: max(filter(None, map(one.get, _HEARD)), default=0.0) for one in workers}
-    oldest = min(played, key=lambda one: _attempt(one).get("start_time", now), default=None)
+    seconds = {
+        printable(one["rollout_id"]): max(now - (one.get("attempt") or {}).get("start_time", now), 0.0)
+        for one in played
+    }
+    oldest = max(seconds, key=seconds.__getitem__, default=None)
     return {
         "url": root,
         "games": games,
         "games_per_minute": recent / max(now - since, 1.0) * 60,
         "runners": Counter(_machine(name) for name, last in heard.items() if now - last < _SILENT_SECONDS),
-        "playing": Counter(_machine(_attempt(one).get("worker_id")) for one in played),
+        "playing": Counter(_machine((one.get("attempt") or {}).get("worker_id")) for one in played),
         "policies": Counter(printable(one["resources_id"] or "(none)") for one in played),
-        "oldest": oldest
-        and {
-            "rollout_id": printable(oldest["rollout_id"]),
-            "seconds": max(now - _attempt(oldest).get("start_time", now), 0.0),
-        },
+        "oldest": None if oldest is None else {"rollout_id": oldest, "seconds": seconds[oldest]},
         "errors": Counter(map(_kind, [*retried, *(one for one in closed if one["status"] == "failed")])),
     }
-
-
-_HEARD = [f"last_{what}_time" for what in ("heartbeat", "dequeue", "busy", "idle")]
-
-
-def _attempt(rollout: dict) -> dict:
-    return rollout.get("attempt") or {}
 
 
 def _machine(worker_id: str | None) -> str:
@@ -104,16 +100,14 @@ def _machine(worker_id: str | None) -> str:
 
 def _kind(rollout: dict) -> str:
     """What stands before the colon of the reason that the runner gave, or how the attempt ended."""
-    attempt = _attempt(rollout)
+    attempt = rollout.get("attempt") or {}
     reason = str((attempt.get("metadata") or {}).get("reason") or "").strip()
     return printable(reason.split(":")[0].splitlines()[0][:60] if reason else str(attempt.get("status", "no attempt")))
 
 
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
-    shown = Table(title=f"{status['url']}: {status['games_per_minute']:.1f} games/min", title_justify="left")
-    for column in ("", "what", "number"):
-        shown.add_column(column)
+    shown = Table("", "what", "number", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
     for part in ("games", "runners", "playing", "policies", "errors"):
         for name, number in sorted(status[part].items(), key=lambda one: -one[1] if part != "games" else 0):
             shown.add_row(part, Text(name), str(number))

@@ -43,7 +43,7 @@ from runners.werewolf.seating import who_plays
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import Transcript, asked_in, event_data
-from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
+from runners.werewolf.turn_facts import Speaker, claimed_role, turn_facts
 from store.schema import TRAINED_POLICY
 from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
 
@@ -231,7 +231,7 @@ class _Table:
         if heard:
             self._said[seat].append(heard)
             self.speaking_turns[len(state.events), seat] = span.turn
-        if self._judged is not None and heard and span.trainable and is_public(request):
+        if self._judged is not None and heard and span.trainable and request.is_public:
             self._judged.ask(span.turn, request, heard, role, state.events)
         self._facts[seat].append(facts)
         self._segments[seat] = sampled.segment + 1

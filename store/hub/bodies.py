@@ -7,6 +7,7 @@ import logging
 import zlib
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,8 +23,7 @@ _JSON_SHARE = 4
 
 _MOST_JSON_VALUES = 50_000
 _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enqueue": 500_000}
-"""Values that are no good take ten times more than good ones, all being told: only where the first of them ends it (see
-``store.hub.hot_routes``) there may be many."""
+"""Where the first bad value ends a request (``store.hub.routes``) there may be many; elsewhere all of them are told."""
 
 _HELD_REQUESTS = 4
 """Requests that have not come in whole may hold as much memory together as this many of the largest."""
@@ -45,16 +45,17 @@ class LimitedBody:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or refuse it."""
         headers = Headers(scope=scope) if scope["type"] == "http" else {}
         if not ("content-length" in headers or "transfer-encoding" in headers):
             await self._app(scope, receive, send)
             return
         try:
             scope, body = await self._whole(scope, headers, receive)
-        except (_Refused, TimeoutError) as error:
+        except HTTPException as error:
             # No other local may name the error: with its traceback it would keep this frame and the body in memory.
-            await self._refusal(scope, error)(scope, receive, send)
+            status, detail = error.status_code, error.detail
+            logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
+            await JSONResponse({"detail": detail}, status)(scope, receive, send)
             return
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -63,18 +64,14 @@ class LimitedBody:
 
         await self._app(scope, replay, send)
 
-    def _refusal(self, scope: Scope, error: "_Refused | TimeoutError") -> JSONResponse:
-        status, detail = 408, f"no whole body in {self._seconds:.0f} s"
-        if isinstance(error, _Refused):
-            status, detail = error.status, str(error)
-        logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
-        return JSONResponse({"detail": detail}, status)
-
     async def _whole(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Scope, bytes]:
-        """The request without its gzip, and its body. Raises _Refused or TimeoutError."""
+        """The request without its gzip, and its body. Raises HTTPException."""
         largest = self._largest if _is_protobuf(headers) else self._largest // _JSON_SHARE
-        async with asyncio.timeout(self._seconds):
-            body = await self._read(headers, receive, largest)
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await self._read(headers, receive, largest)
+        except TimeoutError:
+            raise HTTPException(408, f"no whole body in {self._seconds:.0f} s") from None
         if headers.get("content-encoding", "").strip().lower() == "gzip":
             body = _unpack(body, largest)
             scope = {**scope, "headers": list(scope["headers"])}
@@ -82,7 +79,7 @@ class LimitedBody:
             del changed["content-encoding"]
             changed["content-length"] = str(len(body))
         if _is_protobuf(headers):
-            _check_otlp_size(body)
+            check_otlp_size(body)
         else:
             _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
         return scope, body
@@ -96,24 +93,18 @@ class LimitedBody:
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _Refused(400, "the connection ended before the request did")
+                    raise HTTPException(400, "the connection ended before the request did")
                 chunk = message.get("body", b"")
                 body += chunk
                 self._held += len(chunk)
                 if len(body) > largest:
                     raise _too_large(largest)
                 if self._held > _HELD_REQUESTS * self._largest:
-                    raise _Refused(503, "too many large requests are on their way; try again")
+                    raise HTTPException(503, "too many large requests are on their way; try again")
                 more = message.get("more_body", False)
         finally:
             self._held -= len(body)
         return bytes(body)
-
-
-class _Refused(Exception):
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
 
 
 def _is_protobuf(headers: Headers) -> bool:
@@ -125,7 +116,7 @@ def _unpack(body: bytes, largest: int) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
             unpacked = packed.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise _Refused(400, f"the body is not the gzip that its header says: {error}") from None
+        raise HTTPException(400, f"the body is not the gzip that its header says: {error}") from None
     if len(unpacked) > largest:
         raise _too_large(largest)
     return unpacked
@@ -134,15 +125,8 @@ def _unpack(body: bytes, largest: int) -> bytes:
 def _check_json_size(body: bytes, most: int) -> None:
     """What takes memory is the number of values; every one but the first has a comma or a bracket of its own."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
-        raise _Refused(413, f"a request may have {most} JSON values here; send less at a time")
+        raise HTTPException(413, f"a request may have {most} JSON values here; send less at a time")
 
 
-def _check_otlp_size(body: bytes) -> None:
-    try:
-        check_otlp_size(body)
-    except ValueError as error:
-        raise _Refused(400, str(error)) from None
-
-
-def _too_large(largest: int) -> _Refused:
-    return _Refused(413, f"a request may have {largest} bytes, unpacked; send less at a time")
+def _too_large(largest: int) -> HTTPException:
+    return HTTPException(413, f"a request may have {largest} bytes, unpacked; send less at a time")

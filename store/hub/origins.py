@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -38,32 +39,31 @@ class OwnNameAndOrigin:
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] != "http":
+        status, detail = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else (0, "")
+        if not status:
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
+        await JSONResponse({"detail": detail}, status)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> tuple[int, str]:
+        """(status, reason); status 0 for none."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_own(host):
-            await self._refuse(
-                scope,
-                receive,
-                send,
-                421,
-                f"this hub is not called {_shown(host)}; start it with --public-name if it is",
-            )
-        elif origin is not None and not self._may_come_from(origin, host):
-            await self._refuse(
-                scope, receive, send, 403, f"pages of {_shown(origin)} may not call this hub; --cors-origin lets them"
-            )
-        else:
-            await self._app(scope, receive, send)
+            return 421, f"this hub is not called {_shown(host)}; start it with --public-name if it is"
+        if origin is not None and not self._may_come_from(origin, host):
+            return 403, f"pages of {_shown(origin)} may not call this hub; --cors-origin lets them"
+        return 0, ""
 
     def _is_own(self, host: str) -> bool:
         if self._names is None or not host:  # every browser sends one
             return True
         name = _name_of(host)
-        return name == "localhost" or name.endswith(".localhost") or name in self._names or _is_address(name)
+        if name == "localhost" or name.endswith(".localhost") or name in self._names:
+            return True
+        with suppress(ValueError):
+            return bool(ipaddress.ip_address(name))
+        return False
 
     def _may_come_from(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
@@ -72,10 +72,6 @@ class OwnNameAndOrigin:
         if scheme not in ("http", "https"):  # "null" is that of a page that hides where it comes from
             return False
         return _with_port(authority, scheme) == _with_port(host, scheme) or _name_of(authority) in self._public_names
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send, status: int, detail: str) -> None:
-        logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
-        await JSONResponse({"detail": detail}, status)(scope, receive, send)
 
 
 def own_names(host: str) -> set[str]:
@@ -93,14 +89,6 @@ def _name_of(authority: str) -> str:
 def _with_port(authority: str, scheme: str) -> tuple[str, str]:
     port = authority.rpartition("]")[2].partition(":")[2]
     return _name_of(authority), port or {"http": "80", "https": "443"}[scheme]
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _shown(text: str) -> str:

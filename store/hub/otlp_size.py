@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from starlette.exceptions import HTTPException
 
 from store.printable import printable
 
@@ -31,7 +32,7 @@ _REQUEST: Message = {1: {1: _RESOURCE, 2: {1: {3: _KEY_VALUE}, 2: _SPAN}}}
 
 
 def check_otlp_size(body: bytes) -> None:
-    """ValueError for a request of very many parts.
+    """HTTPException for a request of very many parts.
 
     A part is whatever has a length of its own: a span, an attribute, a value of a list, a text. Also for what has no
     place in such a request, and would keep its parts from being counted: groups, and lengths beyond the end.
@@ -44,7 +45,7 @@ def check_otlp_size(body: bytes) -> None:
     while True:
         if position >= end:
             if position > end:
-                raise ValueError("it is no OTLP request: a part of it ends after the whole")
+                raise HTTPException(400, "it is no OTLP request: a part of it ends after the whole")
             if not above:
                 return
             end, message = above.pop()
@@ -61,8 +62,8 @@ def check_otlp_size(body: bytes) -> None:
                 length, position = _varint(body, position)
                 parts += 1
                 if parts > _MOST_PARTS:
-                    raise ValueError(
-                        f"a request may have {_MOST_PARTS} attributes, values, events and the like; send less at a time"
+                    raise HTTPException(
+                        400, f"a request may have {_MOST_PARTS} attributes, values, events and the like"
                     )
                 inner = message.get(tag >> 3)
                 if inner is None:
@@ -71,20 +72,20 @@ def check_otlp_size(body: bytes) -> None:
                 if inner is _SPAN:
                     spans += 1
                     if spans > _MOST_SPANS:
-                        raise ValueError(_TOO_MANY_SPANS)
+                        raise HTTPException(400, _TOO_MANY_SPANS)
                 above.append((end, message))
                 end, message = position + length, inner
             case _:
-                raise ValueError("it is no OTLP request: it has groups")
+                raise HTTPException(400, "it is no OTLP request: it has groups")
 
 
 def check_values(request: ExportTraceServiceRequest) -> None:
-    """ValueError for very many spans, for the first value that no attribute can have, and for large shared parts.
+    """HTTPException for very many spans, for the first value that no attribute can have, and for large shared parts.
 
     Of very many such values every one would be told, in five ways each; a resource is stored with each of its spans.
     """
     if sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans) > _MOST_SPANS:
-        raise ValueError(_TOO_MANY_SPANS)
+        raise HTTPException(400, _TOO_MANY_SPANS)
     repeated_bytes = 0
     for group in request.resource_spans:
         _check_attributes(group.resource.attributes)
@@ -95,7 +96,7 @@ def check_values(request: ExportTraceServiceRequest) -> None:
             for part in (*span.events, *span.links):
                 _check_attributes(part.attributes)
     if repeated_bytes > _MOST_REPEATED_BYTES:
-        raise ValueError("the resource is too large for that many spans, each of which is stored with it")
+        raise HTTPException(400, "the resource is too large for that many spans, each of which is stored with it")
 
 
 def _check_attributes(attributes: Iterable[KeyValue]) -> None:
@@ -105,9 +106,11 @@ def _check_attributes(attributes: Iterable[KeyValue]) -> None:
             kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values}
             if not (kinds <= _TEXTS or kinds <= _NUMBERS):
                 name = printable(attribute.key)[:100]
-                raise ValueError(f"attributes: {name!r} is a list of neither texts nor numbers")
+                raise HTTPException(400, f"attributes: {name!r} is a list of neither texts nor numbers")
         if kind is None or kind == "kvlist_value":
-            raise ValueError(f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them")
+            raise HTTPException(
+                400, f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them"
+            )
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
@@ -120,4 +123,4 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-    raise ValueError("it is no OTLP request: a number in it has no end")
+    raise HTTPException(400, "it is no OTLP request: a number in it has no end")

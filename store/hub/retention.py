@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from agentlightning.types import FilterOptions, SortOptions
+
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import DatabaseUnusable
-from store.hub.database.opening import DatabaseAddress, opened_collections
+from store.hub.database.opening import DatabaseAddress, opened_store
+from store.hub.database.transitions import CLOSED_ROLLOUT
 
 _SECONDS_PER_DAY = 86_400
 _BATCH = 50
 _UNUSED_DAYS = 7
+_FINISHED: FilterOptions = {"status": {"within": sorted(CLOSED_ROLLOUT)}}
+_OLDEST_FIRST: SortOptions = {"name": "end_time", "order": "asc"}
 
 
 @dataclass(frozen=True)
@@ -36,19 +41,25 @@ class RetentionRule:
 
 
 async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now: float | None = None) -> int:
-    """Delete the finished games that need not stay, some at a time; returns how many. Other calls go on in between.
+    """Delete the finished games that need not stay, in batches between which other calls go on; returns how many.
 
     With them go resources without a game and workers that were not heard of for a week.
     """
-    now = time.time() if now is None else now
-    before = -1.0 if rule.keep_days is None else now - rule.keep_days * _SECONDS_PER_DAY
-    if rule.keep_games is not None:
-        before = max(before, await collections.end_of_closed(rule.keep_games) or before)
-    before = min(before, now - rule.youngest_seconds)
-    deleted = 0
-    while games := await collections.closed_before(before, _BATCH):
-        await collections.forget(games)
-        deleted += len(games)
+    now, deleted = time.time() if now is None else now, 0
+    while True:
+        oldest = await collections.rollouts.query(_FINISHED, _OLDEST_FIRST, limit=_BATCH)
+        excess = 0 if rule.keep_games is None else oldest.total - rule.keep_games
+        ages = [now - (rollout.end_time or 0.0) for rollout in oldest]
+        old = [
+            rollout.rollout_id
+            for place, (rollout, age) in enumerate(zip(oldest, ages, strict=True))
+            if age >= rule.youngest_seconds
+            and (place < excess or (rule.keep_days is not None and age >= rule.keep_days * _SECONDS_PER_DAY))
+        ]
+        if not old:
+            break
+        await collections.forget(old)
+        deleted += len(old)
         await asyncio.sleep(0)
     await collections.forget_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
     return deleted
@@ -63,25 +74,36 @@ async def export(database: DatabaseAddress, output: Path, run: str | None = None
     if isinstance(database, Path) and not database.exists():
         raise DatabaseUnusable(f"there is no database {database}; name another with --db")
     number = 0
-    async with opened_collections(database) as collections:
+    async with opened_store(database) as store:
         with _opened(output) as lines:
-            async for line in _lines(collections, run):
+            async for line in _lines(store.collections, run):
                 lines.write(line)
                 number += 1
     return number
 
 
 async def _lines(collections: SqlCollections, run: str | None) -> AsyncIterator[bytes]:
-    for rollout_id in await collections.closed_of_run(run):
+    for position in await collections.rollouts.positions(_FINISHED, _OLDEST_FIRST):
         async with collections.atomic(mode="r"):
-            parts = await collections.documents_of(rollout_id)
-        if parts["rollout"] != "null":  # deleted meanwhile
-            yield ("{" + ",".join(f'"{name}":{value}' for name, value in parts.items()) + "}\n").encode()
+            found = await collections.rollouts.at([position], None)
+            if not found or (run is not None and (found[0].metadata or {}).get("run") != run):
+                continue  # the first where it was deleted meanwhile
+            (rollout,) = found
+            its = {"rollout_id": {"exact": rollout.rollout_id}}
+            attempts, spans = await collections.attempts.query(its), await collections.spans.query(its)
+            resources = await collections.resources.get({"resources_id": {"exact": rollout.resources_id or ""}})
+        parts = {
+            "rollout": rollout.model_dump_json(),
+            "attempts": f"[{','.join(one.model_dump_json() for one in attempts)}]",
+            "spans": f"[{','.join(one.model_dump_json() for one in spans)}]",
+            "resources": "null" if resources is None else resources.model_dump_json(),
+        }
+        yield ("{" + ",".join(f'"{name}":{value}' for name, value in parts.items()) + "}\n").encode()
 
 
 @contextmanager
 def _opened(output: Path) -> Iterator[IO[bytes]]:
-    """Where an export goes. A file of that name is complete, or not there, or what it was before."""
+    """Where an export goes. A file of that name is complete, or does not exist, or is what it was before."""
     if str(output) == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

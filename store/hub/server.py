@@ -21,6 +21,7 @@ from typing import Literal
 import uvicorn
 from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
 from agentlightning.utils.metrics import MetricsBackend
+from starlette.middleware import Middleware
 
 from store.addresses import is_loopback
 from store.errors import OneLineError, UnknownId
@@ -30,10 +31,10 @@ from store.hub.database.database import DatabaseAway
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import DatabaseAddress, opened_store
 from store.hub.database.sqlite import as_its_only_hub
-from store.hub.hot_routes import HotRoutes
 from store.hub.origins import own_names
 from store.hub.retention import RetentionRule, delete_old_games
-from store.hub.web import protect, refusal
+from store.hub.routes import routes
+from store.hub.web import protect
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +88,9 @@ class Hub(LightningStoreServer):
     def __init__(self, store: LightningStore, settings: HubSettings, port: int):
         super().__init__(store, settings.host, port, tracker=settings.tracker)
         self._settings = settings
-        if settings.tracker is None:
-            # Two layers for log lines and tracebacks in answers, which ``protect`` takes care of; a tracker is a third.
-            self.app.user_middleware.clear()
-        self.app.add_middleware(HotRoutes, store=store, refuse=refusal)
+        # Of the stock layers, those for log lines and for tracebacks in answers go; the third is for a tracker.
+        self.app.user_middleware = [one for one in self.app.user_middleware if _is_for_a_tracker(one)]
+        self.app.router.routes[:0] = routes(store)
         protect(
             self.app,
             token=settings.token,
@@ -151,6 +151,10 @@ class Hub(LightningStoreServer):
                     await task
 
 
+def _is_for_a_tracker(layer: Middleware) -> bool:
+    return getattr(layer.kwargs.get("dispatch"), "__name__", "") == "tracking_middleware"
+
+
 async def watch(store: LightningStore, retention: RetentionRule | None = None) -> None:
     """Notice overdue attempts every second, without anybody's call, and delete old games. Never returns."""
     passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too
@@ -159,7 +163,7 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:
-                    store.begin_silence_anew()
+                    store.restart_silence()
                 await store.close_overdue()
                 await store.add_up_counts()
                 was_away = False

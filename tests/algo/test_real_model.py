@@ -93,7 +93,7 @@ async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_tem
     system = {"role": "system", "content": "你在玩狼人杀。你是3号。"}
     tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
     config = serving_config(tmp_path, served_model, kv_cache_gb=0.25, start_timeout_seconds=900)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         server = PolicyServer(serving.endpoints[0], serving.model, temperature)
         for family in (None, *FOREIGN):
             for thinking in [False, True] if family == "thinking" else [False]:

@@ -13,7 +13,7 @@ from configs.sections.game import PromptName, RulesConfig
 from configs.sections.opponents import SeatingRuleConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
-from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
+from runners.werewolf.prompts_zh.system import REPLACEABLE
 from store.players import ChatEndpoint
 
 
@@ -45,7 +45,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
-    assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
+    assert set(get_args(PromptName)) == set(REPLACEABLE)
 
 
 MIXED = [

@@ -17,7 +17,7 @@ from store.hub.database.postgres import PostgresDatabase
 from store.hub.database.postgres_url import PostgresUrl
 from store.hub.database.sqlite import SqliteDatabase
 from store.schema import IDEMPOTENCY_KEY
-from tests.support.hub.hub_backends import address_for
+from tests.support.hub.hub_backends import address_for, queued
 from tests.support.hub.hub_process import fork
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -34,9 +34,9 @@ class CountedPostgres(PostgresDatabase):
         super().__init__(url, connections=2)
         self._count = count
 
-    async def _run(self, method, sql, parameters=()):
-        self._count(sql)
-        return await super()._run(method, sql, parameters)
+    async def _answer(self, connection, answer):
+        self._count(answer)
+        return await super()._answer(connection, answer)
 
 
 def workload(address, log_path, seed, deadly_statement):
@@ -114,7 +114,7 @@ async def check_store(store, acknowledged):
     rollouts = {rollout.rollout_id: rollout for rollout in await store.collections.rollouts.query()}
     attempts = list(await store.collections.attempts.query())
     spans = {(s.rollout_id, s.attempt_id, s.span_id) for s in await store.collections.spans.query()}
-    queue = list(await store.collections.rollout_queue.peek(10_000))
+    queue = await queued(store)
 
     latest = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.sequence_id):

@@ -5,12 +5,14 @@ import asyncio
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
 from agentlightning import EnqueueRolloutRequest, Rollout
 
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
 from store.hub.database.postgres import SCHEMA, PostgresDatabase
 from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.statements import Statement
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -71,17 +73,22 @@ async def steps(store, call):
     return counted
 
 
+async def asked(database, sql):
+    return await database.value(Statement(sa.text(sql)))
+
+
 async def blocks(database, call):
     """Of PostgreSQL's tables and indexes."""
     store = SqlLightningStore(database, scan_debounce_seconds=1000)
     await database.connect()
-    if not await database._fetch("SELECT 1 FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'", [], write=False):
+    if not await asked(database, "SELECT 1 FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'"):
         pytest.skip("what PostgreSQL looks at is told at once from version 15 on")
 
     async def looked_at():
-        await database._fetch("SELECT pg_stat_force_next_flush()", [], write=False)
-        looked_at = "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
-        return (await database._fetch(looked_at, [], write=False))[0][0]
+        await asked(database, "SELECT pg_stat_force_next_flush()")
+        return await asked(
+            database, "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()"
+        )
 
     try:
         for _ in range(8):  # until statements are prepared, and plans chosen for good

@@ -201,7 +201,7 @@ async def test_time_during_which_the_database_was_away_is_not_silence(two_hubs):
     taken = await store.dequeue_rollout()
     await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, last_heartbeat_time=1.0)
     store._launch_time = 2.0
-    store.begin_silence_anew()
+    store.restart_silence()
     await store.close_overdue()
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "preparing"
     store._launch_time, store._none_overdue_before = 2.0, 0.0

@@ -9,11 +9,13 @@ import time
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
 from agentlightning import LLM, EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
+from store.hub.database.statements import Statement
 from store.schema import IDEMPOTENCY_KEY
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -562,7 +564,7 @@ async def test_ours_closes_what_is_overdue_when_asked_to(address):
         assert await status(store, overdue) == "preparing"
         await store.close_overdue()
         assert (await status(store, fine), await status(store, overdue)) == ("preparing", "requeuing")
-        assert await store.collections.rollout_queue.peek(9) == [overdue.rollout_id]
+        assert await store.collections.rollout_queue.dequeue(9) == [overdue.rollout_id]
         assert (await store.get_worker_by_id("w")).status == "unknown"
 
 
@@ -752,14 +754,14 @@ async def test_waiting_ends_when_the_last_one_is_closed(store):
 
 async def test_all_that_wait_share_one_look_at_the_database(our_store, monkeypatch):
     rollout = await our_store.enqueue_rollout(input=1)
-    looks, last_completion = 0, our_store.collections.last_completion
+    looks, last = 0, our_store.completions.last
 
     async def look():
         nonlocal looks
         looks += 1
-        return await last_completion()
+        return await last()
 
-    monkeypatch.setattr(our_store.collections, "last_completion", look)
+    monkeypatch.setattr(our_store.completions, "last", look)
     waits = [
         asyncio.create_task(our_store.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=None))
         for _ in range(300)
@@ -848,7 +850,7 @@ async def test_a_call_that_breaks_off_has_done_nothing(our_store, engine):
     await our_store.enqueue_rollout(input=1)
     database = our_store.collections.database
     if engine == "postgres":
-        await database._fetch("ALTER TABLE attempts ADD CONSTRAINT no_room CHECK (sequence_id > 1)", [], write=True)
+        await database.change(Statement(sa.text("ALTER TABLE attempts ADD CONSTRAINT no_room CHECK (sequence_id > 1)")))
     else:
         database._connection.execute(
             "CREATE TRIGGER no_room BEFORE INSERT ON attempts BEGIN SELECT RAISE(ABORT, 'no_room'); END"
@@ -856,7 +858,7 @@ async def test_a_call_that_breaks_off_has_done_nothing(our_store, engine):
     with pytest.raises(Exception, match="no_room"):
         await our_store.dequeue_rollout(worker_id="w")
     if engine == "postgres":
-        await database._fetch("ALTER TABLE attempts DROP CONSTRAINT no_room", [], write=True)
+        await database.change(Statement(sa.text("ALTER TABLE attempts DROP CONSTRAINT no_room")))
     else:
         database._connection.execute("DROP TRIGGER no_room")
     assert (await our_store.dequeue_rollout()).input == 1

@@ -46,7 +46,7 @@ _OCCASIONS: Mapping[Decision, str] = {
     Decision.PK_SPEECH: "放逐平票后的发言",
     Decision.LAST_WORDS: "遗言",
 }
-"""Every public speech (``turn_facts.is_public``)."""
+"""Every public speech (``Request.is_public``)."""
 _SCORE = re.compile(rf"(?:评分\s*:\s*)?({BEST_SCORE}|[0-9])\s*分?")
 _DECORATION = ' \n*`“”"。'
 

@@ -1,28 +1,33 @@
-"""What the store needs of a database, whichever it is: statements, transactions, locks."""
+"""What the store needs of a database: statements, transactions, locks."""
 
 import asyncio
+import functools
+import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
-
-import sqlalchemy as sa
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from store.errors import OneLineError
 from store.hub.database.statements import Statement
 
 Rows = Sequence[Sequence[Any]]
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+_RETRY_SECONDS = 5.0
 
 
 class DatabaseUnusable(OneLineError, OSError):
-    """The database cannot be opened, is not a hub's, or another hub has it; the message names it and the remedy."""
+    """The database cannot be opened, is not a hub's, or another hub uses it; the message names it and the remedy."""
 
 
 class DatabaseAway(OneLineError):
-    """The database does not answer, or others are in the way: the call may be tried again.
+    """The database does not answer, or others are in the way: the caller may retry.
 
-    conflict: it refused, because of others. undone: nothing of the transaction is kept, for certain.
+    conflict: it refused because of others. undone: nothing of the transaction is kept, for certain.
     """
 
     def __init__(self, message: str, *, conflict: bool = False):
@@ -41,78 +46,89 @@ class _Transaction:
 
 
 class Database(ABC):
-    """Connections to a database. Statements take parameters by name; ValueError for values that it cannot hold.
+    """Connections to a database, for one event loop. ValueError for values that it cannot hold.
 
-    answers: False while it is known to be away. shared: other hubs may write at the same time.
+    engine: a key of ``DIALECTS``. answers: False while it is known to be away. shared: other hubs may write, too.
     """
 
+    engine: str
     answers: bool = True
     shared: bool = False
 
     def __init__(self) -> None:
         self._transactions: dict[asyncio.Task[Any] | None, _Transaction] = {}
 
-    async def connect(self) -> None:  # noqa: B027  a file is opened when the object is made
-        """Connect, and make the tables in an empty database. Raises DatabaseUnusable."""
+    @abstractmethod
+    async def connect(self) -> None:
+        """Connect, and create the tables in an empty database. Raises DatabaseUnusable."""
 
     @abstractmethod
-    async def close(self) -> None:
-        """Close the connections."""
-
-    @abstractmethod
-    async def rows(self, statement: Statement, **parameters: Any) -> Rows:
-        """A query's rows."""
-
-    @abstractmethod
-    async def change(self, statement: Statement, **parameters: Any) -> Rows:
-        """Run a statement that writes; returns the rows of its RETURNING, if it has one."""
-
-    @abstractmethod
-    async def insert(self, table: sa.Table, columns: Sequence[str], rows: Rows) -> None:
-        """Add rows."""
-
-    @abstractmethod
-    async def insert_new(self, table: sa.Table, columns: Sequence[str], keys: Sequence[str], rows: Rows) -> list[bool]:
-        """Add rows, except those whose keys are there or were given before; returns for each whether it was added."""
-
-    @abstractmethod
-    async def update(self, table: sa.Table, keys: Sequence[str], columns: Sequence[str], rows: Rows) -> None:
-        """Set columns of the rows with given keys; a row is (values of ``columns``, values of ``keys``)."""
-
-    @abstractmethod
-    async def lock(self, name: str) -> None:
-        """Until the transaction ends, wait for others that hold this name."""
-
-    @abstractmethod
-    async def try_lock(self, name: str) -> bool:
-        """As ``lock``, but False at once if another holds the name."""
+    async def close(self) -> None: ...
 
     @abstractmethod
     async def size_bytes(self) -> int:
         """What the database takes on disk."""
 
     @abstractmethod
-    def _session(self, write: bool, snapshot: bool) -> AbstractAsyncContextManager[Any]:
-        """A connection in a new transaction, which is committed at the end of the block, or undone by an error."""
+    async def try_lock(self, name: str, *, wait: bool = False) -> bool:
+        """Hold a name until the transaction ends; False if another transaction holds it. wait: for that one to end."""
+
+    @abstractmethod
+    def _session(self, write: bool) -> AbstractAsyncContextManager[Any]:
+        """A connection in a new transaction: committed at the end of the block, undone by an error.
+
+        One that only reads sees everything as it was at its beginning.
+        """
+
+    @abstractmethod
+    async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows: ...
+
+    @abstractmethod
+    async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None: ...
+
+    async def rows(self, statement: Statement, **parameters: Any) -> Rows:
+        """The rows that a query finds."""
+        sql, values = statement.ready(self.engine, parameters)
+        return await self._within(self._run, sql, values, write=False)
+
+    async def value(self, statement: Statement, **parameters: Any) -> Any:
+        """The first column of the first row; None if there is no row."""
+        rows = await self.rows(statement, **parameters)
+        return rows[0][0] if rows else None
+
+    async def change(self, statement: Statement, **parameters: Any) -> Rows:
+        """Run a statement that writes; returns the rows of its RETURNING, if it has one."""
+        sql, values = statement.ready(self.engine, parameters)
+        return await self._within(self._run, sql, values, write=True)
+
+    async def change_each(self, statement: Statement, rows: Rows) -> None:
+        """Run a statement that writes once for each row; a row is its parameters in their order."""
+        if rows:
+            await self._within(self._run_each, statement.compiled(self.engine)[0], rows, write=True)
+
+    async def _within(self, run: Callable[..., Awaitable[Any]], sql: str, values: Any, *, write: bool) -> Any:
+        """Run it in the task's transaction, or in one of its own."""
+        mine = self._transactions.get(asyncio.current_task())
+        if mine is None:
+            async with self.transaction(write=write):
+                return await self._within(run, sql, values, write=write)
+        if write and not mine.writable:
+            raise RuntimeError("a write inside a transaction that was begun for reading")
+        return await run(mine.connection, sql, values)
 
     @asynccontextmanager
-    async def transaction(self, *, write: bool, snapshot: bool = False) -> AsyncIterator[Self]:
-        """All or nothing. One that only reads sees everything as it was at the beginning.
-
-        A transaction inside another one of the same task is a part of it; if the part fails, the whole is undone.
-        """
+    async def transaction(self, *, write: bool) -> AsyncIterator[Self]:
+        """All or nothing. Inside another one of the same task it is a part: if the part fails, all is undone."""
         task = asyncio.current_task()
         outer = self._transactions.get(task)
         if outer is not None:
-            if write and not outer.writable:
-                raise RuntimeError("a write inside a transaction that was begun for reading")
             try:
                 yield self
             except BaseException:
                 outer.spoilt = outer.spoilt or write
                 raise
             return
-        async with self._session(write, snapshot) as connection:
+        async with self._session(write) as connection:
             mine = self._transactions[task] = _Transaction(connection, write)
             try:
                 yield self
@@ -125,12 +141,40 @@ class Database(ABC):
         """Whether the running task is inside a transaction."""
         return asyncio.current_task() in self._transactions
 
-    async def value(self, statement: Statement, **parameters: Any) -> Any:
-        """The first column of the first row; None if there is no row."""
-        rows = await self.rows(statement, **parameters)
-        return rows[0][0] if rows else None
+
+def in_one_transaction(
+    method: Callable[Concatenate[Any, P], Awaitable[Result]],
+) -> Callable[Concatenate[Any, P], Awaitable[Result]]:
+    """All that a call of the store changes is kept, or nothing of it; the stock methods commit bit by bit.
+
+    A call that the database undid because of others, or because it went away, is retried for some seconds.
+    """
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> Result:
+        database: Database = self.collections.database
+        is_part = database.in_transaction()
+        deadline = time.monotonic() + _RETRY_SECONDS
+        while True:
+            try:
+                async with database.transaction(write=True):
+                    return await method(self, *args, **kwargs)
+            except DatabaseAway as error:
+                if is_part or not error.undone or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(random.uniform(0.01, 0.1))
+
+    return wrapper
 
 
-def places(columns: Sequence[str], names: Collection[str]) -> list[int]:
-    """Where the named columns are."""
-    return [columns.index(name) for name in names]
+def alone_with_its_rollout(
+    method: Callable[Concatenate[Any, str, P], Awaitable[Result]],
+) -> Callable[Concatenate[Any, str, P], Awaitable[Result]]:
+    """One transaction, in which nobody else changes the rollout of that id, its attempts or its spans."""
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, rollout_id: str, *args: P.args, **kwargs: P.kwargs) -> Result:
+        await self.collections.lock_rollouts([rollout_id])
+        return await method(self, rollout_id, *args, **kwargs)
+
+    return in_one_transaction(wrapper)

@@ -9,7 +9,6 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 from agentlightning import AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
@@ -20,19 +19,16 @@ from agentlightning.store.base import (
 )
 from agentlightning.store.collection_based import healthcheck_before, tracked
 from agentlightning.types import NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
-from agentlightning.utils.id import generate_id
 
 from store.errors import Conflict
 from store.hub.database.collections import check_page
-from store.hub.database.database import Database
+from store.hub.database.completions import Completions
+from store.hub.database.database import Database, alone_with_its_rollout, in_one_transaction
 from store.hub.database.steps import StoreSteps, check_sequence_ids
-from store.hub.database.transactions import alone_with_its_rollout, in_one_transaction
 from store.hub.database.transitions import CLOSED_ROLLOUT
-from store.hub.database.waits import Waits
 from store.schema import IDEMPOTENCY_KEY
 
 _LONGEST_WAIT_SECONDS = 600.0
-_MOST_COMPLETIONS = 10_000
 _BATCH = 200
 
 
@@ -45,19 +41,17 @@ class SqlLightningStore(StoreSteps):
 
     def __init__(self, database: Database, **options: Any):
         super().__init__(database, **options)
-        self._waits = Waits(self.collections)
+        self.completions = Completions(database)
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """Safe to use from tasks; with SQLite from threads, too.
-
-        With PostgreSQL there is one event loop. The stock server, were it told so, would hold a lock of threads over
-        every wait for the database, and stop that loop for ever.
+        """thread_safe: our server has one thread. Otherwise the stock server holds a lock of threads over every wait
+        for the database, and stops its event loop for ever.
         """
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
     async def statistics(self) -> LightningStoreStatistics:
-        """The stock counts, which are kept and not counted anew, and the file's size."""
+        """The stock counts, and the database's size."""
         return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
 
     async def close(self) -> None:
@@ -74,19 +68,17 @@ class SqlLightningStore(StoreSteps):
 
     @in_one_transaction
     async def add_span(self, span: Span) -> Span | None:
-        """See the contract."""
         await self.collections.lock_rollouts([span.rollout_id])
         return await super().add_span(span)
 
     @in_one_transaction
     async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
-        """See the contract."""
         await self.collections.lock_rollouts(span.rollout_id for span in spans)
         return await super().add_many_spans(spans)
 
     @in_one_transaction
     async def start_rollout(self, *arguments: Any, **options: Any) -> AttemptedRollout:
-        """See the contract. UnknownId for resources that are not there."""
+        """UnknownId for resources that are not there."""
         started = await super().start_rollout(*arguments, **options)
         await self._check_resources([started.resources_id])  # an error undoes all of it
         self._expect_end_of(started, started.attempt)
@@ -119,31 +111,19 @@ class SqlLightningStore(StoreSteps):
         await self._check_resources([request.resources_id for request in rollouts])
         keys = [_idempotency_key(request) for request in rollouts]
         before = await self._enqueued_before({key for key in keys if key is not None})
-        # Where each result comes from: a rollout that is there, or a place among the new requests.
-        sources: list[Rollout | int] = []
-        new: list[EnqueueRolloutRequest] = []
-        place_of_key: dict[str, int] = {}
-        for request, key in zip(rollouts, keys, strict=True):
-            source: Rollout | int | None = None
-            if key is not None:
-                source = place_of_key.get(key)
-                if source is None:
-                    source = before.get(key)
-                earlier = new[source] if isinstance(source, int) else source
-                if earlier is not None and _as_stored(earlier.input) != _as_stored(request.input):
-                    raise Conflict(f"the {IDEMPOTENCY_KEY} {key!r} belongs to a task with another input")
-            if source is None:
-                source = len(new)
-                new.append(request)
-                if key is not None:
-                    place_of_key[key] = source
-            sources.append(source)
-        added = await self._enqueue_new(new) if new else []
-        if place_of_key:
-            await self.collections.idempotency_keys.set_many(
-                {key: added[place].rollout_id for key, place in place_of_key.items()}
-            )
-        return [added[source] if isinstance(source, int) else source for source in sources]
+        new: dict[str | int, EnqueueRolloutRequest] = {}  # by key, or by place where there is none
+        for place, (request, key) in enumerate(zip(rollouts, keys, strict=True)):
+            earlier = None if key is None else before.get(key) or new.get(key)
+            if earlier is None:
+                new[place if key is None else key] = request
+            elif _as_stored(earlier.input) != _as_stored(request.input):
+                raise Conflict(f"the {IDEMPOTENCY_KEY} {key!r} belongs to a task with another input")
+        added = dict(zip(new, await self._enqueue_new(list(new.values())), strict=True)) if new else {}
+        await self.collections.idempotency_keys.set_many(
+            {key: rollout.rollout_id for key, rollout in added.items() if isinstance(key, str)}
+        )
+        found = {**before, **added}
+        return [found[place if key is None else key] for place, key in enumerate(keys)]
 
     async def _enqueue_new(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
         """As the stock method, which looks at the latest resources themselves, and makes one rollout at a time."""
@@ -170,7 +150,7 @@ class SqlLightningStore(StoreSteps):
     async def _enqueued_before(self, keys: set[str]) -> dict[str, Rollout]:
         if not keys:
             return {}
-        await self.collections.database.lock("enqueue with a key")  # or two hubs find that it is not there
+        await self.collections.database.try_lock("enqueue with a key", wait=True)  # or two hubs find none
         known = await self.collections.idempotency_keys.get_many(keys)
         rollouts = {rollout.rollout_id: rollout for rollout in await self._rollouts(list(known.values()))}
         return {
@@ -181,13 +161,12 @@ class SqlLightningStore(StoreSteps):
 
     @in_one_transaction
     async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
-        """See the contract."""
         return await self._made_latest(await super().add_resources(resources))
 
     @in_one_transaction
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """See the contract; as in the stock store, resources that are not there are added."""
-        await self.collections.database.lock("resources")  # or two hubs add them
+        """As in the stock store, resources that do not exist are added."""
+        await self.collections.database.try_lock("resources", wait=True)  # or two hubs add them
         return await self._made_latest(await super().update_resources(resources_id, resources))
 
     async def _made_latest(self, update: ResourcesUpdate) -> ResourcesUpdate:
@@ -200,7 +179,7 @@ class SqlLightningStore(StoreSteps):
 
     @alone_with_its_rollout
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """See the contract. UnknownId for a rollout that is not there, Conflict for one that is closed."""
+        """UnknownId for a rollout that is not there, Conflict for one that is closed."""
         rollout = await self._rollout(rollout_id)
         if rollout.status in CLOSED_ROLLOUT:
             raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
@@ -210,12 +189,12 @@ class SqlLightningStore(StoreSteps):
 
     @in_one_transaction
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
-        """See the contract. UnknownId for an attempt that is not there."""
+        """UnknownId for an attempt that is not there."""
         (sequence_id,) = await self.get_many_span_sequence_ids([(rollout_id, attempt_id)])
         return sequence_id
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """See the contract; "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
+        """ "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
         return await self._next_numbers(rollout_attempt_ids) if rollout_attempt_ids else []
 
     @in_one_transaction
@@ -238,13 +217,17 @@ class SqlLightningStore(StoreSteps):
         """
         seconds = _LONGEST_WAIT_SECONDS if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
         if seconds > 0:  # NaN is not
-            async with self._waits.waiter(rollout_ids) as waiter:
-                open_ids = {one.rollout_id for one in await self._rollouts(rollout_ids) if not is_finished(one)}
-                waiter.remove(waiter.open - open_ids)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(waiter.done, seconds)
-        closed = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if is_finished(one)}
-        return [closed[rollout_id] for rollout_id in rollout_ids if rollout_id in closed]
+            deadline = time.monotonic() + seconds
+            async with self.completions.watched() as closings:
+                waited = {one.rollout_id for one in await self._rollouts(rollout_ids) if not is_finished(one)}
+                while waited:
+                    await asyncio.wait([closings], timeout=max(deadline - time.monotonic(), 0.0))
+                    if not closings.done():
+                        break
+                    closed, closings = closings.result()
+                    waited -= closed
+        found = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if is_finished(one)}
+        return [found[rollout_id] for rollout_id in rollout_ids if rollout_id in found]
 
     async def all_rollouts(
         self,
@@ -289,15 +272,13 @@ class SqlLightningStore(StoreSteps):
         None marks the present. ValueError for a mark of another database.
         """
         database = await self.collections.marks.get("database")
-        if database is None:
-            database = await self.collections.marks.set_new("database", generate_id(12))
-        last = await self.collections.last_completion()
+        last = await self.completions.last()
         if after is None:
             return [], f"{database}/{last}"
         origin, _, number = after.partition("/")
         if origin != database or not number.isdecimal() or int(number) > last:
             raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
-        found = await self.collections.completed_after(int(number), _MOST_COMPLETIONS)
+        found = await self.completions.after(int(number))
         return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
 
 

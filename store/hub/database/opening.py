@@ -3,11 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from agentlightning.utils.metrics import MetricsBackend
-
-from store.hub.database.collections import SqlCollections
 from store.hub.database.database import Database, DatabaseUnusable
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.postgres_url import PostgresUrl
@@ -17,7 +14,7 @@ DatabaseAddress: TypeAlias = Path | PostgresUrl
 
 
 def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
-    """A database that is still to be connected to, if it is no file. Raises DatabaseUnusable."""
+    """A database that is not connected yet. Raises DatabaseUnusable."""
     if isinstance(address, Path):
         return SqliteDatabase(address, fsync=fsync)
     try:
@@ -29,29 +26,12 @@ def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
 
 @asynccontextmanager
 async def opened_store(
-    address: DatabaseAddress,
-    *,
-    fsync: bool = False,
-    tracker: MetricsBackend | None = None,
-    scan_debounce_seconds: float = 1.0,
+    address: DatabaseAddress, *, fsync: bool = False, **options: Any
 ) -> AsyncIterator[SqlLightningStore]:
-    """The store in a database, ready for use; closed in the end. Raises DatabaseUnusable."""
+    """The store in a database; closed in the end. Raises DatabaseUnusable. options: of ``SqlLightningStore``."""
     database = database_at(address, fsync=fsync)
-    store = SqlLightningStore(database, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
     await database.connect()
     try:
-        yield store
-    finally:
-        await store.close()
-
-
-@asynccontextmanager
-async def opened_collections(address: DatabaseAddress) -> AsyncIterator[SqlCollections]:
-    """What a database keeps, ready for use; closed in the end. Raises DatabaseUnusable."""
-    database = database_at(address)
-    collections = SqlCollections(database)
-    await database.connect()
-    try:
-        yield collections
+        yield SqlLightningStore(database, **options)
     finally:
         await database.close()

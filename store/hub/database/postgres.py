@@ -1,26 +1,23 @@
-"""A PostgreSQL database: a pool of connections, transactions of many hubs at once, and retries when it is away.
+"""A PostgreSQL database: a pool of connections, and transactions of many hubs at once.
 
-Every transaction that writes sees what others have committed (READ COMMITTED); whoever changes a rollout, or what
-belongs to it, locks its row first (``SqlCollections.lock_rollouts``).
+A transaction that writes sees what others have committed (READ COMMITTED); whoever changes a rollout, its attempts or
+its spans locks the rollout's row first (``SqlCollections.lock_rollouts``).
 """
 
 import asyncio
-import functools
 import time
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
 
-from store.hub.database.database import Database, DatabaseAway, DatabaseUnusable, Rows, places
+from store.hub.database.database import Database, DatabaseAway, DatabaseUnusable, Rows
 from store.hub.database.postgres_url import PostgresUrl
-from store.hub.database.schema import VERSION, creation
-from store.hub.database.sqlite import other_version, taken_from
-from store.hub.database.statements import DIALECTS, Statement, ordered
+from store.hub.database.schema import VERSION, creation, other_version
+from store.hub.database.statements import Statement
 from store.printable import printable
 
 OLDEST_SERVER = 13
@@ -38,12 +35,9 @@ _RETRY_SECONDS = 0.2
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 120.0
 _STATEMENTS_PREPARED = 500
-_LOCKS = 0x57455257
 _BEGIN = {
-    (False, False): "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    (False, True): "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    (True, False): "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    (True, True): "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
+    False: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    True: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
 }
 _PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
 """SQLSTATEs of what passes: connections, conflicts, exhausted resources, a server that stops or is a replica."""
@@ -51,13 +45,16 @@ _PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """What the driver raises; InternalClientError where a server died in the middle of an answer."""
 
+_number = sa.bindparam("number", type_=sa.BigInteger())
+_LOCK = Statement(sa.select(sa.func.pg_advisory_xact_lock(_number)))
+_TRY_LOCK = Statement(sa.select(sa.func.pg_try_advisory_xact_lock(_number)))
+_SIZE = Statement(sa.select(sa.func.pg_database_size(sa.func.current_database())))
+
 
 class PostgresDatabase(Database):
-    """A pool of connections, for one event loop.
+    """A pool of connections. connections: the most that are open at once."""
 
-    connections: the most that are open at once.
-    """
-
+    engine = "postgres"
     shared = True
 
     def __init__(self, url: PostgresUrl, *, connections: int = CONNECTIONS):
@@ -67,7 +64,6 @@ class PostgresDatabase(Database):
         self._pool: asyncpg.Pool | None = None
 
     async def connect(self) -> None:
-        """See the base class."""
         try:
             self._pool = await asyncpg.create_pool(
                 self.url.dsn,
@@ -80,13 +76,8 @@ class PostgresDatabase(Database):
                 max_inactive_connection_lifetime=0,
                 server_settings={"application_name": "agl hub", "search_path": SCHEMA, "jit": "off"},
             )
-            async with self._pool.acquire() as connection:
-                version = connection.get_server_version()
-                if version.major < OLDEST_SERVER:
-                    raise DatabaseUnusable(
-                        f"the PostgreSQL at {self.url} is version {version.major}; {OLDEST_SERVER} or newer is needed"
-                    )
-                await self._make_tables(connection)
+            async with self._pool.acquire() as connection, connection.transaction():
+                await self._create_tables(connection)
         except DatabaseUnusable:
             await self.close()
             raise
@@ -94,77 +85,31 @@ class PostgresDatabase(Database):
             await self.close()
             raise DatabaseUnusable(refusal(self.url, error)) from None  # what it came from may show the password
 
-    async def _make_tables(self, connection: Any) -> None:
-        async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", _LOCKS, _lock_number("schema"))
-            if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
-                await connection.execute(f"CREATE SCHEMA {SCHEMA}")
-            if not await connection.fetchval("SELECT 1 FROM pg_tables WHERE schemaname = $1", SCHEMA):
-                for statement in creation(DIALECTS["postgres"]):
-                    await connection.execute(statement)
-            has_marks = await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.marks")
-            found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'") if has_marks else "1"
+    async def _create_tables(self, connection: Any) -> None:
+        if (version := connection.get_server_version()).major < OLDEST_SERVER:
+            raise DatabaseUnusable(
+                f"the PostgreSQL at {self.url} is version {version.major}; {OLDEST_SERVER} or newer is needed"
+            )
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_number("schema"))
+        if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
+            await connection.execute(f"CREATE SCHEMA {SCHEMA}")
+        if not await connection.fetchval("SELECT 1 FROM pg_tables WHERE schemaname = $1", SCHEMA):
+            for statement in creation("postgres"):
+                await connection.execute(statement)
+        has_marks = await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.marks")
+        found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'") if has_marks else "1"
         if found != str(VERSION):
             raise DatabaseUnusable(f"cannot use the database {self.url}: {other_version(found, self.url)}")
 
-    async def rows(self, statement: Statement, **parameters: Any) -> Rows:
-        """See the base class. Outside a transaction it is tried again when the connection breaks."""
-        sql, names, fixed = statement.postgres
-        return await self._fetch(sql, ordered(names, fixed, parameters), write=False)
-
-    async def change(self, statement: Statement, **parameters: Any) -> Rows:
-        """See the base class."""
-        sql, names, fixed = statement.postgres
-        return await self._fetch(sql, ordered(names, fixed, parameters), write=True)
-
-    async def insert(self, table: sa.Table, columns: Sequence[str], rows: Rows) -> None:
-        """See the base class."""
-        if rows:
-            await self._fetch(_insertion(table, tuple(columns), None), _by_column(rows), write=True)
-
-    async def insert_new(self, table: sa.Table, columns: Sequence[str], keys: Sequence[str], rows: Rows) -> list[bool]:
-        """See the base class."""
-        if not rows:
-            return []
-        added = await self._fetch(_insertion(table, tuple(columns), tuple(keys)), _by_column(rows), write=True)
-        return taken_from(set(map(tuple, added)), places(columns, keys), rows)
-
-    async def update(self, table: sa.Table, keys: Sequence[str], columns: Sequence[str], rows: Rows) -> None:
-        """See the base class. Of rows with the same keys the last one counts."""
-        last = {tuple(row[len(columns) :]): row for row in rows}
-        if last:
-            sql = _update(table, tuple(keys), tuple(columns))
-            await self._fetch(sql, _by_column(list(last.values())), write=True)
-
-    @asynccontextmanager
-    async def _session(self, write: bool, snapshot: bool) -> AsyncIterator[Any]:
-        connection = await self._acquire()
-        try:
-            await self._run(connection.execute, _BEGIN[write, snapshot])
-            yield connection
-            try:
-                await self._run(connection.execute, "COMMIT")
-            except DatabaseAway as error:
-                error.undone = error.conflict  # whether the commit arrived is not known
-                raise
-        finally:
-            await self._release(connection)
-
-    async def lock(self, name: str) -> None:
-        """See the base class."""
-        await self._fetch("SELECT pg_advisory_xact_lock($1, $2)", [_LOCKS, _lock_number(name)], write=True)
-
-    async def try_lock(self, name: str) -> bool:
-        """See the base class."""
-        sql = "SELECT pg_try_advisory_xact_lock($1, $2)"
-        return (await self._fetch(sql, [_LOCKS, _lock_number(name)], write=True))[0][0]
+    async def try_lock(self, name: str, *, wait: bool = False) -> bool:
+        ((locked,),) = await self.change(_LOCK if wait else _TRY_LOCK, number=_lock_number(name))
+        return wait or locked
 
     async def size_bytes(self) -> int:
         """Bytes of all that the database holds, what is not a hub's included."""
-        return (await self._fetch("SELECT pg_database_size(current_database())", [], write=False))[0][0]
+        return await self.value(_SIZE)
 
     async def close(self) -> None:
-        """See the base class."""
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
@@ -172,29 +117,30 @@ class PostgresDatabase(Database):
             except TimeoutError:
                 pool.terminate()
 
-    async def _fetch(self, sql: str, parameters: Sequence[Any], *, write: bool) -> Rows:
-        """Run a statement in the task's transaction, or by itself."""
-        mine = self._transactions.get(asyncio.current_task())
-        if mine is not None:
-            if write and not mine.writable:
-                raise RuntimeError("a write inside a transaction that was begun for reading")
-            return await self._run(mine.connection.fetch, sql, parameters)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            connection = await self._acquire()
-            try:
-                return await self._run(connection.fetch, sql, parameters)
-            except DatabaseAway as error:
-                if write or time.monotonic() > deadline:
-                    error.undone = error.conflict
-                    raise
-            finally:
-                await self._release(connection)
-
-    async def _run(self, method: Any, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """Have a connection run a statement. ValueError for what it cannot hold, DatabaseAway for what passes."""
+    @asynccontextmanager
+    async def _session(self, write: bool) -> AsyncIterator[Any]:
+        connection = await self._acquire()
         try:
-            return await method(sql, *parameters)
+            await self._answer(connection, connection.execute(_BEGIN[write]))
+            yield connection
+            try:
+                await self._answer(connection, connection.execute("COMMIT"))
+            except DatabaseAway as error:
+                error.undone = error.conflict  # whether the commit arrived is not known
+                raise
+        finally:
+            await self._release(connection)
+
+    async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
+        return await self._answer(connection, connection.fetch(sql, *values))
+
+    async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None:
+        await self._answer(connection, connection.executemany(sql, rows))
+
+    async def _answer(self, connection: Any, answer: Awaitable[Any]) -> Any:
+        """Raises ValueError for values that the database cannot hold, DatabaseAway for what passes."""
+        try:
+            return await answer
         except asyncpg.DataError as error:
             if "int64" in str(error):
                 raise ValueError("a whole number has more than 63 bits") from error
@@ -202,14 +148,14 @@ class PostgresDatabase(Database):
         except _FAILURES as error:
             if isinstance(error, asyncpg.InternalClientError):
                 with suppress(asyncpg.InterfaceError):
-                    method.__self__.terminate()  # nobody knows what it would answer next
+                    connection.terminate()  # nobody knows what it would answer next
             state = getattr(error, "sqlstate", None)
             if isinstance(state, str) and not state.startswith(_PASSING):
                 raise  # a bug
             raise _away(self.url, error, conflict=isinstance(state, str) and state.startswith("40")) from error
 
     async def _acquire(self) -> Any:
-        """A connection, new ones being tried for as long as a call waits. DatabaseAway after that."""
+        """A connection; new ones are tried for as long as a call waits. DatabaseAway after that."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             if self._pool is None:
@@ -230,27 +176,22 @@ class PostgresDatabase(Database):
         try:
             if not connection.is_closed() and connection.is_in_transaction():
                 await connection.execute("ROLLBACK")
-        except _FAILURES:
+        except BaseException as error:
             with suppress(asyncpg.InterfaceError):  # one that broke has gone back to the pool by itself
                 connection.terminate()
-        except BaseException:
-            with suppress(asyncpg.InterfaceError):
-                connection.terminate()
-            raise
+            if not isinstance(error, _FAILURES):
+                raise
         finally:
             if self._pool is not None:
                 await self._pool.release(connection)
 
 
 def refusal(url: PostgresUrl, error: Exception) -> str:
-    """Why the database cannot be used, and what to do about it, in a line without the password."""
+    """Why the database cannot be used, and the remedy, in a line without the password."""
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            who = f"user {url.user}" if url.user else "us"
-            reason = (
-                f"it does not let {who} in: set PGPASSWORD, or name a password file with PGPASSFILE; is pg_hba.conf "
-                "as it should be?"
-            )
+            who = f"user {url.user}" if url.user else "this user"
+            reason = f"it does not let {who} in: set PGPASSWORD or PGPASSFILE, or see the server's pg_hba.conf"
         case asyncpg.InvalidCatalogNameError():
             reason = "there is no such database: make it with createdb, or name another with --db"
         case asyncpg.InsufficientPrivilegeError():
@@ -273,42 +214,7 @@ async def _leave(_connection: Any) -> None:
 
 
 def _lock_number(name: str) -> int:
-    return zlib.crc32(name.encode()) & 0x7FFFFFFF
-
-
-def _by_column(rows: Rows) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _new_rows(table: sa.Table, columns: Sequence[str]) -> Any:
-    """Rows as a parameter for each column: a list of its values."""
-
-    def values(number: int, name: str) -> Any:
-        kind = table.c[name].type
-        plain = sa.Text() if isinstance(kind, sa.Text) else kind
-        return sa.cast(sa.bindparam(f"values_{number}"), ARRAY(plain))
-
-    lists = [values(number, name) for number, name in enumerate(columns)]
-    return sa.func.unnest(*lists).table_valued(*columns, name="new").render_derived()
-
-
-@functools.cache
-def _insertion(table: sa.Table, columns: tuple[str, ...], new_keys: tuple[str, ...] | None) -> str:
-    new = _new_rows(table, columns)
-    statement = insert(table).from_select(list(columns), sa.select(*(new.c[name] for name in columns)))
-    if new_keys is not None:
-        statement = statement.on_conflict_do_nothing().returning(*(table.c[name] for name in new_keys))
-    return str(statement.compile(dialect=DIALECTS["postgres"]))
-
-
-@functools.cache
-def _update(table: sa.Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    names = [*columns, *(f"key_{name}" for name in keys)]
-    kinds = sa.table("kinds", *(sa.column(name, table.c[name.removeprefix("key_")].type) for name in names))
-    new = _new_rows(kinds, names)
-    statement = sa.update(table).values({name: new.c[name] for name in columns})
-    by_key = [table.c[name] == new.c[f"key_{name}"] for name in keys]
-    return str(statement.where(*by_key).compile(dialect=DIALECTS["postgres"]))
+    return zlib.crc32(f"{SCHEMA}: {name}".encode())
 
 
 def _text(error: Exception) -> str:

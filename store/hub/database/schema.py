@@ -5,12 +5,16 @@ columns of the same names. ``position`` is the order in which rows came. The doc
 cannot hold every JSON text (``\\u0000``) and returns some numbers changed. Texts are compared byte by byte.
 """
 
+import secrets
+
 import sqlalchemy as sa
 
-VERSION = 2
+from store.hub.database.statements import DIALECTS
+
+VERSION = 3
 """Of these tables. A database of another version is refused."""
 
-END_OF_TIME = 1e300
+END_OF_TIME = sa.literal_column("1e300")
 """In the place of a time that is null, where items are sorted by it: later than all others."""
 
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -45,10 +49,9 @@ rollouts = _table(
     _text("mode", null=True),
     _text("resources_id", null=True),
     _text("status"),
-    # Of the configuration and the metadata: what the watchdog and exports look for.
-    sa.Column("timeout_seconds", FLOAT),
-    sa.Column("unresponsive_seconds", FLOAT),
-    _text("run", null=True),
+    # Of the configuration, for the watchdog.
+    _time("timeout_seconds"),
+    _time("unresponsive_seconds"),
     _document(),
     sa.UniqueConstraint("rollout_id"),
 )
@@ -123,7 +126,8 @@ idempotency_keys = sa.Table(
 """Key of an enqueued task -> id of its rollout."""
 
 marks = sa.Table("marks", metadata, sa.Column("key", TEXT, primary_key=True), sa.Column("value", TEXT, nullable=False))
-"""version: of these tables. resources: the id of those added or updated last. database: a random name of this one."""
+"""version: of these tables. database: a random name of this one. resources: the id of those added or updated last.
+completions: the highest number given to a completion."""
 
 counts = sa.Table(
     "counts",
@@ -133,8 +137,8 @@ counts = sa.Table(
     sa.Column("number", INTEGER, nullable=False),
     sa.Index("counts_name", "name", "status"),
 )
-"""How many rows a table has, by status ("" where nobody asks for it): the sum of what every transaction added. A row of
-its own for each change, since transactions would wait for one another at a shared row; the watchdog adds them up."""
+"""How many rows a table has, of rollouts by status (elsewhere ""): the sum of what every transaction added. Each change
+is a row, since transactions would wait for one another at a shared one; the watchdog adds them up."""
 
 completions = _table(
     "completions",
@@ -146,12 +150,7 @@ completions = _table(
 """The rollouts that were closed. Numbers are given, in ascending order and under a lock, to rows that have become
 visible: a number given inside the closing transaction could become visible after a higher one, and be missed."""
 
-last_completion = sa.Table("last_completion", metadata, sa.Column("number", INTEGER, nullable=False))
-"""The highest number given; one row."""
-
-sa.Index(
-    "rollouts_status_end_time", rollouts.c.status, sa.func.coalesce(rollouts.c.end_time, sa.literal_column("1e300"))
-)
+sa.Index("rollouts_status_end_time", rollouts.c.status, sa.func.coalesce(rollouts.c.end_time, END_OF_TIME))
 sa.Index("rollouts_status", rollouts.c.status, rollouts.c.position)
 sa.Index("rollouts_status_start_time", rollouts.c.status, rollouts.c.start_time)
 sa.Index("rollouts_start_time", rollouts.c.start_time)
@@ -164,15 +163,21 @@ sa.Index(
 )
 
 
-def creation(dialect: sa.Dialect) -> list[str]:
-    """The statements that make all tables in an empty database."""
-    statements = []
+def creation(engine: str) -> list[str]:
+    """The statements that create all tables in an empty database."""
+    creations: list[sa.schema.ExecutableDDLElement] = []
     for table in metadata.sorted_tables:
-        statements.append(str(sa.schema.CreateTable(table).compile(dialect=dialect)))
-        statements += [
-            str(sa.schema.CreateIndex(index).compile(dialect=dialect))
-            for index in sorted(table.indexes, key=lambda one: one.name)
-        ]
-    statements.append("INSERT INTO last_completion (number) VALUES (0)")
-    statements.append(f"INSERT INTO marks (key, value) VALUES ('version', '{VERSION}')")
-    return statements
+        creations += [sa.schema.CreateTable(table), *map(sa.schema.CreateIndex, table.indexes)]
+    first_marks = {"version": VERSION, "database": secrets.token_hex(6), "completions": 0}
+    return [
+        *(str(one.compile(dialect=DIALECTS[engine])) for one in creations),
+        *(f"INSERT INTO marks (key, value) VALUES ('{key}', '{value}')" for key, value in first_marks.items()),
+    ]
+
+
+def other_version(version: object, database: object) -> str:
+    """What to do with a database that another version of this program made."""
+    return (
+        f"its tables are version {version}, and this program knows {VERSION}: choose another database with --db, and "
+        f"save its games with the version that wrote it, `python -m store export --db {database} games.jsonl`"
+    )

@@ -1,9 +1,7 @@
-"""Steps of the stock store's methods, as the promises of this one need them.
-
-Closed states stay (``store.hub.database.transitions``), unknown ids are refused, and many are asked for at once.
+"""Steps of the stock store's methods with the promises of this one: closed states stay, unknown ids are refused, and
+many items are read at once.
 """
 
-import logging
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -12,14 +10,12 @@ from typing import Any
 from agentlightning import Attempt, AttemptedRollout, Rollout, Span
 from agentlightning.store.base import UNSET, Unset
 from agentlightning.store.utils import rollout_status_from_attempt
-from agentlightning.types import AttemptStatus, RolloutStatus
+from agentlightning.types import AttemptStatus
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
 from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 from store.hub.database.watchdog import WatchedStore
-
-logger = logging.getLogger(__name__)
 
 LARGEST_SEQUENCE_ID = 2**53
 
@@ -30,17 +26,11 @@ RolloutUpdate = tuple[Rollout, Sequence[str]]
 class StoreSteps(WatchedStore):
     """What ``SqlLightningStore`` is made of."""
 
-    async def _insert_spans_with_fallback(self, spans: Sequence[Span]) -> Sequence[Span]:
-        added = await self.collections.spans.insert_new(spans)
-        if len(added) < len(spans):
-            logger.debug("%d of %d spans were here before", len(spans) - len(added), len(spans))
-        return added
-
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
         check_sequence_ids(span.sequence_id for span in spans)
-        added = await self._insert_spans_with_fallback(spans)
+        added = await self.collections.spans.insert_new(spans)
         if added:
-            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes what was put in
+            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes the insertion
         else:
             await self._attempt(rollout_id, attempt_id)
         return added
@@ -50,8 +40,7 @@ class StoreSteps(WatchedStore):
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
         attempt.last_heartbeat_time = time.time()
         attempt.status = status_after_span(rollout, attempt, latest)
-        await self.collections.attempts.replace([attempt])
-        self._expect_end_of(rollout, attempt)
+        await self._replace_attempt(rollout, attempt)
         if attempt.status == "running" != rollout.status and follows(rollout, attempt, latest):
             return await self._unlocked_update_rollout_only(self.collections, rollout_id, status="running")
         return None
@@ -70,21 +59,17 @@ class StoreSteps(WatchedStore):
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
         if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
             raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
-        changes: dict[str, Any] = {
-            name: value
-            for name, value in (
-                ("status", status),
-                ("worker_id", worker_id),
-                ("last_heartbeat_time", last_heartbeat_time),
-                ("metadata", metadata),
-            )
-            if not isinstance(value, Unset)
+        given = {
+            "status": status,
+            "worker_id": worker_id,
+            "last_heartbeat_time": last_heartbeat_time,
+            "metadata": metadata,
         }
-        if changes.get("status") in ("succeeded", "failed", "timeout") and attempt.end_time is None:
+        changes = {name: value for name, value in given.items() if not isinstance(value, Unset)}
+        if status in ("succeeded", "failed", "timeout") and attempt.end_time is None:
             changes["end_time"] = time.time()
         attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
-        await collections.attempts.replace([attempt])
-        self._expect_end_of(rollout, attempt)
+        await self._replace_attempt(rollout, attempt)
 
         rollout_update = None
         if "status" in changes and follows(rollout, attempt, latest):
@@ -93,8 +78,11 @@ class StoreSteps(WatchedStore):
                 rollout_update = await self._unlocked_update_rollout_only(
                     collections, rollout_id, status=rollout_status
                 )
-        worker_concerned = bool(attempt.worker_id) and bool({"status", "worker_id"} & changes.keys())
-        return attempt, rollout_update, worker_concerned
+        return attempt, rollout_update, bool(attempt.worker_id) and bool({"status", "worker_id"} & changes.keys())
+
+    async def _replace_attempt(self, rollout: Rollout, attempt: Attempt) -> None:
+        await self.collections.attempts.replace([attempt])
+        self._expect_end_of(rollout, attempt)
 
     async def _unlocked_update_rollout_only(
         self, collections: SqlCollections, rollout_id: str, **changes: Any
@@ -104,11 +92,11 @@ class StoreSteps(WatchedStore):
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
         if rollout is not None and rollout.status in CLOSED_ROLLOUT:
-            status: RolloutStatus | Unset = changes.pop("status", UNSET)
+            status = changes.pop("status", UNSET)
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)
         if not isinstance(changes.get("config", UNSET), Unset):
-            self._none_overdue_before = 0.0  # its patience may be another
+            self._none_overdue_before = 0.0  # its time-outs may be others
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
@@ -125,31 +113,29 @@ class StoreSteps(WatchedStore):
     ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
         """One query for all, where the stock method makes several for each."""
         await self.collections.lock_rollouts(rollout_ids)
-        found = {rollout.rollout_id: rollout for rollout in await self._rollouts(rollout_ids)}
-        waiting = [one for id_ in rollout_ids if (one := found.get(id_)) is not None and one.status in WAITING_ROLLOUT]
+        found = {(rollout.rollout_id,): rollout for rollout in await self._rollouts(rollout_ids)}
+        waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and one.status in WAITING_ROLLOUT]
         numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
-        now = time.time()
-        attempts = [
-            Attempt(
-                rollout_id=rollout.rollout_id,
-                attempt_id="at-" + secrets.token_hex(4),
-                sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
-                start_time=now,
-                status="preparing",
-                worker_id=worker_id,
+        attempted = [
+            AttemptedRollout(
+                **{**vars(rollout), "status": "preparing"},
+                attempt=Attempt(
+                    rollout_id=rollout.rollout_id,
+                    attempt_id="at-" + secrets.token_hex(4),
+                    sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                    start_time=time.time(),
+                    status="preparing",
+                    worker_id=worker_id,
+                ),
             )
             for rollout in waiting
         ]
-        before = {(rollout.rollout_id,): rollout for rollout in waiting}
-        waiting = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
-        await self.collections.attempts.insert(attempts)
-        await self.collections.rollouts.replace(waiting, before)
-        for rollout, attempt in zip(waiting, attempts, strict=True):
-            self._expect_end_of(rollout, attempt)
-        return [
-            (AttemptedRollout(**vars(rollout), attempt=attempt), ["status"])
-            for rollout, attempt in zip(waiting, attempts, strict=True)
-        ]
+        await self.collections.attempts.insert([one.attempt for one in attempted])
+        taken = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
+        await self.collections.rollouts.replace(taken, found)
+        for one in attempted:
+            self._expect_end_of(one, one.attempt)
+        return [(one, ["status"]) for one in attempted]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
         self, collections: SqlCollections, rollouts: Sequence[Rollout]
@@ -163,7 +149,7 @@ class StoreSteps(WatchedStore):
             for rollout in rollouts
         ]
 
-    async def _check_resources(self, resources_ids: Sequence[str | None]) -> None:
+    async def _check_resources(self, resources_ids: Iterable[str | None]) -> None:
         for resources_id in set(resources_ids) - {None}:
             if await self.collections.resources.get({"resources_id": {"exact": resources_id}}) is None:
                 raise UnknownId(f"there are no resources {resources_id!r}")
@@ -178,9 +164,8 @@ class StoreSteps(WatchedStore):
         return rollout
 
     async def _attempt(self, rollout_id: str, attempt_id: str) -> Attempt:
-        attempt = await self.collections.attempts.get(
-            {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
-        )
+        key = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
+        attempt = await self.collections.attempts.get(key)
         if attempt is None:
             await self._rollout(rollout_id)
             raise UnknownId(f"Attempt {attempt_id} not found for rollout {rollout_id}")
@@ -189,12 +174,12 @@ class StoreSteps(WatchedStore):
     async def _attempt_and_latest(self, rollout_id: str, attempt_id: str) -> tuple[Attempt, Attempt]:
         """An attempt, which "latest" may stand for, and the latest one of its rollout: mostly the same."""
         latest = await self._unlocked_get_latest_attempt(self.collections, rollout_id)
-        if latest is not None and attempt_id in ("latest", latest.attempt_id):
-            return latest, latest
         if latest is None:
             await self._rollout(rollout_id)
             raise UnknownId(f"No attempts found for rollout {rollout_id}")
-        return await self._attempt(rollout_id, attempt_id), latest
+        return latest if attempt_id in ("latest", latest.attempt_id) else await self._attempt(
+            rollout_id, attempt_id
+        ), latest
 
 
 def _closed(what: str, status: str, wanted: str) -> Conflict:

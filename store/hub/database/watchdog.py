@@ -11,32 +11,27 @@ from agentlightning.utils.metrics import MetricsBackend
 
 from store.hub.database import schema
 from store.hub.database.collections import SqlCollections
-from store.hub.database.database import Database
+from store.hub.database.database import Database, in_one_transaction
 from store.hub.database.statements import Statement, among, greater, smaller
-from store.hub.database.transactions import in_one_transaction
 
-_LONGEST_LOOK_AWAY_SECONDS = 10.0
-_LOOK_AWAY_BESIDE_OTHERS_SECONDS = 1.0  # what another hub has handed out is not known here
+_LONGEST_PAUSE_SECONDS = 10.0
+_PAUSE_AMONG_HUBS_SECONDS = 1.0  # what another hub has handed out is not known here
 _OPEN_ATTEMPT = ("preparing", "running")
 
 _rollouts, _attempts, _other = schema.rollouts.c, schema.attempts.c, schema.attempts.alias("other").c
-_is_latest = _attempts.sequence_id == (
-    sa.select(sa.func.max(_other.sequence_id)).where(_other.rollout_id == _rollouts.rollout_id).scalar_subquery()
-)
+_last_number = sa.select(sa.func.max(_other.sequence_id)).where(_other.rollout_id == _rollouts.rollout_id)
 _under_way = sa.and_(
     sa.or_(*(_rollouts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
     _attempts.rollout_id == _rollouts.rollout_id,
-    _is_latest,
+    _attempts.sequence_id == _last_number.scalar_subquery(),
 )
 """The rollouts that are being played, with their latest attempts."""
 
-_never = sa.literal_column("1e300")
 _heard = sa.func.coalesce(_attempts.last_heartbeat_time, _attempts.start_time)
+_heard_here = greater(_heard, sa.bindparam("launched", type_=sa.Double()))
 _due = smaller(
-    sa.func.coalesce(_attempts.start_time + _rollouts.timeout_seconds, _never),
-    sa.func.coalesce(
-        greater(_heard, sa.bindparam("launched", type_=sa.Double())) + _rollouts.unresponsive_seconds, _never
-    ),
+    sa.func.coalesce(_attempts.start_time + _rollouts.timeout_seconds, schema.END_OF_TIME),
+    sa.func.coalesce(_heard_here + _rollouts.unresponsive_seconds, schema.END_OF_TIME),
 )
 """When a rollout is overdue, if nothing more is heard of it."""
 
@@ -55,36 +50,30 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     def __init__(
         self, database: Database, *, tracker: MetricsBackend | None = None, scan_debounce_seconds: float = 1.0
     ):
-        super().__init__(
-            SqlCollections(database, tracker), tracker=tracker, scan_debounce_seconds=scan_debounce_seconds
-        )
+        collections = SqlCollections(database, tracker)
+        super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
         self._none_overdue_before = 0.0
 
-    def begin_silence_anew(self) -> None:
-        """What runners could not say until now, since the database was away, does not count as their silence."""
+    def restart_silence(self) -> None:
+        """The time until now does not count as runners' silence: the database was away."""
         self._launch_time = time.time()
 
     @in_one_transaction
     async def keep_alive(self, attempts: Sequence[tuple[str, str]]) -> None:
-        """Attempts are being made, as their runner says: (rollout id, attempt id) of each.
-
-        What this is not true of any more, being closed, given away or not there, stays as it is.
-        """
-        await self.collections.lock_rollouts(rollout_id for rollout_id, _ in attempts)
-        open_attempts = await self.collections.attempts.query(
-            {
-                "rollout_id": {"within": [rollout_id for rollout_id, _ in attempts]},
-                "attempt_id": {"within": [attempt_id for _, attempt_id in attempts]},
-                "status": {"within": _OPEN_ATTEMPT},
-            }
+        """A heartbeat of attempts, each (rollout id, attempt id). Those that are closed stay closed."""
+        rollout_ids, attempt_ids = [rollout for rollout, _ in attempts], {attempt for _, attempt in attempts}
+        await self.collections.lock_rollouts(rollout_ids)
+        found = await self.collections.attempts.query(
+            {"rollout_id": {"within": rollout_ids}, "status": {"within": _OPEN_ATTEMPT}}
         )
+        alive = [attempt for attempt in found if attempt.attempt_id in attempt_ids]
         now = time.time()
-        for attempt in open_attempts:
+        for attempt in alive:
             attempt.last_heartbeat_time = now
-        await self.collections.attempts.replace(list(open_attempts))
+        await self.collections.attempts.replace(alive)
 
     async def add_up_counts(self) -> None:
-        """Keep the table of counts small; called every second by whoever runs the store."""
+        """Keep the table of counts small; whoever runs the store calls this every second."""
         if await self.collections.has_many_counts():
             await self._add_up_counts()
 
@@ -94,7 +83,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             await self.collections.add_up_counts()
 
     async def close_overdue(self) -> None:
-        """Close the attempts that have taken too long or fallen silent; their games wait for another try, or fail.
+        """Close the attempts that have taken too long or fallen silent; their games wait for a retry, or fail.
 
         The games under way are looked at only when one of them may be overdue, and every ten seconds. Of several hubs
         one does it at a time, and leaves out what another is changing at this moment.
@@ -104,18 +93,18 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
 
     @in_one_transaction
     async def _close_overdue(self) -> None:
-        now = time.time()
-        if not await self.collections.database.try_lock("watchdog"):
+        now, database = time.time(), self.collections.database
+        if not await database.try_lock("watchdog"):
             return
         rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
         await self._post_update_rollout(rollouts)
         await self._sync_workers_with_attempts(attempts)
-        first_due = await self._first_due()
-        away = _LOOK_AWAY_BESIDE_OTHERS_SECONDS if self.collections.database.shared else _LONGEST_LOOK_AWAY_SECONDS
-        self._none_overdue_before = min(first_due, now + away)
+        first_due = await database.value(_FIRST_DUE, launched=self._launch_time)
+        pause = _PAUSE_AMONG_HUBS_SECONDS if database.shared else _LONGEST_PAUSE_SECONDS
+        self._none_overdue_before = min(math.inf if first_due is None else first_due, now + pause)
 
     def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
-        """Have the games looked at when this one may be overdue: its attempt is new, or was heard of."""
+        """Note when this game may be overdue: its attempt is new, or was heard of."""
         if attempt.status not in _OPEN_ATTEMPT:
             return
         heard = max(attempt.last_heartbeat_time or attempt.start_time, self._launch_time)
@@ -131,18 +120,10 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             await self.close_overdue()
 
     async def _unlocked_get_running_rollouts(self, collections: SqlCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones, since this is called every second.
-
-        The time before this hub started does not count as silence: runners wait for a hub that is away.
-        """
+        """Only the overdue ones. Time before this hub started is not silence: runners wait for a hub that is away."""
         times = {"launched": self._launch_time, "now": time.time()}
         overdue = await collections.rollouts.select(_OVERDUE, times)
         if overdue and collections.database.shared:
             locked = await collections.lock_rollouts((rollout.rollout_id for rollout in overdue), wait=False)
             overdue = await collections.rollouts.select(_OVERDUE_AMONG, {**times, "rollout_ids": locked})
         return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, overdue)
-
-    async def _first_due(self) -> float:
-        """When the first of the rollouts under way will be overdue, if nothing is heard of it; infinity without one."""
-        due = await self.collections.database.value(_FIRST_DUE, launched=self._launch_time)
-        return math.inf if due is None else due

@@ -17,7 +17,7 @@ from configs.loading import load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import get_preset
-from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES, check_templates
+from runners.werewolf.prompts_zh.system import FRAME, check_templates, guidance
 from store.schema import PolicyResources, TokenLimits
 
 CONFIG = WerewolfConfig()
@@ -181,11 +181,10 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_pat
 
 def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):
     from runners.werewolf.prompts_zh import __main__ as prompts_zh
-    from runners.werewolf.prompts_zh.guidance import guidance
 
     monkeypatch.setattr("sys.argv", ["prompts_zh", "--preset", "7p", "--to", str(tmp_path)])
     prompts_zh.main()
     written = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.txt")}
-    assert written.pop("system") == SYSTEM_TEMPLATES["system"]
+    assert written.pop("system") == FRAME
     preset = get_preset("7p")
     assert written == {role.value: guidance(preset, role) for role in set(preset.deck)}

@@ -3,21 +3,23 @@
 from contextlib import asynccontextmanager
 
 import pytest
+import sqlalchemy as sa
 
 import store  # noqa: F401  before agentlightning: sets what its import reads
 
 # isort: split
 from agentlightning import InMemoryLightningStore
-from agentlightning.store.collection import InMemoryLightningCollections
 
+from store.hub.database import schema
 from store.hub.database.collections import SqlCollections
 from store.hub.database.lightning_store import SqlLightningStore
-from store.hub.database.opening import opened_collections, opened_store
+from store.hub.database.opening import opened_store
 from store.hub.database.postgres_url import PostgresUrl
-from store.hub.database.sqlite import SqliteDatabase
+from store.hub.database.statements import Statement
 
 pytest_plugins = ("tests.support.hub.postgres_server",)
 
+_QUEUED = Statement(sa.select(schema.rollout_queue.c.item).order_by(schema.rollout_queue.c.position))
 OURS = ("sqlite", "postgres")
 
 
@@ -43,6 +45,11 @@ async def address_for(engine, request, tmp_path):
         yield tmp_path / "hub.sqlite3"
 
 
+async def queued(opened):
+    """The ids of the rollouts that wait for a runner."""
+    return [rollout_id for (rollout_id,) in await opened.collections.database.rows(_QUEUED)]
+
+
 @pytest.fixture
 async def address(engine, request, tmp_path):
     """Of each of our engines: where an empty database is, or will be."""
@@ -53,28 +60,21 @@ async def address(engine, request, tmp_path):
 @pytest.fixture
 async def ours(address) -> SqlCollections:
     """Our collections on each engine."""
-    async with opened_collections(address) as collections:
-        yield collections
+    async with opened_store(address) as opened:
+        yield opened.collections
 
 
 @pytest.fixture
 async def database(tmp_path):
     """A file."""
-    database = SqliteDatabase(tmp_path / "hub.sqlite3")
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-async def sqlite(tmp_path) -> SqlCollections:
-    async with opened_collections(tmp_path / "hub.sqlite3") as collections:
-        yield collections
+    async with opened_store(tmp_path / "hub.sqlite3") as opened:
+        yield opened.collections.database
 
 
 @pytest.fixture
 async def postgres(postgres_url) -> SqlCollections:
-    async with opened_collections(PostgresUrl(postgres_url)) as collections:
-        yield collections
+    async with opened_store(PostgresUrl(postgres_url)) as opened:
+        yield opened.collections
 
 
 @pytest.fixture
@@ -82,15 +82,6 @@ async def our_store(address) -> SqlLightningStore:
     """Our store on each engine, looking for overdue attempts at every call."""
     async with opened_store(address, scan_debounce_seconds=0) as opened:
         yield opened
-
-
-@pytest.fixture
-async def collections(backend, request, tmp_path):
-    if backend == "memory":
-        yield InMemoryLightningCollections("thread")
-        return
-    async with address_for(backend, request, tmp_path) as where, opened_collections(where) as collections:
-        yield collections
 
 
 @pytest.fixture

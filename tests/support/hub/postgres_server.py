@@ -137,11 +137,11 @@ async def _empty(url: str):
     """Quicker than to make another."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "agl_hub"})
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'agl_hub'")
-    names = {row[0] for row in tables} - {"marks", "last_completion"}
+    names = {row[0] for row in tables} - {"marks"}
     if names:
         await connection.execute(
-            f"TRUNCATE {', '.join(names)} RESTART IDENTITY; UPDATE last_completion SET number = 0; "
-            "DELETE FROM marks WHERE key <> 'version'"
+            f"TRUNCATE {', '.join(names)} RESTART IDENTITY; DELETE FROM marks WHERE key = 'resources'; "
+            "UPDATE marks SET value = '0' WHERE key = 'completions'"
         )
     await connection.close()
 

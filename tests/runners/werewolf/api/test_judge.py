@@ -13,7 +13,6 @@ from runners.werewolf.api import judge as judge_module
 from runners.werewolf.api.judge import JUDGING_PROMPT, Judge, judging_messages, read_score
 from runners.werewolf.game import Action, Decision, Event, EventKind, Phase, Request, Role
 from runners.werewolf.game.decisions import DECISIONS
-from runners.werewolf.turn_facts import is_public
 from store.werewolf import Judgement
 
 EVENTS = (
@@ -225,7 +224,7 @@ def test_the_judge_sees_the_public_record_and_the_speech_as_data():
 @pytest.mark.parametrize("decision", Decision)
 def test_every_public_speech_has_an_occasion(decision):
     asked = replace(request(decision=decision), speech_chars=200 if DECISIONS[decision].speaks else 0)
-    if is_public(asked):
+    if asked.is_public:
         assert "第1天，" in judging_messages(asked, "你好", Role.SEER, ())[1]["content"]
 
 
