@@ -18,8 +18,8 @@ from algo.serving.launch import Launch, frozen_launch, policy_launches, pool_ser
 from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
+from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
-from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side
 from store.schema import TRAINED_POLICY
 
@@ -48,8 +48,8 @@ class Count:
 class Player:
     """Plays deals with the policy on one side and whoever ``others`` names on the other, in turns."""
 
-    def __init__(self, model: Path, policy: PolicyServer, others: Sequence[PolicyServer]):
-        self._tokens = load_chat_tokens(model)
+    def __init__(self, tokens: ChatTokens, policy: PolicyServer, others: Sequence[PolicyServer]):
+        self._tokens = tokens
         self._policy, self._others = policy, others
 
     async def play(self, first: int, count: Count) -> None:
@@ -75,7 +75,8 @@ class Player:
 
 async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServer]) -> Mapping[str, Count]:
     """Alone and with the pool in turns, the same deals in both; a few games before that warm the servers."""
-    players = {"none": Player(model, policy, [policy]), "pool": Player(model, policy, past)}
+    tokens = await ChatTokens.load(model)
+    players = {"none": Player(tokens, policy, [policy]), "pool": Player(tokens, policy, past)}
     counts = {name: Count() for name in players}
     try:
         await asyncio.gather(*(player.play(10_000, Count()) for player in players.values()))

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
+from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
-from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side
 from store.werewolf import TurnSpan
 
@@ -36,7 +36,7 @@ def _counter(metrics: str, name: str) -> float:
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
     server = PolicyServer(f"{url}/v1", "policy", 1.0)
     servers = dict.fromkeys(Side, server)
-    turns = await play_deal(PRESET, SEED, LIMITS, load_chat_tokens(model_folder), servers, round_limit=3)
+    turns = await play_deal(PRESET, SEED, LIMITS, await ChatTokens.load(model_folder), servers, round_limit=3)
     await server.close()
     async with httpx.AsyncClient(trust_env=False) as client:
         metrics = (await client.get(f"{url}/metrics")).text

@@ -18,7 +18,7 @@ from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
