@@ -1,7 +1,8 @@
 """Single small requests and bulk ones, one after another: our hub against ``agl store``, which keeps all in memory.
 
-Both run as processes of their own and get the same requests, in turns, so that what else the machine does slows both.
-Milliseconds of the whole request, seen by a client on the same machine: the median over many.
+Both run as processes of their own and get the same requests, in turns. Milliseconds of CPU that the hub takes for a
+request, and of the whole request as a client on the same machine sees it, in which other programs have their part: the
+medians over many.
 """
 
 import asyncio
@@ -33,21 +34,29 @@ TEXT = "x" * 400
 class Side:
     """One hub under measurement."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str):
+    def __init__(self, session: aiohttp.ClientSession, url: str, pid: int):
         self.session = session
         self.url = url
+        self.pid = pid
         self.times: dict[str, list[float]] = {}
+        self.cpu: dict[str, list[float]] = {}
 
     async def ask(self, name: str | None, method: str, path: str, **request: Any) -> Any:
         """Send a request and read the answer; its time counts for ``name``."""
-        started = time.perf_counter()
+        started, before = time.perf_counter(), cpu_milliseconds(self.pid)
         async with self.session.request(method, f"{self.url}/v1/{path}", **request) as response:
             body = await response.read()
             taken = time.perf_counter() - started
             assert response.status < 300, body
             if name is not None:
                 self.times.setdefault(name, []).append(1000 * taken)
+                self.cpu.setdefault(name, []).append(cpu_milliseconds(self.pid) - before)
             return await response.json() if path != "traces" else None
+
+
+def cpu_milliseconds(pid: int) -> float:
+    """What all threads of a process have taken so far."""
+    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
 def span(key: tuple[str, str], number: int) -> Span:
@@ -113,22 +122,27 @@ async def both_sides(folder: Path) -> tuple[Side, Side]:
     try:
         await asyncio.gather(*(hub.start() for hub in hubs))
         async with aiohttp.ClientSession() as session:
-            sides = Side(session, hubs[0].url), Side(session, hubs[1].url)
+            ours, stock = (Side(session, hub.url, hub.process.pid) for hub in hubs)
             for round_number in range(ROUNDS + 2):
-                for side in sides:
+                for side in (ours, stock):
                     if round_number == 2:  # the first rounds warm both up
                         side.times.clear()
+                        side.cpu.clear()
                     await one_round(side)
     finally:
         for hub in hubs:
             hub.kill()
-    return sides
+    return ours, stock
 
 
 def measure(model_folder: Path) -> Table:
     """The table of all operations."""
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = asyncio.run(both_sides(Path(folder)))
-    figures = ((name, median(times), median(stock.times[name])) for name, times in ours.times.items())
-    columns = ("request", "ours", "agl store", "ours / other")
-    return table_of("Milliseconds of a request, one after another", columns, ratio_rows(figures, ".2f", ".2f"))
+    figures = (
+        ratio_rows(((name, median(mine[name]), median(other[name])) for name in mine), ".2f", ".2f")
+        for mine, other in ((ours.cpu, stock.cpu), (ours.times, stock.times))
+    )
+    columns = ("request", "CPU: ours", "agl store", "ours / other", "wall: ours", "agl store", "ours / other")
+    rows = ((*cpu, *wall[1:]) for cpu, wall in zip(*figures, strict=True))
+    return table_of("Milliseconds of a request, one after another", columns, rows)
