@@ -19,7 +19,7 @@ from algo.evaluation.statistics import (
     sums_by_cluster,
 )
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import NothingFinished, PlayedRollouts
+from algo.rollouts.played import NothingUsable, PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -69,7 +69,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises, and NothingFinished where all failed (``check_attempts``).
+    Raises what ``play_and_record`` raises, and NothingUsable where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
@@ -119,7 +119,7 @@ async def evaluate(
     if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
         try:
             check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
-        except NothingFinished:
+        except NothingUsable:
             record.forget(header)
             raise
     write_page(config.run_dir)
