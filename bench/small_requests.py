@@ -1,7 +1,8 @@
 """Single small requests and bulk ones, one after another: our hub against ``agl store``, which keeps all in memory.
 
-Both run as processes of their own and get the same requests, in turns, so that what else the machine does slows both.
-Milliseconds of the whole request, seen by a client on the same machine: the median over many.
+Both run as processes of their own and get the same requests, in turns. Milliseconds of CPU that the hub takes for a
+request, and of the whole request as a client on the same machine sees it, in which other programs have their part: the
+medians over many.
 """
 
 import asyncio
@@ -36,21 +37,29 @@ TEXT = "x" * 400
 class Side:
     """One hub under measurement."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str):
+    def __init__(self, session: aiohttp.ClientSession, url: str, pid: int):
         self.session = session
         self.url = url
+        self.pid = pid
         self.times: dict[str, list[float]] = {}
+        self.cpu: dict[str, list[float]] = {}
 
     async def ask(self, name: str | None, method: str, path: str, **request: Any) -> Any:
         """Send a request and read the answer; its time counts for ``name``."""
-        started = time.perf_counter()
+        started, before = time.perf_counter(), cpu_milliseconds(self.pid)
         async with self.session.request(method, f"{self.url}/v1/{path}", **request) as response:
             body = await response.read()
             taken = time.perf_counter() - started
             assert response.status < 300, body
             if name is not None:
                 self.times.setdefault(name, []).append(1000 * taken)
+                self.cpu.setdefault(name, []).append(cpu_milliseconds(self.pid) - before)
             return await response.json() if path != "traces" else None
+
+
+def cpu_milliseconds(pid: int) -> float:
+    """What all threads of a process have taken so far."""
+    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
 def span(key: tuple[str, str], number: int) -> Span:
@@ -110,8 +119,8 @@ async def one_round(side: Side) -> None:
 
 
 @asynccontextmanager
-async def running(command: Callable[[int], list[str]]) -> AsyncIterator[str]:
-    """A hub of its own process; yields its address."""
+async def running(command: Callable[[int], list[str]]) -> AsyncIterator[tuple[str, int]]:
+    """A hub of its own process; yields its address and the process's id."""
     port = free_port()
     process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
@@ -125,7 +134,7 @@ async def running(command: Callable[[int], list[str]]) -> AsyncIterator[str]:
                 except aiohttp.ClientConnectionError:
                     assert process.poll() is None
                     await asyncio.sleep(0.1)
-        yield url
+        yield url, process.pid
     finally:
         process.terminate()
         process.wait()
@@ -141,12 +150,13 @@ async def both_sides(folder: Path) -> tuple[Side, Side]:
     def stock(port: int) -> list[str]:
         return [binary, "store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING"]
 
-    async with running(ours) as our_url, running(stock) as stock_url, aiohttp.ClientSession() as session:
-        sides = Side(session, our_url), Side(session, stock_url)
+    async with running(ours) as our_hub, running(stock) as stock_hub, aiohttp.ClientSession() as session:
+        sides = Side(session, *our_hub), Side(session, *stock_hub)
         for round_number in range(ROUNDS + 2):
             for side in sides:
                 if round_number == 2:  # the first rounds warm both up
                     side.times.clear()
+                    side.cpu.clear()
                 await one_round(side)
     return sides
 
@@ -156,9 +166,12 @@ def measure(model_folder: Path) -> Table:
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = asyncio.run(both_sides(Path(folder)))
     table = Table(title="Milliseconds of a request, one after another", title_justify="left")
-    for column in ("request", "ours", "agl store", "ours / other"):
+    for column in ("request", "CPU: ours", "agl store", "ours / other", "wall: ours", "agl store", "ours / other"):
         table.add_column(column, justify="left" if column == "request" else "right")
-    for name, times in ours.times.items():
-        mine, other = statistics.median(times), statistics.median(stock.times[name])
-        table.add_row(name, f"{mine:.2f}", f"{other:.2f}", f"{mine / other:.2f}")
+    for name in ours.times:
+        row = [name]
+        for mine, other in ((ours.cpu, stock.cpu), (ours.times, stock.times)):
+            medians = statistics.median(mine[name]), statistics.median(other[name])
+            row += [f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"]
+        table.add_row(*row)
     return table
