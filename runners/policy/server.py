@@ -122,9 +122,8 @@ class PolicyServer:
 
         Raises RouteRefused for a route that is not there for us, PolicyUnavailable when no answer comes.
         """
-        answer, _ = await self._send(
-            *(("GET", route) if body is None else ("POST", route, {"model": self.model, **body}))
-        )
+        sent = None if body is None else {"model": self.model, **body}
+        answer, _ = await self._send("GET" if body is None else "POST", route, sent)
         return answer
 
     async def _send(self, method: str, route: str, body: dict[str, Any] | None = None) -> tuple[Any, Mapping[str, str]]:
