@@ -38,11 +38,9 @@ class Journal:
         self._file.truncate(len(whole))
 
     def get(self, key: str) -> Any | None:
-        """The answer, if there is one."""
         return self._answers.get(key)
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer; what JSON can hold, and not None."""
         self._file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -60,7 +58,6 @@ class Journal:
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -119,7 +119,6 @@ async def _game(opened: OpenedRun, options: argparse.Namespace, slots: Slots) ->
 
 
 def _described(options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> dict[str, object]:
-    """What the answers in a journal belong to."""
     prompts = json.dumps([dict(one.templates) for one in tree.candidates], ensure_ascii=False, sort_keys=True)
     files = {"prompts": prompts.encode(), "tasks": options.tasks.read_bytes() if options.tasks else b""}
     digests = {name: hashlib.blake2b(content, digest_size=8).hexdigest() for name, content in files.items()}

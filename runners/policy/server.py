@@ -155,7 +155,6 @@ class PolicyServer:
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.close()
 
     def _read(
