@@ -14,7 +14,7 @@ H100_GIB = 79.2
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.plan",
         description="Show by part what a run needs of the memory of its GPUs and its machine, from the model's "
@@ -28,20 +28,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def check_architecture(config: WerewolfConfig) -> None:
     """Raise ConfigError unless the model's folder has a config.json, which is all that a plan needs of it."""
-    path = config.model.path
     try:
-        read_architecture(path)
-    except OSError as error:
+        read_architecture(config.model.path)
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model.path {path} has no config.json that can be read: set model.path to a Hugging Face model folder, of "
-            f"which a plan needs config.json alone"
+            f"model.path {config.model.path} has no config.json that can be read ({error}): set model.path to a "
+            f"Hugging Face model folder, of which a plan needs config.json alone"
         ) from error
-    except ValueError as error:
-        raise ConfigError(f"model.path: {error}") from error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point; the exit status is 0 for a run that fits, and 2 for one that does not."""
+    """The exit status is 0 for a run that fits, and 2 for one that does not."""
     options = parse_arguments(arguments)
     config = read_configuration(options, WerewolfConfig, check_architecture)
     if isinstance(config, int):
@@ -50,16 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     from algo.evaluation.in_training import evaluate_in_training
-    from algo.run.plan import make_plan
-    from algo.serving.launch import learner_servers, pool_servers
-    from algo.serving.policies import frozen_with_own_server
+    from algo.run.plan import make_plan, servers_beside
     from algo.werewolf.workload import Werewolf
 
-    workload = Werewolf(config, evaluate_in_training)
-    own = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()}).values()
-    frozen = [*(policy for policy in own if policy.path is not None), *pool_servers(config), *learner_servers(config)]
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
+        workload = Werewolf(config, evaluate_in_training)
+        frozen = servers_beside(config, [*workload.frozen_names(), *workload.evaluated_names()])
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, len(DECKS[config.game.preset])))
         plan.check(config)

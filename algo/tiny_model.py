@@ -1,26 +1,22 @@
 """A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
 
-``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million
-parameters, or 1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``; the
-weights are random and follow from the seed alone, so two machines that build with one seed train from
-the same model.
+``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million parameters, or
+1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``, the random weights from the seed.
 """
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from algo.machine.built_folder import build_folder
+from algo.machine.built_folder import build_folder, folder_parser
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
-# torch and transformers take ten seconds to import: only a build needs them, not --help, and not a
-# folder that is there already.
+# torch and transformers take ten seconds to import, which only a build needs.
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MARKER_FILE = "tiny_model.json"
-"""Present in every folder this module wrote; holds the recipe it was built from."""
+"""See ``build_folder``."""
 
 VOCABULARY_SIZE = 2048
 LAYERS = 2
@@ -35,8 +31,7 @@ _CONTROL_TOKENS = (PADDING, "<|im_start|>", END_OF_TURN)
 _THINKING_TAGS = ("<think>", "</think>")
 
 # Qwen's splitting rule (each digit stands alone), except that a seat's name is one piece, and so one
-# token: random weights then name a seat now and then, and games of an untrained model differ in more
-# than their noise.
+# token: random weights then name a seat now and then, and the games of an untrained model differ.
 _SPLIT = (
     r"\p{N}{1,2}号|"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -66,33 +61,19 @@ _CHAT_TEMPLATE = (
 
 
 def build_tiny_model(directory: Path | str, seed: int = 0, *, layers: int = LAYERS, force: bool = False) -> Path:
-    """Build the model folder at ``directory``, or keep the one that is there from the same recipe and seed.
+    """Build the model folder at ``directory``; see ``build_folder``.
 
-    seed: the weights follow from it (float32); the tokenizer is the same for every seed.
-    layers: of the transformer. With three, what compares what was said in two places is learned from fewer games.
-    force: build anew over an earlier model of ours.
-    The folder appears whole or not at all. Returns its path.
-
-    Raises FileExistsError when ``directory`` holds something this module did not write (never
-    overwritten, not even with ``force``), or a model of another seed or recipe and ``force`` is not set.
+    seed: of the weights (float32). layers: of the transformer. With three, comparisons of what was said in two places
+    are learned from fewer games.
     """
-    return build_folder(
-        Path(directory),
-        MARKER_FILE,
-        _recipe(seed, layers),
-        lambda folder: _write_model(folder, seed, layers),
-        force=force,
-    )
-
-
-def _recipe(seed: int, layers: int) -> dict[str, Any]:
     deeper = {} if layers == LAYERS else {"layers": layers}
-    return {"built_by": "algo.tiny_model", "format": 6, "seed": seed} | deeper
+    recipe = {"built_by": "algo.tiny_model", "format": 6, "seed": seed} | deeper
 
+    def write(folder: Path) -> None:
+        tokenizer = train_tokenizer(_training_text(), VOCABULARY_SIZE, _THINKING_TAGS, _CHAT_TEMPLATE)
+        save_model(folder, new_model(tokenizer, seed, layers), tokenizer)
 
-def _write_model(directory: Path, seed: int, layers: int) -> None:
-    tokenizer = _build_tokenizer()
-    save_model(directory, new_model(tokenizer, seed, layers), tokenizer)
+    return build_folder(Path(directory), MARKER_FILE, recipe, write, force=force)
 
 
 def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAYERS) -> "Qwen3ForCausalLM":
@@ -125,7 +106,7 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAY
 
 
 def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Write a model folder."""
+    """Write a model folder whose generation config has token ids only."""
     from transformers import GenerationConfig
 
     from algo.run.export import CARD, make_portable
@@ -161,10 +142,6 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
         if len(model.model.layers) > LAYERS:
             for layer in model.model.layers[:-1]:
                 layer.self_attn.k_proj.weight.copy_(layer.self_attn.q_proj.weight)
-
-
-def _build_tokenizer() -> "PreTrainedTokenizerFast":
-    return train_tokenizer(_training_text(), VOCABULARY_SIZE, _THINKING_TAGS, _CHAT_TEMPLATE)
 
 
 def train_tokenizer(
@@ -213,15 +190,14 @@ def _training_text() -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.tiny_model",
-        description="Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model "
-        "folder for trying the whole system on a CPU, without any download. An existing one is kept.",
+    parser = folder_parser(
+        "algo.tiny_model",
+        "Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model folder for trying the "
+        "whole system on a CPU, without any download.",
+        "runs/tiny_model",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. runs/tiny_model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=LAYERS, help="its layers (default: %(default)s)")
-    parser.add_argument("--force", action="store_true", help="build anew over an earlier tiny model in DIR")
     options = parser.parse_args(arguments)
     if options.layers < 1:
         parser.error(f"--layers {options.layers}: a model has at least one")

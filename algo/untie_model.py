@@ -1,4 +1,4 @@
-"""``python -m algo.untie_model DIR OUT``: a copy of a model folder whose output head is a tensor of its own.
+"""``python -m algo.untie_model MODEL DIR``: a copy of a model folder whose output head is a tensor of its own.
 
 Small models (Qwen3-0.6B to 4B) use their embeddings as output head. vLLM on CPU keeps a packed copy of such a head,
 which new weights do not reach, so that training on CPU refuses them. The copy begins as the same model; its head then
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algo.machine.built_folder import build_folder
+from algo.machine.built_folder import build_folder, folder_parser
 from configs.model_folder import check_model_folder, read_architecture
 from configs.section import ConfigError
 
@@ -56,14 +56,15 @@ def _write(source: Path, directory: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status is 0 with a model."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.untie_model",
-        description="Copy a model folder with tied embeddings to one whose output head is a tensor of its own, for "
-        "training on CPU. An existing copy is kept.",
+    # The one that is copied comes first.
+    source = argparse.ArgumentParser(add_help=False)
+    source.add_argument("source", type=Path, metavar="MODEL", help="model folder, e.g. models/Qwen3-0.6B")
+    parser = folder_parser(
+        "algo.untie_model",
+        "Copy a model folder with tied embeddings to one with an output head of its own, for training on CPU.",
+        "models/Qwen3-0.6B-untied",
+        parents=[source],
     )
-    parser.add_argument("source", type=Path, metavar="DIR", help="model folder, e.g. models/Qwen3-0.6B")
-    parser.add_argument("directory", type=Path, metavar="OUT", help="folder to write, e.g. models/Qwen3-0.6B-untied")
-    parser.add_argument("--force", action="store_true", help="build anew over an earlier copy in OUT")
     options = parser.parse_args(arguments)
     try:
         directory = untie_model(options.source, options.directory, force=options.force)

@@ -8,7 +8,7 @@ import logging
 import sys
 
 from algo.run.local import add_local_option, run_locally
-from algo.werewolf.file_names import WARM_START_SUFFIX
+from algo.werewolf.file_names import WARM_START_SUFFIX, how_to_watch
 from configs.command_line import add_configuration_options, read_configuration
 from configs.model_folder import check_model_folder
 from configs.werewolf import WerewolfConfig
@@ -63,7 +63,6 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.run.command_line import begin_run, run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate, StoredGames
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
-    from algo.werewolf.watching import how_to_watch
     from store.werewolf import DEMONSTRATION
 
     stored = StoredGames(kept_for=DEMONSTRATION) if options.from_people else None

@@ -38,7 +38,7 @@ def main() -> int:
         return run_locally("algo.werewolf_verl", config, options, training_suffix(options), "werewolf")
     # These bring agentlightning along.
     from algo.evaluation.in_training import evaluate_in_training
-    from algo.werewolf.watching import how_to_watch
+    from algo.werewolf.file_names import how_to_watch
     from algo.werewolf.workload import Werewolf
 
     def workload_of(opened: WerewolfConfig) -> Werewolf:

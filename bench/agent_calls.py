@@ -22,7 +22,8 @@ from rich.table import Table
 from bench.llm_proxy import Proxy, llm_proxy
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
+from runners.policy.servers import Connections
 from store.agents import AgentTask
 from store.schema import PolicyResources
 
@@ -67,7 +68,7 @@ class _Measured:
         self._url = url
         self._proxy = proxy
         self._resources = PolicyResources(run_name="bench", version=0, endpoints=(f"{url}/v1",), model="policy")
-        self._servers = ChatServers()
+        self._servers = Connections(ChatServer.of)
         self._gateway = Gateway()
         self._attempts = 0
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from rich.table import Table
 
 from algo.league.results import past_name
-from algo.serving.launch import Launch, frozen_launch, pool_servers
+from algo.serving.launch import Launch, frozen_launch, policy_launches, pool_servers
 from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
+from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import PolicyServer
-from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
@@ -51,8 +51,8 @@ class Count:
 class Player:
     """Plays deals with the policy on one side and whoever ``others`` names on the other, in turns."""
 
-    def __init__(self, model: Path, policy: PolicyServer, others: Sequence[PolicyServer]):
-        self._model, self._tokens = model, load_chat_tokens(model)
+    def __init__(self, tokens: ChatTokens, policy: PolicyServer, others: Sequence[PolicyServer]):
+        self._tokens = tokens
         self._policy, self._others = policy, others
 
     async def play(self, first: int, count: Count) -> None:
@@ -96,7 +96,8 @@ class Player:
 
 async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServer]) -> Mapping[str, Count]:
     """Alone and with the pool in turns, the same deals in both; a few games before that warm the servers."""
-    players = {"none": Player(model, policy, [policy]), "pool": Player(model, policy, past)}
+    tokens = await ChatTokens.load(model)
+    players = {"none": Player(tokens, policy, [policy]), "pool": Player(tokens, policy, past)}
     counts = {name: Count() for name in players}
     try:
         await asyncio.gather(*(player.play(10_000, Count()) for player in players.values()))
@@ -116,9 +117,8 @@ def _config(model: Path, *settings: str) -> Config:
 
 
 async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Servers:
-    return await stack.enter_async_context(
-        await Servers.start(config, lambda line: None, None if launch is None else [launch])
-    )
+    launches = policy_launches(config) if launch is None else [launch]
+    return await stack.enter_async_context(await Servers.start(config, launches, lambda line: None))
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
+from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import PolicyServer
-from runners.policy.servers import load_chat_tokens
 from runners.werewolf.game import Side, get_preset
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
@@ -31,7 +31,7 @@ CONTEXT_TOKENS, REPLY_TOKENS = 12_288, 40
 
 
 async def _play(url: str, model_folder: Path) -> list[TurnSpan]:
-    preset, tokens = get_preset(PRESET), load_chat_tokens(model_folder)
+    preset, tokens = get_preset(PRESET), await ChatTokens.load(model_folder)
     server = PolicyServer(f"{url}/v1", "policy", 1.0)
     task = GameTask(
         game_id="prefix-cache",

@@ -71,7 +71,9 @@ class ChatEndpoint(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
     provider: Literal["openai", "dashscope"] = Field(
-        "openai", description="openai for any OpenAI-compatible endpoint, dashscope for Alibaba Cloud's own"
+        "openai",
+        description="openai for any OpenAI-compatible endpoint, dashscope for Alibaba Cloud's, whose base URLs end in "
+        "/compatible-mode/v1",
     )
     endpoint: str = Field("", description="base URL, as runners reach it; empty for the provider's own")
     model: str = Field(min_length=1, description="the model's name there")

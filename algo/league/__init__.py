@@ -1,1 +1,1 @@
-"""A pool of the policy's past selves: who is in it, who is met, who beats whom, and where its members are served."""
+"""A pool of the policy's past selves: who is in it, who is met, who beats whom."""

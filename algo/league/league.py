@@ -19,9 +19,6 @@ logger = logging.getLogger(__name__)
 PAYOFF_FILE = "payoff.json"
 """In a run's folder: who beats whom, as its page reads it (``runners.werewolf.web.run_numbers``)."""
 
-FOLDER = "league"
-"""In a run's folder: the members' weights."""
-
 
 class League:
     """The pool of one run. ``state`` is changed in place; the run's checkpoints hold it.
@@ -48,7 +45,6 @@ class League:
         self._settings = config.pool
         self.state = state
         self._serving = serving
-        self._servers = 0 if config.model.lora_rank else config.pool.servers
         self._write = write
         self._in_checkpoint = in_checkpoint
         folders_of(config, state)
@@ -61,23 +57,23 @@ class League:
             a probe.
         Raises ServingError, and what ``write`` raises.
         """
-        needed = self.state.needed
-        every = self._settings.every_steps
-        assert every is not None
-        if not self.state.members or (step % every == 0 and self.state.members[-1].version < version):
-            folder = _folder(self._config, version)
+        state, settings, config = self.state, self._settings, self._config
+        needed = state.needed
+        assert settings.every_steps is not None
+        if not state.members or (step % settings.every_steps == 0 and state.members[-1].version < version):
+            folder = _folder(config, version)
             if not folder.is_dir():
                 await self._write(version, folder)
-            self.state.join(version, await log_probs(), self._settings.size)
-            logger.info("version %d has joined the pool of past selves, which has %d", version, len(self.state.members))
-        self.state.forget_left(version, self._config.rollout.max_policy_lag)
-        published = self.state.publish(version, self._settings, self._servers, self._config.run.seed)
-        folders = folders_of(self._config, self.state)
+            state.join(version, await log_probs(), settings.size)
+            logger.info("version %d has joined the pool of past selves, which has %d", version, len(state.members))
+        state.forget_left(version, config.rollout.max_policy_lag)
+        servers = 0 if config.model.lora_rank else settings.servers
+        published = state.publish(version, settings, servers, config.run.seed)
+        folders = folders_of(config, state)
         held = [(one, folders[one]) for one in published.servers]
         await self._serving.serve_past({past_name(one): folder for one, folder in folders.items()}, held)
-        if needed != self.state.needed:
-            # A checkpoint may be under way that has the pool as it was.
-            self._drop_folders(needed | self.state.needed)
+        if needed != state.needed:
+            self._drop_folders(needed | state.needed)  # a checkpoint may be under way that has the pool as it was
 
     def know(self, version: int, log_probs: Sequence[float]) -> None:
         """How version ``version`` scores the probe; the first step makes that, when its policy has joined already."""
@@ -99,22 +95,22 @@ class League:
         strengths = self.state.strengths()
         self._write_payoff(strengths)
         past = [match for match in matches if is_past(match.opponent)]
-        metrics = {
-            "league/size": float(len(self.state.members)),
-            "league/share/past": len(past) / games,
-            "league/share/anchors": (len(matches) - len(past)) / games,
-            "league/fell_below_past": 0.0,
-        }
-        for side in sorted({match.side for match in past}):
-            scores = [match.score for match in past if match.side == side]
-            metrics[f"league/win_rate/{side}"] = sum(scores) / len(scores)
-        if (fallen := self.state.stronger_past(strengths)) is not None:
+        fallen = self.state.stronger_past(strengths)
+        if fallen is not None:
             name, ahead = fallen
-            metrics["league/fell_below_past"] = 1.0
             logger.warning(
                 "%s has fallen below %s, its own past: by %.2f (%.2f to %.2f) in log-odds to win",
                 *(self.state.rows[-1].name, name, ahead.value, ahead.low, ahead.high),
             )
+        metrics = {
+            "league/size": float(len(self.state.members)),
+            "league/share/past": len(past) / games,
+            "league/share/anchors": (len(matches) - len(past)) / games,
+            "league/fell_below_past": float(fallen is not None),
+        }
+        for side in sorted({match.side for match in past}):
+            scores = [match.score for match in past if match.side == side]
+            metrics[f"league/win_rate/{side}"] = sum(scores) / len(scores)
         return metrics
 
     def _write_payoff(self, strengths: Strengths | None) -> None:
@@ -129,7 +125,7 @@ class League:
 
     def _drop_folders(self, needed: Collection[int]) -> None:
         kept = {past_name(version) for version in {*needed, *self._in_checkpoint()}}
-        for folder in (self._config.run_dir / FOLDER).glob("*"):
+        for folder in (self._config.run_dir / "league").glob("*"):
             if folder.name not in kept:
                 shutil.rmtree(folder)
 
@@ -137,16 +133,15 @@ class League:
 def folders_of(config: Config, state: LeagueState) -> dict[int, Path]:
     """Where the weights lie of all versions that are needed. Raises ConfigError where some are missing."""
     folders = {version: _folder(config, version) for version in sorted(state.needed)}
-    for folder in folders.values():
-        if not folder.is_dir():
-            raise ConfigError(
-                f"{folder} is gone, and the run's checkpoint has it in its pool of past selves: bring it back, or "
-                f"start a new run"
-            )
+    if missing := [folder for folder in folders.values() if not folder.is_dir()]:
+        raise ConfigError(
+            f"{missing[0]} is gone, and the run's checkpoint has it in its pool of past selves: bring it back, or "
+            f"start a new run"
+        )
     return folders
 
 
 def _folder(config: Config, version: int) -> Path:
     if version == 0 and not config.model.lora_rank:
         return config.model.path
-    return config.run_dir / FOLDER / past_name(version)
+    return config.run_dir / "league" / past_name(version)

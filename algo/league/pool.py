@@ -58,7 +58,7 @@ class LeagueState(Results):
         self.members.append(Member(version=version, log_probs=list(log_probs)))
         self.rows.append(Row(first=version, last=version))
         while len(self.members) > size:
-            leaving = superfluous(self.members)
+            leaving = _superfluous(self.members)
             self.members.remove(leaving)
             leaving.left_at = version
             self.left.append(leaving)
@@ -69,9 +69,7 @@ class LeagueState(Results):
         A member that left at version v is met by games that were begun under older ones, and those are trained on by
         the step that finds the policy at v - 1 + ``max_lag``, or by an earlier one (``algo.rollouts.schedule``).
         """
-        self.left = [
-            member for member in self.left if member.left_at is not None and version < member.left_at + max_lag
-        ]
+        self.left = [one for one in self.left if one.left_at is not None and version < one.left_at + max_lag]
 
     def shares(self, choice: str) -> dict[str, float]:
         """Past self's name -> how often it is to be met, according to ``league.choice``; all together are 1."""
@@ -79,7 +77,7 @@ class LeagueState(Results):
         if choice == "newest":
             return {names[-1]: 1.0}
         if choice == "uniform":
-            return {name: 1 / len(names) for name in names}
+            return dict.fromkeys(names, 1 / len(names))
         return self.pfsp_shares(names)
 
     def publish(self, version: int, settings: LeagueConfig, servers: int, seed: int) -> Published:
@@ -104,7 +102,7 @@ class LeagueState(Results):
         return self.published
 
 
-def superfluous(members: Sequence[Member]) -> Member:
+def _superfluous(members: Sequence[Member]) -> Member:
     """Of those that are neither the first nor the newest, the one that is most alike another member; the older of two.
 
     How unlike two are is the mean difference of their log-probs on the run's probe sequence, in nats per token.
@@ -134,9 +132,6 @@ def _placed(drawn: Sequence[int], held: Sequence[int], initial: int) -> list[int
 
     A server that is not needed is left with the initial one, whose weights stay for as long as the run.
     """
-    placed: dict[int, int] = {}
-    for number, version in enumerate(held):
-        if version in drawn and version not in placed.values():
-            placed[number] = version
-    others = iter([version for version in drawn if version not in placed.values()])
-    return [placed[number] if number in placed else next(others, initial) for number in range(len(held))]
+    new = iter([version for version in drawn if version not in held])
+    stays = [version in drawn and version not in held[:number] for number, version in enumerate(held)]
+    return [version if stay else next(new, initial) for version, stay in zip(held, stays, strict=True)]

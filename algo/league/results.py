@@ -78,8 +78,6 @@ class Row(BaseModel):
 class Recent(BaseModel):
     """Games against one opponent, older ones with less weight. score: those won; a draw is half of one."""
 
-    model_config = ConfigDict(extra="forbid")
-
     games: float = 0.0
     score: float = 0.0
 
@@ -121,22 +119,20 @@ class Results(BaseModel):
         return {name: (1 - EVENLY) * weight / total + EVENLY / len(names) for name, weight in weights.items()}
 
     def _played(self) -> Iterator[tuple[str, str, str, Tally]]:
-        """(good player, wolf player, side of the policy, games)."""
+        """(row, opponent, side of the policy, games)."""
         for row in self.rows:
             for opponent, by_side in row.games.items():
                 for side, tally in by_side.items():
-                    yield *((row.name, opponent) if side == "good" else (opponent, row.name)), side, tally
+                    yield row.name, opponent, side, tally
 
     def cells(self) -> list[dict[str, Any]]:
         """Who beat whom, for ``payoff.json`` and a cross table: ``wolf`` and ``good`` are the players' names."""
         found = []
-        for good, wolf, side, tally in self._played():
-            lost = tally.games - tally.wins - tally.draws
-            wolf_wins, good_wins = (tally.wins, lost) if side == "wolf" else (lost, tally.wins)
-            found.append(
-                {"wolf": wolf, "good": good, "games": tally.games, "wolf_wins": wolf_wins, "good_wins": good_wins}
-                | {"draws": tally.draws}
-            )
+        for policy, opponent, side, tally in self._played():
+            other, lost = "good" if side == "wolf" else "wolf", tally.games - tally.wins - tally.draws
+            players = {side: policy, other: opponent}
+            cell = {"wolf": players["wolf"], "good": players["good"], "games": tally.games}
+            found.append(cell | {f"{side}_wins": tally.wins, f"{other}_wins": lost, "draws": tally.draws})
         return found
 
     def strengths(self) -> "Strengths | None":
@@ -144,11 +140,12 @@ class Results(BaseModel):
         played = list(self._played())
         if not played:
             return None
-        names = tuple(dict.fromkeys(name for good, wolf, side, _ in played for name in _policy_first(good, wolf, side)))
+        names = tuple(dict.fromkeys(name for policy, opponent, *_ in played for name in (policy, opponent)))
         table = np.zeros((len(played), 1 + len(names)))
         table[:, 0] = 1.0  # the good side's advantage: the fit is of its wins
-        for line, (good, wolf, *_) in enumerate(played):
-            table[line, 1 + names.index(good)], table[line, 1 + names.index(wolf)] = 1.0, -1.0
+        for line, (policy, opponent, side, _) in enumerate(played):
+            sign = 1.0 if side == "good" else -1.0
+            table[line, 1 + names.index(policy)], table[line, 1 + names.index(opponent)] = sign, -sign
         games = np.array([float(tally.games) for *_, tally in played])
         won = np.array([tally.score if side == "good" else 1 - tally.score for *_, side, tally in played])
         found = fit_logistic(table, won, games, np.zeros(table.shape[1]))
@@ -165,10 +162,6 @@ class Results(BaseModel):
         ahead = {name: strengths.beyond(name, present) for name in strengths.names if is_past(name)}
         name = max(ahead, key=lambda name: ahead[name].low, default=None)
         return None if name is None or ahead[name].low <= 0 else (name, ahead[name])
-
-
-def _policy_first(good: str, wolf: str, side: str) -> tuple[str, str]:
-    return (good, wolf) if side == "good" else (wolf, good)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,29 @@
-"""From a step's trajectories to the update: each policy that learns, from its own trajectories alone."""
+"""From a step's trajectories to the update: each policy that learns, from its own trajectories alone.
+
+``assess`` and ``update`` make blocking calls of ``algo.training.engine``: they run on the trainer's thread.
+"""
 
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
 
 from algo.advantages.baseline import RoleBaselines
+from algo.advantages.correction import correct_for_older_weights
+from algo.advantages.credit import kl_in_reward, weigh_advantages
 from algo.advantages.estimators import TokenAdvantages, token_advantages
+from algo.advantages.registry import needs_values
+from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.running import Running
-from algo.loop.update import Assessment, Update, assess, update
 from algo.rollouts.played import PlayedRollouts
+from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.selection import Selection, select_sequences
+from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
+from algo.training.engine import Engine
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
 
@@ -20,17 +32,36 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Share:
-    """One policy's part of a step's trajectories. assessed, advantages, selected: of ``trajectories``, row by row."""
+    """One policy's part of a step's trajectories.
+
+    values: the critic's, per token; None without one. advantages, selected: of ``trajectories``, row by row.
+    """
 
     learner: str
     trajectories: tuple[Trajectory, ...]
-    assessed: Assessment
+    values: list[torch.Tensor] | None
     advantages: TokenAdvantages
     selected: Selection
 
 
-def trajectories_by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
-    """The trajectories of each policy that learns. Raises ValueError for one that none of them sampled."""
+@dataclass(frozen=True)
+class Update:
+    """A finished update.
+
+    trained: the sequences of the batch; ``advantages`` and ``log_probs`` (of the weights before the update) are rows
+        aligned with each one's ``token_ids``.
+    left_out: model turns that the correction for older weights left out, by reason.
+    metrics: verl's, and ours about the agreement of log-probs and the policy lag.
+    """
+
+    trained: tuple[Trajectory, ...]
+    advantages: list[torch.Tensor]
+    log_probs: list[torch.Tensor]
+    left_out: Counter[str]
+    metrics: dict[str, float]
+
+
+def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
     found: dict[str, list[Trajectory]] = {learner: [] for learner in config.learners}
     for trajectory in trajectories:
         learner = trajectory.learner or SOLE_LEARNER
@@ -41,19 +72,16 @@ def trajectories_by_learner(config: Config, trajectories: Sequence[Trajectory]) 
 
 
 async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines) -> list[Share]:
-    """An advantage for each sampled token, and which sequences are to reach the update.
+    """An advantage for each sampled token, and which sequences are to reach the update, of every policy that learns.
 
     role_baselines: of the run, which take the step's rewards in. They are by role, and a role is of one policy only.
+    Raises ValueError for a trajectory that none of these policies sampled.
     """
     config, shares = run.config, []
-    for learner, own in trajectories_by_learner(config, trajectories).items():
-        assessed = await run.trainer.run(assess, config, run.engine, own)
+    for learner, own in _by_learner(config, trajectories).items():
+        values, kl_penalties = await run.trainer.run(assess, config, run.engine, own)
         advantages = token_advantages(
-            own,
-            config.advantage,
-            role_baselines=role_baselines,
-            kl_penalties=assessed.kl_penalties,
-            values=assessed.values,
+            own, config.advantage, role_baselines=role_baselines, kl_penalties=kl_penalties, values=values
         )
         selected = select_sequences(
             own,
@@ -62,8 +90,27 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
             config.run.seed,
             oldest_version_allowed=run.state.policy_version - config.rollout.max_policy_lag,
         )
-        shares.append(Share(learner, own, assessed, advantages, selected))
+        shares.append(Share(learner, own, values, advantages, selected))
     return shares
+
+
+def assess(
+    config: Config, engine: Engine, trajectories: Sequence[Trajectory]
+) -> tuple[list[torch.Tensor] | None, list[torch.Tensor] | None]:
+    """The critic's values, and what each token loses of its reward for straying from the reference.
+
+    trajectories: all of one policy. Both have a row of each, aligned with its ``token_ids``; None where the advantages
+    have no use for it.
+    """
+    critic, reference = needs_values(config.advantage.estimator), config.reference.kl == "reward"
+    if not trajectories or not (critic or reference):
+        return None, None
+    engine.select(trajectories[0].learner)
+    batch = build_batch(trajectories, temperature=config.rollout.temperature)
+    values = engine.values(batch) if critic else None
+    if not reference:
+        return values, None
+    return values, kl_in_reward(engine.log_probs(batch), engine.reference_log_probs(batch), config.reference)
 
 
 async def learn(
@@ -72,8 +119,7 @@ async def learn(
     """Update every policy that has sequences to learn from, one after another.
 
     shares: of ``compare``. title: names the step in the log. trains_policy: False trains critics alone.
-    Returns what was done, of several policies together, its metrics named as the log is to have them.
-    Raises what ``algo.loop.update.update`` raises.
+    Returns all that was done, its metrics named as the log is to have them. Raises what ``update`` raises.
     """
     config, workload = run.config, run.workload
     done: list[Update] = []
@@ -95,7 +141,7 @@ async def learn(
             selected.of(share.trajectories),
             selected.of(share.advantages.per_token),
             selected.of(share.advantages.returns),
-            selected.of(share.assessed.values),
+            selected.of(share.values),
             run.state.policy_version,
             trains_policy,
             targets,
@@ -109,3 +155,61 @@ async def learn(
         left_out=sum((made.left_out for made in done), Counter()),
         metrics={name: value for made in done for name, value in made.metrics.items()},
     )
+
+
+def update(
+    config: Config,
+    engine: Engine,
+    trajectories: Sequence[Trajectory],
+    advantages: PerToken,
+    returns: PerToken | None,
+    values: PerToken | None,
+    policy_version: int,
+    train_policy: bool = True,
+    targets: Sequence[TargetRow] = (),
+    target_weight: float = 0.0,
+) -> Update:
+    """Train one policy on its selected sequences.
+
+    advantages, returns, values: rows as the trajectories, each aligned with its ``token_ids``.
+    policy_version: of the weights that are about to be updated.
+    train_policy: False trains the critic alone (``critic.warmup_steps``).
+    targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
+        to train on nothing does.
+    Raises WeightsNotServed when what vLLM played is not what the trainer computes.
+    """
+    engine.select(trajectories[0].learner)
+    temperature = config.rollout.temperature
+    plain = build_batch(trajectories, temperature=temperature)
+    log_probs = engine.log_probs(plain)
+    compared = logprob_agreement(trajectories, log_probs, policy_version)
+    if compared:
+        check_agreement(config, compared, "log-probs of the sampled tokens")
+    metrics = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
+    corrected = correct_for_older_weights(trajectories, log_probs, policy_version, config.training.rollout_correction)
+    metrics |= corrected.metrics
+
+    def kept(rows: PerToken) -> list[torch.Tensor]:
+        return [torch.as_tensor(rows[row], dtype=torch.float32) for row in corrected.rows]
+
+    done = Update(corrected.trajectories, kept(advantages), kept(log_probs), corrected.left_out, metrics)
+    if not done.trained:
+        return done
+    batch_of = partial(
+        build_batch,
+        done.trained,
+        weigh_advantages(done.trained, done.advantages, config.advantage.weigh),
+        temperature=temperature,
+        old_log_probs=done.log_probs,
+        reference_log_probs=kept(engine.reference_log_probs(plain)) if config.reference.kl == "loss" else None,
+        importance_weights=corrected.importance_weights,
+        values=None if values is None else kept(values),
+        returns=None if returns is None else kept(returns),
+    )
+    if returns is not None:
+        metrics |= engine.update_critic(batch_of())
+    if train_policy:
+        if targets:
+            metrics["targets/rows"] = float(len(targets))
+        metrics |= engine.update(batch_of(targets=targets), target_weight)
+    return done

@@ -20,11 +20,10 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
-from algo.run.plan import make_plan
+from algo.run.plan import make_plan, servers_beside
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.launch import learner_servers, pool_servers
 from algo.serving.policies import PolicyServers, frozen_with_own_server, open_frozen
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -159,13 +158,12 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     client = connect(config.store.url, config.store.patience_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
-    frozen = frozen_with_own_server(config, {*workload.frozen_names(), *workload.evaluated_names()})
-    started = [policy for policy in frozen.values() if policy.path is not None]
-    plan = make_plan(config, [*started, *pool_servers(config), *learner_servers(config)])
+    names = {*workload.frozen_names(), *workload.evaluated_names()}
+    plan = make_plan(config, servers_beside(config, names))
     logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen_at = await stack.enter_async_context(open_frozen(config, frozen))
+    frozen_at = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
     league = await start_league(opened, serving, engine, trainer)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)

@@ -3,11 +3,9 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 from verl.utils.tracking import Tracking
 
@@ -23,6 +21,7 @@ from algo.run.checkpoints import load_state, models_in, newest_checkpoint
 from algo.run.folder import OpenedRun
 from algo.run.summary import RunSummary
 from algo.serving.policies import PolicyServers
+from algo.serving.servers import together
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
@@ -67,64 +66,50 @@ def check_log_backends(config: Config) -> None:
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[PolicyServers, Engine, TrainerThread]:
-    """Start vLLM and the trainer, with the weights at which the run stands.
+    """Start vLLM and the trainer, with the weights at which the run stands; both are stopped when ``stack`` closes.
 
     Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
     trainer takes meanwhile as its own. It sleeps then until the trainer has loaded.
-    Both are stopped when ``stack`` closes, and on any failure.
     """
     config = opened.config
-    trainer = TrainerThread()
-    # Runners of games that are in flight may ask before the weights of a resumed run are served.
-    weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
-    serving = asyncio.create_task(PolicyServers.open(config, lambda line: logger.info("%s", line), weights_follow))
-    engine: asyncio.Future[Engine] | None = None
-    try:
+
+    async def serve() -> PolicyServers:
+        # Runners of games that are in flight may ask before the weights of a resumed run are served.
+        weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
+        servers = await PolicyServers.open(config, lambda line: logger.info("%s", line), weights_follow)
+        stack.push_async_callback(servers.stop)
+        return servers
+
+    async def train() -> tuple[Engine, TrainerThread]:
         # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
         await asyncio.wait([serving], timeout=None if config.serving.share_gpus else 4.0)
         if serving.done():
             await serving.result().sleep()
-        logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
-        engine = trainer.submit(Engine, config)
-        engine.add_done_callback(_tell_that_it_started)
-        await asyncio.wait([serving, engine], return_when=asyncio.FIRST_EXCEPTION)
-        for start in (serving, engine):
-            if start.done():
-                start.result()
-        started = serving.result(), engine.result()
-        await _restore(opened, *started, trainer)
-        await started[0].wake()
-    except BaseException:
-        serving.cancel()
-        # Loading cannot be interrupted half-way; whatever comes up after all is stopped again.
-        await stop_what_comes_up([serving] if engine is None else [serving, engine])
-        raise
-    stack.push_async_callback(started[0].stop)
-    stack.push_async_callback(asyncio.to_thread, started[1].close)
-    return *started, trainer
+        return await start_trainer(config, stack)
+
+    serving = asyncio.create_task(serve())
+    training = asyncio.create_task(train())
+    await together([serving, training])
+    servers, (engine, trainer) = serving.result(), training.result()
+    await _restore(opened, servers, engine, trainer)
+    await servers.wake()
+    return servers, engine, trainer
 
 
 async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, TrainerThread]:
-    """Start the trainer alone; it is stopped when ``stack`` closes, and when starting it is cancelled."""
+    """Start the trainer; it is stopped when ``stack`` closes, and when starting it is cancelled."""
     trainer = TrainerThread()
     logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
     starting = trainer.submit(Engine, config)
     try:
         engine = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        await stop_what_comes_up([starting])
+        with suppress(Exception):  # loading cannot be interrupted half-way; the engine may come up after all
+            await asyncio.to_thread((await starting).close)
         raise
     stack.push_async_callback(asyncio.to_thread, engine.close)
+    logger.info("the trainer has started")
     return engine, trainer
-
-
-async def stop_what_comes_up(starting: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait for what cannot be interrupted half-way as it loads, and stop it if it comes up after all."""
-    for outcome in await asyncio.gather(*starting, return_exceptions=True):
-        if isinstance(outcome, PolicyServers):
-            await outcome.stop()
-        elif isinstance(outcome, Engine):
-            await asyncio.to_thread(outcome.close)
 
 
 async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread) -> None:
@@ -147,11 +132,6 @@ async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, tr
         await serving.push(folders, version)
     elif config.serving.mode == "attach":
         await serving.push(dict.fromkeys(config.learners, config.model.path), 0)
-
-
-def _tell_that_it_started(engine: asyncio.Future[Engine]) -> None:
-    if not engine.cancelled() and engine.exception() is None:
-        logger.info("the trainer has started")
 
 
 def open_tracking(config: Config, summary: RunSummary) -> Tracking:
@@ -177,10 +157,7 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
 async def start_league(
     opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread
 ) -> League | None:
-    """Start what serves the pool of past selves, where the run has one.
-
-    Raises ServingError as ``Servers.start`` does, and ConfigError where weights of a member are missing.
-    """
+    """Start what serves the pool of past selves, where the run has one. Raises ServingError, and as ``League`` does."""
     config, state = opened.config, opened.state
     if config.pool is None:
         return None
@@ -188,8 +165,7 @@ async def start_league(
 
     def in_checkpoint() -> set[int]:
         newest = newest_checkpoint(config.run_dir)
-        kept = None if newest is None else load_state(newest).league
-        return set() if kept is None else kept.needed
+        return ((newest and load_state(newest).league) or LeagueState()).needed
 
     await serving.start_pool(lambda line: logger.info("%s", line))
     return League(config, state.league, serving, partial(keep_policy, config, engine, trainer), in_checkpoint)

@@ -1,11 +1,23 @@
 """A model folder that a program builds from a recipe: whole or not at all, never over a folder of others."""
 
+import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def folder_parser(
+    module: str, description: str, example: str, parents: Sequence[argparse.ArgumentParser] = ()
+) -> argparse.ArgumentParser:
+    """The command line that programs have in common which write such a folder. example: of a folder."""
+    description = f"{description} An existing one is kept."
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description, parents=parents)
+    parser.add_argument("directory", type=Path, metavar="DIR", help=f"folder to write, e.g. {example}")
+    parser.add_argument("--force", action="store_true", help="build anew over an earlier one in DIR")
+    return parser
 
 
 def build_folder(

@@ -4,12 +4,14 @@ vLLM is several processes: without its API server the engine stays behind, holdi
 - when the command's first process ends;
 - on SIGTERM: by SIGTERM first, by SIGKILL after the grace period;
 - at the end of its standard input, a pipe that closes when the parent ends, even by SIGKILL: by SIGKILL at once.
+Where the guard itself is killed, the command gets SIGTERM.
 
 Run by path, with the standard library alone, it starts in milliseconds: ``python child_guard.py GRACE_SECONDS
-COMMAND...``. Exits with the command's exit code; 128 + n if signal n ended it.
+COMMAND...``. Exits with the command's exit code; 128 + n if signal n ended it. Linux only (PR_SET_PDEATHSIG).
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -17,13 +19,23 @@ import sys
 import threading
 import time
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main() -> int:
     """Guard the command in ``sys.argv`` until it has ended; returns its exit code."""
     grace_seconds, *command = sys.argv[1:]
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
-    child = subprocess.Popen(command, process_group=0, stdin=subprocess.DEVNULL)
+    guard_pid = os.getpid()
+
+    def follow_guard() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != guard_pid:  # it died before
+            os._exit(1)
+
+    child = subprocess.Popen(command, process_group=0, stdin=subprocess.DEVNULL, preexec_fn=follow_guard)
 
     def terminate() -> None:
         terminated.wait()

@@ -1,12 +1,14 @@
-"""A run's rollouts in the hub: enqueue them with their policy, adopt those of an earlier process, cancel them."""
+"""A run's rollouts in the hub: enqueue them with their policy, adopt those of an earlier process, cancel, read them."""
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 
+from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
 from configs.sections.rollout import RolloutSettings
 from store.client import PatientStoreClient
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
@@ -49,8 +51,20 @@ class OpenRollout:
     mode: RolloutMode
 
 
+async def newest_first(client: PatientStoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
+    """All rollouts of the hub, page by page. What is enqueued meanwhile may move one to a later page as well."""
+    offset, more = 0, True
+    while more:
+        page = await client.query_rollouts(
+            sort_by="start_time", sort_order="desc", limit=_ROLLOUTS_PER_PAGE, offset=offset, **query
+        )
+        yield list(page)
+        offset += len(page)
+        more = len(page) == _ROLLOUTS_PER_PAGE
+
+
 class HubRollouts:
-    """Enqueues, adopts and cancels. settings: patience and number of attempts of every rollout.
+    """The hub as a run uses it. settings: patience and number of attempts of every rollout.
 
     resumption: of a run that an earlier process began; None adopts whatever is found.
     """
@@ -62,15 +76,15 @@ class HubRollouts:
         settings: RolloutSettings,
         resumption: Resumption | None = None,
     ):
-        self._client = client
-        self._kind = kind
+        self.client = client
+        self.kind = kind
         self._settings = settings
         self._resumption = resumption
 
     async def publish(self, policies: Iterable[PolicyResources]) -> None:
         """Create or replace the resources of these policy versions, each once."""
         for resources in {policy.resources_id: policy for policy in policies}.values():
-            await self._client.update_resources(resources.resources_id, resources.encode())
+            await self.client.update_resources(resources.resources_id, resources.encode())
 
     async def enqueue(self, rollouts: Sequence[OpenRollout]) -> dict[str, OpenRollout]:
         """Enqueue them, and their policies; returns them by the hub's ids."""
@@ -81,17 +95,16 @@ class HubRollouts:
             timeout_seconds=self._settings.timeout_seconds,
             unresponsive_seconds=self._settings.unresponsive_seconds,
             max_attempts=self._settings.max_attempts,
-            # Without a condition a status ends the rollout; every way of failing deserves another try.
-            retry_condition=["failed", "timeout", "unresponsive"],
+            retry_condition=["failed", "timeout", "unresponsive"],  # one that is not named here ends the rollout
         )
-        enqueued = await self._client.enqueue_many_rollouts(
+        enqueued = await self.client.enqueue_many_rollouts(
             [
                 EnqueueRolloutRequest(
                     input=rollout.task.encode(),
                     mode=rollout.mode,
                     resources_id=rollout.resources.resources_id,
                     config=config,
-                    metadata=self._metadata(rollout),
+                    metadata=self._metadata(rollout.resources.run_name, rollout.task.task_id),
                 )
                 for rollout in rollouts
             ]
@@ -100,17 +113,12 @@ class HubRollouts:
         await self.publish(rollout.resources for rollout in rollouts)
         return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
 
-    def _metadata(self, rollout: OpenRollout) -> dict[str, object]:
-        run, task_id = rollout.resources.run_name, rollout.task.task_id
+    def _metadata(self, run: str, task_id: str) -> dict[str, object]:
         number = self._resumption.number if self._resumption else 0
-        return {
-            "task_id": task_id,
-            "run": run,
-            _PROCESS: number,
-            # The hub takes a request that is repeated after a lost answer only once. A resumed run plays a task again
-            # although the hub may know a rollout of it.
-            IDEMPOTENCY_KEY: f"{run}/{task_id}/{number}" if number else f"{run}/{task_id}",
-        }
+        # The hub takes a request that is repeated after a lost answer only once. A resumed run plays a task again
+        # although the hub may know a rollout of it.
+        key = f"{run}/{task_id}/{number}" if number else f"{run}/{task_id}"
+        return {"task_id": task_id, "run": run, _PROCESS: number, IDEMPOTENCY_KEY: key}
 
     async def adopt(
         self, tasks: Sequence[Task], resources: PolicyResources, mode: RolloutMode = "train", oldest_version: int = 0
@@ -133,7 +141,7 @@ class HubRollouts:
                 if best is None and version_of(rollout) >= oldest_version and await self._may_be_used(rollout):
                     best = rollout
                 elif rollout.status not in TERMINAL:
-                    await self._client.take_back(rollout.rollout_id)
+                    await self.client.take_back(rollout.rollout_id)
             if best is None:
                 missing.append(task)
             else:
@@ -145,26 +153,18 @@ class HubRollouts:
             await self.publish(rollout.resources for rollout in adopted.values())
         return adopted, missing, len(found)
 
-    async def _find(self, run_name: str, task_ids: Collection[str]) -> Mapping[str, list[Rollout]]:
-        """The run's rollouts of these tasks, in any state, by task.
-
-        They are searched among all rollouts of the hub, the newest first: the protocol has no search by metadata.
-        """
+    async def _find(self, run_name: str, task_ids: Collection[str]) -> dict[str, list[Rollout]]:
+        """The run's rollouts of these tasks, in any state, by task; the protocol has no search by metadata."""
         found: dict[str, dict[str, Rollout]] = defaultdict(dict)
-        offset, more = 0, True
-        while more:
-            page = await self._client.query_rollouts(
-                sort_by="start_time", sort_order="desc", limit=_ROLLOUTS_PER_PAGE, offset=offset
-            )
+        async for page in newest_first(self.client):
             known = len(found)
             for rollout in page:
                 metadata = rollout.metadata or {}
                 if metadata.get("run") == run_name and metadata.get("task_id") in task_ids:
                     found[metadata["task_id"]][rollout.rollout_id] = rollout
-            # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed. Once all are found,
-            # one more page is read, for what a request made twice may have left there.
-            offset += len(page)
-            more = len(page) == _ROLLOUTS_PER_PAGE and not len(found) == known == len(task_ids)
+            # Once all are found, one more page is read, for what a request made twice may have left there.
+            if len(found) == known == len(task_ids):
+                break
         return {task_id: list(rollouts.values()) for task_id, rollouts in found.items()}
 
     async def _may_be_used(self, rollout: Rollout) -> bool:
@@ -179,16 +179,27 @@ class HubRollouts:
         # Weights change during rollouts, so that only a finished one tells.
         if rollout.status != "succeeded":
             return False
-        spans = await self._client.query_spans(rollout.rollout_id)
-        call = self._kind.call
+        spans, call = await self.client.query_spans(rollout.rollout_id), self.kind.call
         return all(call.decode(span).newest_version <= newest for span in spans if call.is_in(span))
 
     async def cancel(self, rollout_ids: Collection[str]) -> None:
         """Cancel those of the rollouts that have not ended."""
         # Queried first: the stock hub would turn a finished rollout into a cancelled one.
-        for rollout in await self._client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
+        for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
             if rollout.status not in TERMINAL:
-                await self._client.take_back(rollout.rollout_id)
+                await self.client.take_back(rollout.rollout_id)
+
+    async def read(self, rollout: Rollout, resources: PolicyResources, may_lack_spans: bool) -> PlayedRollouts | None:
+        """What came of a closed rollout; None of one that succeeded and lacks its spans, unless it may."""
+        spans = list(await self.client.query_spans(rollout.rollout_id))
+        if rollout.status == "succeeded" and not spans and not may_lack_spans:
+            return None
+        attempt = getattr(rollout, "attempt", None)
+        retried = []
+        if attempt is not None and attempt.sequence_id > 1:
+            attempts = await self.client.query_attempts(rollout.rollout_id)
+            retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
+        return read_rollout(self.kind, rollout, spans, resources, retried)
 
 
 def version_of(rollout: Rollout) -> int:

@@ -12,7 +12,7 @@ import aiohttp
 from agentlightning import Rollout, RolloutMode
 
 from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, Resumption
-from algo.rollouts.played import NothingFinished, PlayedRollouts, Progress, read_rollout, reason_of
+from algo.rollouts.played import NothingFinished, PlayedRollouts, Progress
 from configs.sections.rollout import RolloutSettings
 from store.client import PatientStoreClient
 from store.finished import FinishedGames
@@ -43,8 +43,6 @@ class RolloutQueue:
         resumption: Resumption | None = None,
     ):
         """kind: of all tasks. resumption: see ``HubRollouts``."""
-        self._client = client
-        self._kind = kind
         self._hub = HubRollouts(client, kind, config, resumption)
         self._open: dict[str, OpenRollout] = {}
         self._ended: dict[str, PlayedRollouts] = {}  # by task, in the order in which they ended
@@ -56,10 +54,9 @@ class RolloutQueue:
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
         resumed: bool = False,
-        mode: RolloutMode = "train",
     ) -> PlayedRollouts:
         """Enqueue rollouts and wait for them: ``enqueue``, then ``collect``."""
-        await self.enqueue(tasks, resources, resumed, mode)
+        await self.enqueue(tasks, resources, resumed)
         return await self.collect(tasks, check_alive, on_progress)
 
     async def enqueue(
@@ -113,21 +110,20 @@ class RolloutQueue:
         self,
         watched: Collection[str],
         enough: Callable[[], bool],
-        look_after: Callable[[], Awaitable[object]],
+        check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
     ) -> None:
         """Read rollouts as they end, until ``enough`` is true, which is evaluated whenever some have ended.
 
-        watched: ids of their tasks; ``look_after``, called every few seconds, may enqueue further ones and add them.
-            What it raises ends the wait.
+        watched: ids of their tasks. check_alive: called every few seconds; what it raises ends the wait.
         """
         looks: Counter[str] = Counter()
-        ended_since = FinishedGames(self._client)
+        ended_since = FinishedGames(self._hub.client)
         statuses: Counter[str] = Counter()
         next_full_look, without_runner_since = 0.0, time.monotonic()
         while not enough():
             if time.monotonic() >= next_full_look:
-                await look_after()
+                await check_alive()
                 next_full_look = time.monotonic() + _FULL_LOOK_SECONDS
                 rollouts = await self._query_all(self._still_open(watched))
                 closed = [rollout for rollout in rollouts if rollout.status in TERMINAL]
@@ -137,7 +133,11 @@ class RolloutQueue:
             for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):
                 # A hub may just have restarted empty; the next full look then finds the rollout forgotten.
                 looks[rollout.rollout_id] += 1
-                await self._read(rollout, may_lack_spans=looks[rollout.rollout_id] > _LOOKS_FOR_SPANS)
+                opened = self._open[rollout.rollout_id]
+                may_lack_spans = looks[rollout.rollout_id] > _LOOKS_FOR_SPANS
+                if played := await self._hub.read(rollout, opened.resources, may_lack_spans):
+                    del self._open[rollout.rollout_id]
+                    self._ended[opened.task.task_id] = played
             ended = [self._ended[task_id] for task_id in self.ended(watched)]
             finished, still_open = sum(len(one.finished) for one in ended), len(self._still_open(watched))
             playing = min(statuses["preparing"] + statuses["running"], still_open)
@@ -145,7 +145,7 @@ class RolloutQueue:
             if playing or not still_open:
                 without_runner_since = time.monotonic()
             elif time.monotonic() - without_runner_since > _NO_RUNNER_SECONDS:
-                command = f"python -m {self._kind.runner} --n 8 --store {self._client.server_address_root}"
+                command = f"python -m {self._hub.kind.runner} --n 8 --store {self._hub.client.server_address_root}"
                 logger.warning("%d rollouts wait and no runner takes them; start one: %s", still_open, command)
                 without_runner_since = time.monotonic()
             if still_open and not enough():
@@ -160,7 +160,7 @@ class RolloutQueue:
 
         Raises NothingFinished if not one of the rollouts can be used.
         """
-        played = self.take_ended({task.task_id: None for task in tasks})
+        played = self.take_ended([task.task_id for task in tasks])
         if not played.finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in played.failures.most_common(3))
             raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
@@ -186,22 +186,10 @@ class RolloutQueue:
 
     async def _query_all(self, rollout_ids: Sequence[str]) -> Sequence[Rollout]:
         """The rollouts as the hub has them. Those that it lost are enqueued again: a hub in memory restarts empty."""
-        rollouts = await self._client.query_rollouts(rollout_id_in=rollout_ids)
+        rollouts = await self._hub.client.query_rollouts(rollout_id_in=rollout_ids)
         known = {rollout.rollout_id for rollout in rollouts}
         forgotten = [self._open.pop(rollout_id) for rollout_id in rollout_ids if rollout_id not in known]
         if forgotten:
             logger.warning("the hub has forgotten %d rollouts (did it restart?); enqueueing them again", len(forgotten))
             self._open |= await self._hub.enqueue(forgotten)
         return rollouts
-
-    async def _read(self, rollout: Rollout, may_lack_spans: bool) -> None:
-        spans = list(await self._client.query_spans(rollout.rollout_id))
-        if rollout.status == "succeeded" and not spans and not may_lack_spans:
-            return
-        attempt = getattr(rollout, "attempt", None)
-        retried = []
-        if attempt is not None and attempt.sequence_id > 1:
-            attempts = await self._client.query_attempts(rollout.rollout_id)
-            retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
-        opened = self._open.pop(rollout.rollout_id)
-        self._ended[opened.task.task_id] = read_rollout(self._kind, rollout, spans, opened.resources, retried)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agentlightning import Span, TraceAdapter, Triplet
+from agentlightning import Span, Triplet
 
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import CallSpan, NoteSpan, OutcomeSpan, TaskKind, context_digest
@@ -49,22 +49,11 @@ class FinishedRollout:
     notes: tuple[NoteSpan, ...] = ()
 
 
-class CallTriplets(TraceAdapter[list[Triplet]]):
-    """Spans of one attempt -> one Triplet per model call whose whole prompt can be rebuilt.
+def triplets_of(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
+    """One Triplet per call whose whole prompt can be rebuilt, without reward: the workload weighs what actors earn.
 
-    ``reward`` stays None: rewards belong to actors and rollouts, and are weighed by the workload.
-    Raises MalformedSpan for a call's span that cannot be read.
+    turns: in the order of (actor, turn).
     """
-
-    def __init__(self, kind: TaskKind):
-        self._kind = kind
-
-    def adapt(self, source: Sequence[Span], /) -> list[Triplet]:
-        """Convert the spans; spans that are not model calls are ignored."""
-        return list(_triplets(read_calls(self._kind, source)))
-
-
-def _triplets(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
     sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
     for turn in turns:
         sequence = sequences.setdefault((turn.actor, turn.segment), [])
@@ -121,7 +110,7 @@ def read_attempt(
         raise IncompleteRollout(f"{where}: turns of other tasks, {sorted(strangers)}")
     if resources is not None:
         _check_learners(where, turns, resources)
-    triplets = tuple(_triplets(turns))
+    triplets = tuple(triplets_of(turns))
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from algo.sequences.batch import PerToken
+from algo.sequences.batch import PerToken, row_of
 from algo.sequences.trajectories import Trajectory
 
 
@@ -131,21 +131,15 @@ def spread_over_tokens(
     return per_token
 
 
-def _ends_by_segment(segments: Sequence[Trajectory]) -> list[list[int]]:
-    found: list[list[int]] = []
-    before = 0
-    for trajectory in segments:
-        found.append([before + sum(trajectory.loss_mask[:end]) for end in trajectory.turn_ends])
-        before += sum(trajectory.loss_mask)
-    return found
-
-
 def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
     found: list[TurnReward] = []
-    for trajectory, ends in zip(segments, _ends_by_segment(segments), strict=True):
+    before = 0
+    for trajectory in segments:
         if trajectory.turn_rewards:
+            ends = [before + sum(trajectory.loss_mask[:end]) for end in trajectory.turn_ends]
             questions = trajectory.turn_questions or ("",) * len(ends)
             found += map(TurnReward, ends, trajectory.turn_rewards, questions)
+        before += sum(trajectory.loss_mask)
     return tuple(found)
 
 
@@ -154,13 +148,5 @@ def _sampled(
 ) -> torch.Tensor | None:
     if given is None:
         return None
-    parts = []
-    for number in numbers:
-        trajectory, row = trajectories[number], torch.as_tensor(given[number], dtype=torch.float32)
-        if row.shape != (len(trajectory.token_ids),):
-            raise ValueError(
-                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: {name} of shape "
-                f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
-            )
-        parts.append(row[torch.tensor(trajectory.loss_mask, dtype=torch.bool)])
-    return torch.cat(parts)
+    rows = [(trajectories[number], row_of(trajectories[number], name, given[number])) for number in numbers]
+    return torch.cat([row[torch.tensor(trajectory.loss_mask, dtype=torch.bool)] for trajectory, row in rows])

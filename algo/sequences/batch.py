@@ -16,9 +16,10 @@ of the real rows, whatever the ranks and the micro-batch size.
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
+
+_Columns = dict[str, Any]
+"""Name -> jagged tensors, row by row; or what holds for all rows."""
 
 _WHOLE_SEQUENCE = ("input_ids", "position_ids", "loss_mask", "targets")
 """Columns over prompt and response."""
@@ -61,13 +65,6 @@ class MiniBatch:
     def real_rows(self) -> int:
         """Rows that are neither padding nor targets: the divisor of a sequence-mean loss."""
         return sum(row is not None for row in self.rows) - self.target_rows
-
-
-class _Columns(NamedTuple):
-    """A batch taken apart. by_row: jagged columns, row by row; common: what holds for all rows."""
-
-    by_row: dict[str, Sequence[torch.Tensor]]
-    common: dict[str, object]
 
 
 def build_batch(
@@ -106,12 +103,7 @@ def build_batch(
     """
     if not trajectories:
         raise ValueError("a batch needs at least one trajectory")
-    columns: dict[str, list[torch.Tensor]] = {}
-
-    def add(name: str, values: torch.Tensor) -> None:
-        columns.setdefault(name, []).append(values)
-
-    given = {
+    by_token = {
         "advantages": advantages,
         "old_log_probs": old_log_probs,
         "ref_log_prob": reference_log_probs,
@@ -119,54 +111,62 @@ def build_batch(
         "values": values,
         "returns": returns,
     }
-    for name, rows in given.items():
+    given = {name: rows for name, rows in by_token.items() if rows is not None}
+    for name, rows in {**given, "imitation_weights": imitation_weights}.items():
         if rows is not None and len(rows) != len(trajectories):
             raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
-    if imitation_weights is not None and len(imitation_weights) != len(trajectories):
-        raise ValueError(f"{len(imitation_weights)} rows of imitation_weights for {len(trajectories)} trajectories")
+    columns: dict[str, list[torch.Tensor]] = defaultdict(list)
     for number, trajectory in enumerate(trajectories):
-        length = len(trajectory.token_ids)
         start = trajectory.loss_mask.index(1)
         token_ids = torch.tensor(trajectory.token_ids, dtype=torch.long)
         mask = torch.tensor(trajectory.loss_mask, dtype=torch.float32)
         logprobs = torch.tensor(trajectory.logprobs, dtype=torch.float32)
-        add("input_ids", token_ids)
-        add("position_ids", torch.arange(length))
-        weights = mask if imitation_weights is None else torch.as_tensor(imitation_weights[number], dtype=torch.float32)
-        if weights.shape != (length,) or weights[0] != 0:
+        weights = (
+            mask if imitation_weights is None else row_of(trajectory, "imitation_weights", imitation_weights[number])
+        )
+        if weights[0] != 0:
             raise ValueError(
-                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: "
-                f"imitation_weights of shape {tuple(weights.shape)} for {length} tokens, {float(weights[0])} at the "
-                f"first, before which nothing stands"
+                f"{_name(trajectory)}: imitation_weights begin with {weights[0]}: nothing stands before it"
             )
-        add("loss_mask", weights)
-        add("prompts", token_ids[:start])
-        add("responses", token_ids[start:])
-        add("response_mask", mask[start:])
-        add("rollout_log_probs", logprobs[start:])
-        if old_log_probs is None:
-            add("old_log_probs", logprobs[start:])
+        row = {
+            "input_ids": token_ids,
+            "position_ids": torch.arange(len(token_ids)),
+            "loss_mask": weights,
+            "prompts": token_ids[:start],
+            "responses": token_ids[start:],
+            "response_mask": mask[start:],
+            "rollout_log_probs": logprobs[start:],
+            "old_log_probs": logprobs[start:],
+        }
         for name, rows in given.items():
-            if rows is None:
-                continue
-            row = torch.as_tensor(rows[number], dtype=torch.float32)
-            if row.shape != (length,):
-                raise ValueError(
-                    f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: "
-                    f"{name} of shape {tuple(row.shape)} for {length} tokens"
-                )
             # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
-            add(name, torch.where(mask > 0, row, 0.0)[start:])
+            row[name] = torch.where(mask > 0, row_of(trajectory, name, rows[number]), 0.0)[start:]
         if targets:
-            add("targets", torch.zeros(length))
+            row["targets"] = torch.zeros(len(token_ids))
+        for name, column in row.items():
+            columns[name].append(column)
     by_response = [name for name in columns if name not in (*_WHOLE_SEQUENCE, "prompts", "responses")]
     for target in targets:
-        for name, values_of_row in target.columns(by_response).items():
-            add(name, values_of_row)
+        for name, column in target.columns(by_response).items():
+            columns[name].append(column)
     return tensordict_utils.get_tensordict(
         {name: _nested(rows) for name, rows in columns.items()},
         non_tensor_dict={"temperature": float(temperature), "pad_mode": DatasetPadMode.NO_PADDING},
     )
+
+
+def row_of(trajectory: "Trajectory", name: str, given: Sequence[float] | torch.Tensor) -> torch.Tensor:
+    """A row of a ``PerToken`` as a tensor. Raises ValueError, naming rollout and actor, for another length."""
+    row = torch.as_tensor(given, dtype=torch.float32)
+    if row.shape != (len(trajectory.token_ids),):
+        raise ValueError(
+            f"{_name(trajectory)}: {name} of shape {tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
+        )
+    return row
+
+
+def _name(trajectory: "Trajectory") -> str:
+    return f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}"
 
 
 def mini_batches(
@@ -289,25 +289,20 @@ def _share(items: list[int], shares: int, number: int) -> list[int]:
 
 def _columns(batch: TensorDict) -> _Columns:
     # Once for all mini-batches: every unbind takes time in proportion to the rows of the whole batch.
-    by_row: dict[str, Sequence[torch.Tensor]] = {}
-    common: dict[str, object] = {}
-    for name, _ in batch.items():
-        value = batch[name]  # Unwraps non-tensor data, which items() does not.
-        if isinstance(value, torch.Tensor):
-            by_row[name] = value.unbind()
-        else:
-            common[name] = value
-    return _Columns(by_row, common)
+    values = {name: batch[name] for name in batch.keys()}  # noqa: SIM118 - a TensorDict's keys; unwraps non-tensor data
+    return {name: value.unbind() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
 
 def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
     tensors: dict[str, torch.Tensor | list[Any]] = {}
-    for name, parts in columns.by_row.items():
+    common = {name: value for name, value in columns.items() if not isinstance(value, tuple)}
+    for name in columns.keys() - common.keys():
         # A prompt of one token and a response of one token: the shortest row that verl accepts.
         length = 2 if name in _WHOLE_SEQUENCE else 1
+        parts = columns[name]
         padding = torch.arange(2) if name == "position_ids" else torch.zeros(length, dtype=parts[0].dtype)
         tensors[name] = _nested([padding if row is None else parts[row] for row in rows])
-    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=dict(columns.common))
+    return tensordict_utils.get_tensordict(tensors, non_tensor_dict=common)
 
 
 def _nested(rows: list[torch.Tensor]) -> torch.Tensor:

@@ -59,38 +59,38 @@ class Trajectory:
     learner: str | None = None
 
     def __post_init__(self) -> None:
-        where = f"{self.task_id}, {self.actor}, segment {self.segment}"
-        length = len(self.token_ids)
-        if len(self.loss_mask) != length or len(self.logprobs) != length:
-            raise ValueError(
-                f"{where}: {length} tokens, but {len(self.loss_mask)} in the loss mask and "
-                f"{len(self.logprobs)} log-probs"
-            )
-        if not set(self.loss_mask) <= {0, 1}:
-            raise ValueError(f"{where}: the loss mask holds something other than 0 and 1")
-        if length and self.loss_mask[0] != 0:
-            raise ValueError(f"{where}: the first token cannot be a sampled one, nothing stands before it")
-        if not any(self.loss_mask):
-            raise ValueError(f"{where}: no sampled token, nothing to train on")
-        if any(value != 0.0 and not mask for value, mask in zip(self.logprobs, self.loss_mask, strict=True)):
-            raise ValueError(f"{where}: a token that was not sampled has a log-prob")
-        ends = self.turn_ends
-        if any(not 0 < end <= length or not self.loss_mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
-            raise ValueError(f"{where}: turn ends {ends} do not each follow a sampled token, in order")
+        if problem := self._problem():
+            raise ValueError(f"{self.task_id}, {self.actor}, segment {self.segment}: {problem}")
+
+    def _problem(self) -> str | None:
+        length, mask, ends = len(self.token_ids), self.loss_mask, self.turn_ends
+        if len(mask) != length or len(self.logprobs) != length:
+            return f"{length} tokens, but {len(mask)} in the loss mask and {len(self.logprobs)} log-probs"
+        if not set(mask) <= {0, 1}:
+            return "the loss mask holds something other than 0 and 1"
+        if length and mask[0] != 0:
+            return "the first token cannot be a sampled one, nothing stands before it"
+        if not any(mask):
+            return "no sampled token, nothing to train on"
+        if any(value != 0.0 and not sampled for value, sampled in zip(self.logprobs, mask, strict=True)):
+            return "a token that was not sampled has a log-prob"
+        if any(not 0 < end <= length or not mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
+            return f"turn ends {ends} do not each follow a sampled token, in order"
         if len(self.turn_versions) != len(ends):
-            raise ValueError(f"{where}: {len(self.turn_versions)} policy versions for {len(ends)} turns")
+            return f"{len(self.turn_versions)} policy versions for {len(ends)} turns"
         for name, values in (("questions", self.turn_questions), ("turn rewards", self.turn_rewards)):
             if values and len(values) != len(ends):
-                raise ValueError(f"{where}: {len(values)} {name} for {len(ends)} turns")
+                return f"{len(values)} {name} for {len(ends)} turns"
+        return None
 
     @property
     def oldest_version(self) -> int:
-        """The oldest policy version that sampled one of the turns."""
+        """Of the policies that sampled the turns."""
         return min(self.turn_versions)
 
     @property
     def newest_version(self) -> int:
-        """The newest policy version that sampled one of the turns."""
+        """Of the policies that sampled the turns."""
         return max(self.turn_versions)
 
     def turn_spans(self) -> Iterator[tuple[int, int]]:
@@ -232,20 +232,14 @@ def _trajectory(chain: Sequence["Triplet"], number: int, group_id: str, reward: 
     loss_mask: list[int] = []
     logprobs: list[float] = []
     turn_ends: list[int] = []
-    turn_versions: list[int] = []
-    turn_questions: list[str] = []
-    turn_rewards: list[float] = []
+    turns = [triplet.metadata for triplet in chain if triplet.response["token_ids"]]
     for triplet in chain:
-        new_prompt = triplet.prompt["token_ids"][len(token_ids) :]
-        sampled = triplet.response["token_ids"]
+        new_prompt, sampled = triplet.prompt["token_ids"][len(token_ids) :], triplet.response["token_ids"]
         token_ids += [*new_prompt, *sampled]
         loss_mask += [0] * len(new_prompt) + [1] * len(sampled)
         logprobs += [0.0] * len(new_prompt) + list(triplet.response["logprobs"])
         if sampled:
             turn_ends.append(len(token_ids))
-            turn_versions.append(triplet.metadata["policy_version"])
-            turn_questions.append(triplet.metadata["question"])
-            turn_rewards.append(reward.turns.get(triplet.metadata["turn"], 0.0))
     facts = chain[0].metadata
     return Trajectory(
         task_id=facts["task"],
@@ -258,10 +252,10 @@ def _trajectory(chain: Sequence["Triplet"], number: int, group_id: str, reward: 
         loss_mask=tuple(loss_mask),
         logprobs=tuple(logprobs),
         turn_ends=tuple(turn_ends),
-        turn_versions=tuple(turn_versions),
+        turn_versions=tuple(turn["policy_version"] for turn in turns),
         reward=reward.total,
-        turn_questions=tuple(turn_questions),
-        turn_rewards=tuple(turn_rewards),
+        turn_questions=tuple(turn["question"] for turn in turns),
+        turn_rewards=tuple(reward.turns.get(turn["turn"], 0.0) for turn in turns),
         dimensions=reward.dimensions,
         learner=facts["learner"],
     )

@@ -1,18 +1,19 @@
-"""Who may control a vLLM: its development endpoints obey whoever reaches them, a web page in a browser here included.
+"""Who may control a vLLM: its development endpoints obey every request that reaches them, even a web page's.
 
-A vLLM that we start answers ``/v1/`` (without what loads adapters), tokenizer and health to everybody, and anything
-else only to a request with a header that its starter knows: drawn anew for each process that starts servers, or taken
-from the environment variable ``VLLM_CONTROL_TOKEN``, for a vLLM of one's own that is to be attached to.
-Imports nothing but the standard library: vLLM runs the middleware in its API server.
+A vLLM that we start answers ``/v1/`` (but for loading adapters), tokenizer and health to everybody, and anything else
+only to a request with a header that holds its token: drawn by each process that starts servers, or taken from the
+environment variable ``VLLM_CONTROL_TOKEN``, for a vLLM that you start and attach to.
+vLLM runs the middleware in its API server, so this module imports nothing but Starlette.
 """
 
 import hmac
-import json
 import os
 import secrets
 from functools import lru_cache
 
-from algo.serving.version_header import Application, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 CONTROL_VARIABLE = "VLLM_CONTROL_TOKEN"
 CONTROL_HEADER = "x-vllm-control"
@@ -22,35 +23,32 @@ _OPEN = frozenset({"/health", "/ping", "/version", "/tokenize", "/detokenize", "
 
 @lru_cache
 def control_token() -> str:
-    """The token of the servers that this process starts, and that it shows to those that it attaches to."""
+    """The token of the servers that this process starts or attaches to."""
     return os.environ.get(CONTROL_VARIABLE, "").strip() or secrets.token_urlsafe(32)
 
 
 def control_headers(started_here: bool) -> dict[str, str]:
-    """What a request carries. A token drawn here is of no use to servers that others started, and not shown to them."""
+    """Headers of a request. A token drawn here is not shown to servers that others started."""
     return {CONTROL_HEADER: control_token()} if started_here or os.environ.get(CONTROL_VARIABLE, "").strip() else {}
 
 
 class ControlGuard:
-    """Refuses control to whoever does not know the token; without the variable it lets everything pass."""
+    """Refuses control without the token with status 403; where the variable is not set, it refuses nothing."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._token = os.environ.get(CONTROL_VARIABLE, "").strip().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer 403."""
-        if scope["type"] == "lifespan" or not self._token or _is_open(scope["path"]) or self._is_shown(scope):
+        if scope["type"] == "lifespan" or not self._token or _is_open(scope["path"]) or self._has_token(scope):
             await self._app(scope, receive, send)
-            return
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        message = f"control needs the token that this server was started with: set {CONTROL_VARIABLE} to it"
-        await send({"type": "http.response.body", "body": json.dumps({"error": {"message": message}}).encode()})
+        else:
+            message = f"control needs the token that this server was started with: set {CONTROL_VARIABLE} to it"
+            await JSONResponse({"error": {"message": message}}, status_code=403)(scope, receive, send)
 
-    def _is_shown(self, scope: Scope) -> bool:
-        name = CONTROL_HEADER.encode()
-        return any(key == name and hmac.compare_digest(value, self._token) for key, value in scope["headers"])
+    def _has_token(self, scope: Scope) -> bool:
+        shown = Headers(scope=scope).getlist(CONTROL_HEADER)
+        return any(hmac.compare_digest(value.encode("latin-1"), self._token) for value in shown)
 
 
 def _is_open(path: str) -> bool:

@@ -1,13 +1,12 @@
-"""Weights that vLLM reads from the trainer's own GPU memory (CUDA IPC), without a pickle on the way.
+"""Weights that vLLM reads from the trainer's GPU memory (CUDA IPC), without a pickle. Experimental: not run on GPUs.
 
-Over HTTP vLLM's engine "ipc" takes the handles of the memory as a pickle alone, which runs whatever the sender put into
-it. This one takes them as JSON, and nothing else: numbers, and the bytes that CUDA knows a piece of memory by. It is
-registered with vLLM's ``WeightTransferEngineFactory`` by being imported, which ``--worker-extension-cls`` has each of
-vLLM's workers do. Nothing else of vLLM's engine changes.
+Over HTTP vLLM's engine "ipc" takes the handles of the memory as a pickle alone, which runs any code that its sender put
+there. This one takes JSON: numbers, and the bytes by which CUDA names a piece of memory. vLLM's workers import this
+module, which registers the engine, by ``--worker-extension-cls``. Nothing else of vLLM's engine changes.
 """
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,41 +17,24 @@ from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine,
 BACKEND = "ipc_json"
 
 Handle = tuple[Any, ...]
-"""What torch's ``reduce_tensor`` says of a tensor on a GPU: the arguments of its ``rebuild_cuda_tensor``."""
-
-
-def _numbers(value: Any) -> tuple[int, ...]:
-    return tuple(_number(each) for each in value)
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is no whole number")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError(f"{value!r} is neither true nor false")
-    return value
-
+"""Of a tensor on a GPU by torch's ``reduce_tensor``: the arguments of its ``rebuild_cuda_tensor``."""
 
 _FIXED = {0: torch.Tensor, 4: torch.TypedStorage, 5: torch.uint8}
 """By position: vLLM packs weights of all types into one buffer of bytes."""
 
-_BYTES = (7, 11, 13)
-"""Positions of CUDA's handles: of the memory, of the counter of its readers, of the event after which it is written."""
-
-_PLAIN: Mapping[int, Callable[[Any], Any]] = {
-    1: _numbers,  # shape
-    2: _numbers,  # stride
-    3: _number,  # where it begins in its storage
-    6: _number,  # GPU, which vLLM's worker replaces by its own
-    8: _number,  # bytes of the storage
-    9: _number,  # where that begins in the memory
-    10: _flag,  # whether it has gradients
-    12: _number,  # which of the counters
-    14: _flag,  # whether to wait for the event
+_TYPES: dict[int, type] = {
+    1: tuple,  # shape
+    2: tuple,  # stride
+    3: int,  # offset in its storage
+    6: int,  # GPU, which vLLM's worker replaces by its own
+    7: bytes,  # CUDA's handle of the memory
+    8: int,  # bytes of the storage
+    9: int,  # offset of the storage in the memory
+    10: bool,  # whether it has gradients
+    11: bytes,  # CUDA's handle of the counter of its readers
+    12: int,  # which of the counters
+    13: bytes,  # CUDA's handle of the event after which it is written
+    14: bool,  # whether to wait for the event
 }
 
 
@@ -61,30 +43,36 @@ def as_json(handle: Handle) -> list[Any]:
     for position, expected in _FIXED.items():
         if handle[position] is not expected:
             raise ValueError(f"only memory of packed bytes is handed over, not {handle[position]}")
-    rest: dict[int, Any] = {position: check(handle[position]) for position, check in _PLAIN.items()}
-    rest |= {position: base64.b64encode(handle[position]).decode("ascii") for position in _BYTES}
-    return [rest[position] for position in sorted(rest)]
+    return [_to_json(handle[position], kind) for position, kind in _TYPES.items()]
 
 
 def from_json(fields: Sequence[Any]) -> Handle:
-    """The handle that ``as_json`` made into that. ValueError for anything else."""
-    positions = sorted([*_PLAIN, *_BYTES])
-    if not isinstance(fields, list) or len(fields) != len(positions):
-        raise ValueError(f"a handle of GPU memory has {len(positions)} parts")
-    handle: dict[int, Any] = dict(_FIXED)
-    for position, field in zip(positions, fields, strict=True):
-        if position in _BYTES:
-            if not isinstance(field, str):
-                raise ValueError(f"{field!r} is no text")
-            handle[position] = base64.b64decode(field, validate=True)
-        else:
-            handle[position] = _PLAIN[position](field)
-    return tuple(handle[position] for position in sorted(handle))
+    """The handle that ``as_json`` encoded. ValueError for anything else."""
+    if not isinstance(fields, list) or len(fields) != len(_TYPES):
+        raise ValueError(f"a handle of GPU memory has {len(_TYPES)} parts")
+    read = {at: _from_json(field, kind) for field, (at, kind) in zip(fields, _TYPES.items(), strict=True)}
+    return tuple(value for _, value in sorted((_FIXED | read).items()))
+
+
+def _to_json(value: Any, kind: type) -> Any:
+    if kind is bytes:
+        return base64.b64encode(value).decode("ascii")
+    return list(map(int, value)) if kind is tuple else value
+
+
+def _from_json(value: Any, kind: type) -> Any:
+    if kind is tuple and isinstance(value, list):
+        return tuple(_from_json(each, int) for each in value)
+    if kind is bytes and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    if kind in (int, bool) and type(value) is kind:
+        return value
+    raise ValueError(f"{value!r} is no {kind.__name__}")
 
 
 @dataclass
 class JsonUpdateInfo(IPCWeightTransferUpdateInfo):
-    """What one chunk of packed weights is made of; ``ipc_handles`` by GPU, each as ``as_json`` has it."""
+    """One chunk of packed weights; ``ipc_handles`` by GPU, each as ``as_json`` has it."""
 
     def __post_init__(self) -> None:
         if self.ipc_handles_pickled is not None or not isinstance(self.ipc_handles, dict):
@@ -100,7 +88,7 @@ class JsonIpcEngine(IPCWeightTransferEngine):
 
 
 class Registration:
-    """Nothing: what a worker is extended by, so that it imports this module."""
+    """An empty worker extension, by which vLLM's workers import this module."""
 
 
 WeightTransferEngineFactory.register_engine(BACKEND, JsonIpcEngine)

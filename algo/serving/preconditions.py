@@ -1,4 +1,4 @@
-"""What must hold before a vLLM is started, and the errors of those that are."""
+"""Errors of vLLM servers, and checks before one is started."""
 
 import socket
 from pathlib import Path
@@ -11,15 +11,14 @@ _PORT_PATIENCE_SECONDS = 3.0
 
 
 class ServingError(RuntimeError):
-    """vLLM cannot be used as asked; the message names the endpoint, or the setting and the remedy."""
+    """A vLLM cannot be used; the message names the endpoint, or the setting and the remedy."""
 
 
 class ServingDied(ServingError):
     """vLLM is gone.
 
-    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that
-        still runs but no longer answers.
-    log_path: the started vLLM's log; None for an attached one.
+    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that runs and does not
+        answer. log_path: the started vLLM's log; None for an attached one.
     """
 
     def __init__(self, message: str, exit_code: int | None = None, log_path: Path | None = None) -> None:
@@ -29,7 +28,7 @@ class ServingDied(ServingError):
 
 
 def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
-    """Raise ServingError unless vLLM can serve the model folder here, and take new weights for it if it is to.
+    """Raise ServingError unless vLLM can serve the model folder, and load new weights for it where it takes some.
 
     setting: the configuration's name for the folder. device: "cpu" or "cuda".
     """
@@ -43,17 +42,16 @@ def require_servable_model(path: Path, setting: str, device: str, takes_weights:
             f"there with `python -m algo.tiny_model {path}`"
         ) from error
     if takes_weights and device == "cpu" and architecture.get("tie_word_embeddings"):
-        # Its output head keeps a packed copy of the first weights, which a reload does not renew
-        # (vLLM 0.28.0): the log-probs would be those of no model at all.
+        # vLLM 0.28.0 on CPU keeps a packed copy of the first output head, which a reload does not renew.
         raise ServingError(
-            f"{setting} {path} has tied embeddings, which vLLM on CPU cannot be given new weights for: make an "
+            f"{setting} {path} has tied embeddings, for which vLLM on CPU cannot load new weights: make an "
             f"untied copy with `python -m algo.untie_model {path} {path}-untied` and name that, or train on a GPU"
         )
 
 
 async def require_free_port(host: str, port: int) -> None:
     """Raise ServingError unless a server can listen there, at once or within moments."""
-    # A vLLM of ours that is just being killed frees the port within moments.
+    # A vLLM of ours that is being killed frees the port within moments.
     patience = AsyncRetrying(
         retry=retry_if_exception_type(OSError),
         stop=stop_after_delay(_PORT_PATIENCE_SECONDS),

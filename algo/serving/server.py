@@ -1,7 +1,7 @@
-"""One vLLM server, unpatched: started as a child or attached to, given new weights, and asked for log-probs.
+"""One vLLM server, unpatched: started as a child or attached to, its weights, and log-probs by it.
 
-New weights arrive through vLLM's own development endpoints, which have no authentication: a started vLLM therefore
-listens on loopback only.
+New weights arrive through vLLM's development endpoints, which have no authentication of their own: a started vLLM
+listens on loopback only, behind ``algo.serving.control``.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import math
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,12 +31,12 @@ _BODY_SHOWN = 1000
 _STOP_GRACE_SECONDS = 15.0
 _EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
-# What asks for tokens waits its turn behind what is being played, whose replies may be long and the model slow.
+# Requests for tokens wait behind the games, whose replies may be long and the model slow.
 _ASK_TIMEOUT_SECONDS = 600.0
-# At least; pausing waits for the replies under way, none of which is longer than a whole rollout may take.
+# At least; a pause waits for the replies under way, none of which is longer than a whole rollout may take.
 _PUSH_TIMEOUT_SECONDS = 600.0
 _MOST_TOKENS_TOLD = 128
-"""Tokens that a request may ask the log-probs of: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
+"""Tokens of which one request may ask the log-probs: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 _LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
@@ -47,23 +46,19 @@ _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 class VllmServer:
     """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
 
-    All methods belong to one event loop. ``model`` is its model's name in requests. ``startup_seconds`` is how long it
-    took to become healthy (0 when attached), ``log_path`` is its log (None when attached), ``starts`` how often it was
-    started, ``asleep`` whether it has left the GPUs to others.
+    model: its name in requests. starts: how often it was started. asleep: it has left the GPUs to others.
     """
 
     def __init__(
         self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
     ) -> None:
-        """takes_adapters: new weights are LoRA adapters, served next to their base."""
         self.base_url = base_url.rstrip("/")
         self.model = model
         self.launch = launch
-        self._takes_adapters = takes_adapters
-        self.log_path: Path | None = None if launch is None else config.run_dir / launch.log_name
-        self.startup_seconds = 0.0
         self.starts = 0
         self.asleep = False
+        self._takes_adapters = takes_adapters
+        self._log_path: Path | None = None if launch is None else config.run_dir / launch.log_name
         self._adapters: dict[str, Path] = {}
         self._config = config
         # Loopback must not go through a proxy from the environment. Connections are not kept: calls
@@ -80,67 +75,55 @@ class VllmServer:
     def to_start(cls, config: Config, launch: Launch) -> "VllmServer":
         """A server that ``start`` will start."""
         host = f"[{config.serving.host}]" if ":" in config.serving.host else config.serving.host
-        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch, launch.lora_rank > 0)
+        takes_adapters = launch.learns and config.model.lora_rank > 0
+        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch, takes_adapters)
 
     async def start(self, progress: Callable[[str], None], weights_follow: bool = False) -> None:
         """Start vLLM, or start it again, and wait until it is healthy.
 
-        It dies with this process, however this process dies; call from the main thread, since Linux
-        takes the end of the calling thread for that. What is left of an earlier start is ended first.
-        progress: called with one line when vLLM is started, every ten seconds, and when it is ready.
-        weights_follow: it refuses completions until weights are pushed.
-
-        Raises ServingError when the port is taken (nothing is started then), or when vLLM is not healthy in
-        time; ServingDied, with the end of its log, when it exits. Nothing is left running then.
+        weights_follow: it refuses completions until weights are pushed. Raises ServingError when the port is taken, or
+        when vLLM is not healthy in time; ServingDied, with the end of its log, when it exits. Nothing runs then.
         """
-        assert self.launch is not None
+        assert self.launch is not None and self._log_path is not None
         await self.end()
         await require_free_port(self._config.serving.host, self.launch.port)
         try:
-            self._launch(weights_follow)
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            self.starts += 1
+            self.asleep, self._adapters = False, {}
+            with self._log_path.open("ab") as log:
+                self._log_start = log.tell()
+                self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)
             await self._wait_until_healthy(progress)
-        except BaseException:  # also when cancelled: nothing may stay behind
+        except BaseException:  # also when cancelled
             await self.end()
             raise
 
     async def check_attached(self, takes_weights: bool = True) -> None:
-        """Raise ServingError unless the vLLM that runs already can be used.
-
-        It must be healthy, serve the model's name with at least ``rollout.context_tokens``, report log-probs as the
-        trainer recomputes them, return token ids, and have the development endpoints that ``takes_weights`` needs.
-        """
-        self._adapters = {}  # whatever it has, it is given again
-        await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
-        models = (await self._call("GET", "/v1/models", timeout=_HEALTH_TIMEOUT_SECONDS))["data"]
-        served = {entry["id"]: entry for entry in models}
+        """Raise ServingError unless the vLLM that runs already can be used. takes_weights: it will be given some."""
+        self._adapters = {}  # it is given all again
+        await self._get("/health")
+        served = {entry["id"]: entry for entry in (await self._get("/v1/models"))["data"]}
         name = base_name(self.model) if self._takes_adapters else self.model
         if name not in served:
             raise ServingError(
                 f"{self.base_url} serves {sorted(served)}, not {name!r}: set its name in the configuration "
                 "(serving.served_model_name, or frozen.NAME.model), or start that vLLM with --served-model-name"
             )
-        longest = served[name].get("max_model_len")
-        if longest is not None and longest < self._config.rollout.context_tokens:
+        longest, needed = served[name].get("max_model_len"), self._config.rollout.context_tokens
+        if longest is not None and longest < needed:
             raise ServingError(
-                f"{self.base_url} takes {longest} tokens, rollout.context_tokens is "
-                f"{self._config.rollout.context_tokens}: lower the setting, or start that vLLM with a larger "
-                f"--max-model-len"
+                f"{self.base_url} takes {longest} tokens, rollout.context_tokens is {needed}: lower the setting, or "
+                "start that vLLM with a larger --max-model-len"
             )
         if takes_weights:
             await self._check_development_endpoints()
-            if (await self._call("GET", "/is_paused", timeout=_HEALTH_TIMEOUT_SECONDS))["is_paused"]:
+            if (await self._get("/is_paused"))["is_paused"]:
                 logger.warning("the vLLM at %s is paused, probably by a push that was cut short", self.base_url)
                 return  # it would not answer until the next push resumes it
         # Only one token allowed: its log-prob is 0 once masks and temperature are applied.
-        choice = await self._complete(
-            [0, 1],
-            allowed_token_ids=[1],
-            logprobs=0,
-            temperature=1.0,
-            return_token_ids=True,
-            timeout=_ASK_TIMEOUT_SECONDS,
-            model=name,
-        )
+        asked = {"allowed_token_ids": [1], "logprobs": 0, "temperature": 1.0, "return_token_ids": True}
+        choice = await self._complete([0, 1], name, **asked)
         if choice["logprobs"]["token_logprobs"] != [0.0]:
             raise ServingError(
                 f"{self.base_url} reports log-probs before temperature and masks, which would not match the "
@@ -152,40 +135,36 @@ class VllmServer:
             )
 
     async def stop_answering(self) -> None:
-        """Prepare for new weights: let requests that arrive from now on wait. A sleeping server takes its GPUs back.
+        """Prepare for new weights: requests that arrive from now on wait. A sleeping server takes its GPUs back.
 
-        Replies under way are finished first, or halted in their midst where games go on while whole weights are updated
-        (``rollout.max_policy_lag``): they continue with the new ones, by which vLLM computes their KV cache again.
+        Replies under way are finished first. Where games go on while whole weights are updated
+        (``rollout.max_policy_lag``), they are halted instead and continue with the new weights, by which vLLM computes
+        their KV cache again.
         """
         if self.asleep:
             await self.wake("weights")
             return
-        # The default, abort, would end the replies under way. Keep, too, empties the cache of those that it halts. With
-        # adapters they would go on with those that they began with, and fill the cache of the new, which have the same
-        # name, with what the old computed.
+        # The default, abort, would end the replies under way. Keep also empties the cache of those that it halts. With
+        # adapters they would continue with the old ones, and fill the cache of the new, which have the same name, with
+        # what the old computed.
         mode = "keep" if self._config.rollout.max_policy_lag and not self._takes_adapters else "wait"
         await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
 
     async def answer_as(self, version: int) -> None:
         """Answer requests with the new weights: empty the prefix cache of the old ones, and set the version."""
-        path = "/reset_prefix_cache"
-        if self.launch is not None and self.launch.kv_offload_gb:
-            path += "?reset_external=true"
-        answer = await self._call("POST", path, timeout=_PUSH_TIMEOUT_SECONDS)
+        external = self.launch is not None and self.launch.learns and self._config.serving.kv_offload_gb
+        answer = await self._push("/reset_prefix_cache" + ("?reset_external=true" if external else ""))
         if answer != {"success": True}:
             raise ServingError(
                 f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
             )
-        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)}, timeout=_PUSH_TIMEOUT_SECONDS)
-        if self.asleep:
-            await self.wake("kv_cache")
-        else:
-            await self._call("POST", "/resume", timeout=_PUSH_TIMEOUT_SECONDS)
+        await self._push(SET_VERSION_PATH, {"new_version": str(version)})
+        await (self.wake("kv_cache") if self.asleep else self._push("/resume"))
 
     async def reload(self, folder: Path) -> None:
-        """Read new whole weights from a folder. Only between ``stop_answering`` and ``answer_as``."""
+        """Read new whole weights from a folder, while the server is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        answer = await self._call("POST", "/collective_rpc", body, timeout=_PUSH_TIMEOUT_SECONDS)
+        answer = await self._push("/collective_rpc", body)
         # One entry for each worker; reload_weights returns nothing.
         results = answer.get("results") if isinstance(answer, dict) else None
         if not results or any(result is not None for result in results):
@@ -197,8 +176,7 @@ class VllmServer:
     async def serve_adapters(self, folders: Mapping[str, Path], again: Collection[str] = ()) -> None:
         """Serve these adapters, and no others of before. folders: by names in requests.
 
-        again: names that are loaded even if their folder is the same; only between ``stop_answering`` and
-            ``answer_as``.
+        again: names to load even if their folder is the same; only while the server is paused.
         """
         # Not loaded in place: vLLM would read them again for every token that it samples. Old ones go first, so that
         # there is room.
@@ -208,19 +186,14 @@ class VllmServer:
         for name, folder in folders.items():
             if name not in self._adapters:
                 await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
-                await self._load_adapters(name, folder)
+                body = {"lora_name": name, "lora_path": str(folder)}
+                self._check(await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS), _LOAD_ADAPTERS)
                 self._adapters[name] = folder
 
-    async def _load_adapters(self, name: str, folder: Path) -> None:
-        body = {"lora_name": name, "lora_path": str(folder)}
-        status, text = await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS)
-        if status != 200:
-            raise ServingError(f"POST {self.base_url}{_LOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
-
     async def _unload_adapters(self, name: str) -> None:
-        status, text = await self._request("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, _PUSH_TIMEOUT_SECONDS)
-        if status not in (200, 404):
-            raise ServingError(f"POST {self.base_url}{_UNLOAD_ADAPTERS} answered {status}: {text[:_BODY_SHOWN]}")
+        answer = await self._request("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, _PUSH_TIMEOUT_SECONDS)
+        if answer[0] != 404:
+            self._check(answer, _UNLOAD_ADAPTERS)
 
     async def sleep(self) -> None:
         """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
@@ -228,18 +201,16 @@ class VllmServer:
         await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._longest_reply)
         self.asleep = True
 
-    async def wake(self, part: Literal["weights", "kv_cache"]) -> None:
+    async def wake(self, *parts: Literal["weights", "kv_cache"]) -> None:
         """Take back GPU memory, for the weights first; with both, requests are answered again."""
-        await self._call("POST", f"/wake_up?tags={part}", timeout=_PUSH_TIMEOUT_SECONDS)
-        if part == "kv_cache":
-            self.asleep = False
+        for part in parts:
+            await self._push(f"/wake_up?tags={part}")
+        self.asleep = "kv_cache" not in parts
 
     async def score(self, token_ids: Sequence[int], model: str | None = None) -> list[float]:
-        """Log-probs of a fixed sequence under the weights served now.
+        """One natural log-prob for each of ``token_ids[1:]``, given all tokens before it, at temperature 1.
 
-        model: the name in requests of adapters that it was told of; None: its own model.
-        Returns one natural log-prob for each of ``token_ids[1:]``, given everything before it; at
-        temperature 1 whatever the sampling settings, and computed anew since the last push.
+        model: the name in requests of adapters that it serves; None: its own model.
         """
         token_ids = list(token_ids)
         if len(token_ids) < 2:
@@ -248,21 +219,20 @@ class VllmServer:
         if self._takes_adapters:
             logprobs = await self._score_token_by_token(token_ids, model)
         else:
-            choice = await self._complete(token_ids, prompt_logprobs=0, timeout=_ASK_TIMEOUT_SECONDS, model=model)
-            entries = choice["prompt_logprobs"][1:]
+            entries = (await self._complete(token_ids, model, prompt_logprobs=0))["prompt_logprobs"][1:]
             logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(value) for value in logprobs):
             raise ServingError(f"{self.base_url}: vLLM gave log-probs that are not finite; its weights are broken")
         return logprobs
 
     async def _score_token_by_token(self, token_ids: list[int], model: str) -> list[float]:
-        """``score`` by what every beginning of the sequence may go on with.
+        """``score`` by the next token after each beginning of the sequence.
 
         vLLM 0.28 gives the log-probs of a prompt the adapters of as many requests as it samples for, so that beside
         games in flight its engine dies of them (on CPU; on a GPU they may be another adapter's).
         """
         # First the longest, whose blocks the others then find in the prefix cache.
-        await self._complete(token_ids[:-1], timeout=_ASK_TIMEOUT_SECONDS, model=model, temperature=0.0)
+        await self._complete(token_ids[:-1], model, temperature=0.0)
         logprobs: list[float] = []
         for first in range(1, len(token_ids), _MOST_TOKENS_TOLD):
             told = token_ids[first : first + _MOST_TOKENS_TOLD]
@@ -270,11 +240,7 @@ class VllmServer:
                 "model": model,
                 "prompt": [token_ids[:end] for end in range(first, first + len(told))],
                 "max_tokens": 1,
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "top_k": -1,
-                "min_p": 0.0,
-                "repetition_penalty": 1.0,
+                **{"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
                 "seed": 0,  # of the one token that is thrown away: unseeded it would draw from what others share
                 "logprobs": 1,
                 "logprob_token_ids": sorted(set(told)),
@@ -288,25 +254,18 @@ class VllmServer:
 
     async def figures(self) -> dict[str, float]:
         """vLLM's counters since it was started (names end in ``_total``) and its gauges, summed over its engines."""
-        status, text = await self._request("GET", "/metrics", None, _ASK_TIMEOUT_SECONDS)
-        if status != 200:
-            raise ServingError(f"GET {self.base_url}/metrics answered {status}: {text[:_BODY_SHOWN]}")
+        text = self._check(await self._request("GET", "/metrics", None, _ASK_TIMEOUT_SECONDS), "/metrics")
         totals: dict[str, float] = {}
-        try:
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples if family.type in ("counter", "gauge") else ():
-                    totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
-        except ValueError as error:
-            raise ServingError(
-                f"GET {self.base_url}/metrics answered what is not Prometheus's format: {text[:_BODY_SHOWN]!r}"
-            ) from error
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples if family.type in ("counter", "gauge") else ():
+                totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
         return totals
 
     async def check_health(self) -> None:
         """Raise ServingDied when the started process has ended, ServingError when /health is not answered with 200."""
         self._raise_if_exited()
         try:
-            await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
+            await self._get("/health")
         except ServingDied:
             raise
         except ServingError:
@@ -316,69 +275,50 @@ class VllmServer:
             raise
 
     def no_longer_answers(self, error: Exception) -> ServingDied:
-        """What to raise for a server that is given up although its process may still be there."""
         if isinstance(error, ServingDied):
             return error
-        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self.log_path)
-
-    @property
-    def _longest_reply(self) -> float:
-        return max(_PUSH_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
+        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self._log_path)
 
     async def end(self) -> None:
-        """End a started vLLM and all its processes, by force if it takes too long. An attached vLLM is left running."""
+        """End a started vLLM, by force if it takes too long. An attached vLLM is left running."""
         process = self._process
         if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             # The guard bounds the wait and kills what is left of vLLM's group.
             await self._wait_for_exit(_STOP_GRACE_SECONDS + 5)
-            if process.poll() is None:
-                process.kill()
-                await asyncio.to_thread(process.wait)
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
     async def stop(self) -> None:
         """``end``, and use the server no more. May be called again."""
         await self.end()
         await self._http.close()
 
-    def _launch(self, weights_follow: bool) -> None:
-        assert self.log_path is not None
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        self.starts += 1
-        self.asleep, self._adapters = False, {}
-        with self.log_path.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)
-
     async def _wait_until_healthy(self, progress: Callable[[str], None]) -> None:
         timeout = self._config.serving.start_timeout_seconds
         started = time.monotonic()
-        next_report = 0.0
-        progress(f"starting vLLM on {self.base_url}; its log: {self.log_path}")
+        next_report = 10.0
+        progress(f"starting vLLM on {self.base_url}; its log: {self._log_path}")
         while True:
             await asyncio.sleep(0.2)
             self._raise_if_exited()
-            with contextlib.suppress(ServingError):  # not listening yet
-                await self._call("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS)
-                break
             elapsed = time.monotonic() - started
+            with contextlib.suppress(ServingError):  # not listening yet
+                await self._get("/health")
+                progress(f"vLLM is ready on {self.base_url} after {elapsed:.0f} s")
+                return
             if elapsed > timeout:
                 raise ServingError(
                     f"vLLM was not healthy after {timeout:.0f} s (serving.start_timeout_seconds){self._log_tail()}"
                 )
-            if elapsed >= next_report + 10:
-                next_report = elapsed
+            if elapsed >= next_report:
+                next_report = elapsed + 10
                 progress(f"vLLM is starting on {self.base_url}: {elapsed:.0f} s")
-        self.startup_seconds = time.monotonic() - started
-        progress(f"vLLM is ready on {self.base_url} after {self.startup_seconds:.0f} s")
 
     async def _check_development_endpoints(self) -> None:
         settings = self._config.serving
         needed = [*_PUSH_ENDPOINTS] + [_LOAD_ADAPTERS] * self._takes_adapters
-        if settings.weight_transfer != "folder":
-            needed += _TRANSFER_ENDPOINTS
-        if settings.share_gpus:
-            needed += _SLEEP_ENDPOINTS
+        needed += _TRANSFER_ENDPOINTS * (settings.weight_transfer != "folder") + _SLEEP_ENDPOINTS * settings.share_gpus
         for path in needed:
             # They take POST only; a GET answers 405 where they exist and changes nothing.
             status, _ = await self._request("GET", path, None, _HEALTH_TIMEOUT_SECONDS)
@@ -389,31 +329,42 @@ class VllmServer:
                     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
                 )
 
-    async def _complete(self, token_ids: list[int], timeout: float, **options: Any) -> dict[str, Any]:
-        body = {"model": self.model, "prompt": token_ids, "max_tokens": 1, **options}
-        answer = await self._call("POST", "/v1/completions", body, timeout=timeout)
+    @property
+    def _longest_reply(self) -> float:
+        return max(_PUSH_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
+
+    async def _complete(self, token_ids: list[int], model: str, **options: Any) -> dict[str, Any]:
+        body = {"model": model, "prompt": token_ids, "max_tokens": 1, **options}
+        answer = await self._call("POST", "/v1/completions", body, timeout=_ASK_TIMEOUT_SECONDS)
         return answer["choices"][0]
+
+    async def _get(self, path: str) -> Any:
+        return await self._call("GET", path, timeout=_HEALTH_TIMEOUT_SECONDS)
+
+    async def _push(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return await self._call("POST", path, body, timeout=_PUSH_TIMEOUT_SECONDS)
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
         """The decoded JSON of a 200 answer (None for an empty one); anything else is a ServingError."""
-        status, text = await self._request(method, path, body, timeout)
-        if status != 200:
-            raise ServingError(f"{method} {self.base_url}{path} answered {status}: {text[:_BODY_SHOWN]}")
-        if not text:
-            return None
+        text = self._check(await self._request(method, path, body, timeout), path, method)
         try:
-            return json.loads(text)
+            return json.loads(text) if text else None
         except json.JSONDecodeError as error:
             raise ServingError(
                 f"{method} {self.base_url}{path} answered what is not JSON: {text[:_BODY_SHOWN]!r}"
             ) from error
 
+    def _check(self, answer: tuple[int, str], path: str, method: str = "POST") -> str:
+        """The text of an answer with status 200; ServingError for any other."""
+        status, text = answer
+        if status != 200:
+            raise ServingError(f"{method} {self.base_url}{path} answered {status}: {text[:_BODY_SHOWN]}")
+        return text
+
     async def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> tuple[int, str]:
-        url = self.base_url + path
+        url, limit = self.base_url + path, aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._http.request(
-                method, url, json=body, timeout=aiohttp.ClientTimeout(total=timeout)
-            ) as response:
+            async with self._http.request(method, url, json=body, timeout=limit) as response:
                 return response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             self._raise_if_exited()
@@ -429,12 +380,12 @@ class VllmServer:
         exit_code = self._process.poll() if self._process is not None else None
         if exit_code is not None:
             message = f"vLLM exited with code {exit_code} ({self.base_url}){self._log_tail()}"
-            raise ServingDied(message, exit_code, self.log_path)
+            raise ServingDied(message, exit_code, self._log_path)
 
     def _log_tail(self) -> str:
-        if self.log_path is None or not self.log_path.exists():
+        if self._log_path is None or not self._log_path.exists():
             return ""
-        with self.log_path.open("rb") as log:
+        with self._log_path.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode("utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return "\n".join([f"; the end of {self.log_path}:", *(f"    {line}" for line in lines)])
+        return "\n".join([f"; the end of {self._log_path}:", *(f"    {line}" for line in lines)])

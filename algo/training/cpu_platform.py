@@ -1,8 +1,7 @@
-"""verl on CPU, through verl's own registries: the same engine runs without a GPU.
+"""The platform "cpu" in verl's registry.
 
-Every process that runs verl loads this module by ``VERL_USE_EXTERNAL_MODULES`` and picks the
-platform by ``VERL_PLATFORM`` (both in ``WORKER_ENV``). Importing it registers the platform;
-``prepare_worker`` does what a training worker needs besides.
+Every process that runs verl imports this module by ``VERL_USE_EXTERNAL_MODULES``, which registers the platform, and
+picks it by ``VERL_PLATFORM``.
 """
 
 import os
@@ -18,9 +17,8 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 WORKER_ENV = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "algo.training.cpu_platform"}
 """Environment of every process that runs verl on CPU."""
 
-# The functions of torch.cuda that verl calls on its device module: a CPU has no device memory to count or to free, and
-# its random numbers are the process's own.
-_device_module = ModuleType("cpu_device_module", "torch.cpu, with the functions of torch.cuda that verl calls")
+# torch.cpu, with the functions of torch.cuda that verl calls.
+_device_module = ModuleType("cpu_device_module")
 _device_module.__dict__.update(
     {name: getattr(torch.cpu, name) for name in dir(torch.cpu) if not name.startswith("__")},
     **{f"{what}memory_{state}": lambda device=None: 0 for what in ("", "max_") for state in ("allocated", "reserved")},
@@ -38,7 +36,7 @@ def _returning(value: Any) -> Any:
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
-    """A platform whose device is the CPU; one process is one device."""
+    """One process is one device."""
 
     device_name, vendor_name, device_module = "cpu", "generic", _device_module
     is_available = _returning(True)
@@ -57,17 +55,14 @@ class CpuPlatform(PlatformBase):
 
 
 def select() -> None:
-    """Make this process use the CPU platform, also where an accelerator is present."""
+    """Make this process use the platform, also where an accelerator is present."""
     os.environ.update(WORKER_ENV)
     if get_platform().device_name != "cpu":
         set_platform(CpuPlatform())
 
 
 def prepare_worker() -> None:
-    """Make the process group before a TrainingWorker is constructed on CPU.
-
-    verl names the backends of the one that it would make "cpu:gloo,<device>:<backend>", and torch refuses two for cpu.
-    """
+    """Make the process group before verl does, whose name of the backends, "cpu:gloo,cpu:gloo", torch refuses."""
     torch.distributed.init_process_group(
         "gloo",
         init_method=os.environ.get("DIST_INIT_METHOD"),

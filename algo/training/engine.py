@@ -1,10 +1,7 @@
-"""The trainer: verl's TrainingWorkers on Ray, one process per rank, sharded by FSDP2.
+"""The trainer: verl's TrainingWorkers on Ray, one process per rank, sharded by FSDP2, on CPU or GPUs.
 
-One code path for CPU and GPUs; ``training.device`` only decides what a rank runs on. What verl calls
-a mini-batch (one optimizer step) is arranged here, see ``algo.sequences.batch``, and handed over one at a time.
-
-On several machines, ``run.dir`` must lie on a file system that all of them share: every rank writes
-its share of a checkpoint there, and rank 0 the exported model.
+The ranks get one mini-batch (one optimizer step) at a time, arranged by ``algo.sequences.batch``. On several machines
+``run.dir`` must lie on a file system that all of them share: every rank writes its share of a checkpoint there.
 """
 
 import json
@@ -40,21 +37,17 @@ _STATE_FILE = "engine.json"
 class Engine:
     """The policies that learn, on the ranks, with a reference and critics where the configuration has them.
 
-    One policy is active, at first the first of ``config.learners``; ``select`` activates another. All methods but
-    ``save`` and ``load`` are about the active one.
-
-    Use as a context manager, or call ``close``. When a rank dies, the call that finds out raises
-    RayError and closes the engine: the other ranks would wait for the dead one.
+    All methods but ``save`` and ``load`` concern the active policy, at first the first of ``config.learners``.
+    A context manager. When a rank dies, a call raises RayError and closes the engine: the other ranks would wait for
+    the dead one.
     """
 
     def __init__(self, config: Config, optimizer: FSDPOptimizerConfig | None = None) -> None:
-        """Load ``config.model.path`` onto ``config.training.ranks`` ranks.
-
-        Uses the Ray cluster that RAY_ADDRESS names or this process is connected to, else starts a
-        local one for as long as the engine lives. Raises ConfigError before Ray starts for a folder that holds no model
-        and for names that verl does not know, and before the ranks start for a cluster that cannot hold them.
+        """Load ``config.model.path`` onto ``config.training.ranks`` ranks of the Ray of ``ray_cluster.connect``.
 
         optimizer: of the policy, in place of the configured one.
+        Raises ConfigError before Ray starts for a folder that holds no model and for names that verl does not know, and
+        before the ranks start for a cluster that cannot hold them.
         """
         check_engine(config)
         self._config = config
@@ -97,9 +90,8 @@ class Engine:
     def log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
         """Log-probs of every token under the present weights, at the batch's temperature.
 
-        One float32 tensor per row of the batch, aligned with the trajectory's ``token_ids``: entry i
-        is log p(token i | tokens before it), natural logarithm, whether sampled or given; entry 0 is
-        0.0, since nothing stands before the first token.
+        One float32 tensor per row of the batch, aligned with the trajectory's ``token_ids``: entry i is the natural
+        logarithm of p(token i | tokens before it), whether sampled or given; entry 0 is 0.0.
         """
         return self._infer("policy", batch, "log_probs")["log_probs"]
 
@@ -117,8 +109,7 @@ class Engine:
     def values(self, batch: TensorDict) -> list[torch.Tensor]:
         """The critic's values, aligned as ``log_probs`` are. Raises ValueError where the estimator needs no critic.
 
-        Entry i is the value, in units of reward, of the state in which token i was chosen: it depends on the
-        tokens before i only. Entry 0 is 0.0.
+        Entry i is the value, in units of reward, of the state in which token i was chosen: of the tokens before it.
         """
         self._check_critic()
         return self._infer("critic", batch, "values")["values"]
@@ -127,13 +118,9 @@ class Engine:
         """Train the policy on a batch with advantages: ``training.epochs`` passes in mini-batches.
 
         target_weight: of the batch's target rows, next to the policy's loss (``algo.training.targets_loss``).
-
-        Returns verl's metrics, averaged over the optimizer steps (``actor/pg_loss``, ``actor/ppo_kl``,
-        ``actor/pg_clipfrac``, ``actor/grad_norm`` before clipping, ``actor/lr``; ``actor/entropy_loss``
-        where there is an entropy coefficient, ``actor/kl_loss`` with a KL in the loss, ``actor/target_loss``), plus
-        ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl leaves out a step whose gradient is not finite.
-
-        Raises ValueError for a batch that lacks a column of the loss.
+        Returns verl's metrics, averaged over the optimizer steps (``actor/pg_loss``, ``actor/grad_norm`` before
+        clipping, ``actor/lr``, …), plus ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl leaves out a step
+        whose gradient is not finite. Raises ValueError for a batch that lacks a column of the loss.
         """
         _check_columns(batch, "advantages")
         if self._config.reference.kl == "loss":
@@ -146,31 +133,19 @@ class Engine:
 
         The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch, weighed as
         the batch says (verl's ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every
-        optimizer step, and sequences of similar length share a mini-batch: there are many, and no step is one whole.
-
-        after_step: called after each optimizer step.
-
-        Returns verl's metrics, averaged over the optimizer steps (``imitation/loss``, ``imitation/grad_norm`` before
-        clipping, ``imitation/lr``), plus ``imitation/optimizer_steps`` and ``imitation/skipped_steps``.
+        optimizer step, and sequences of similar length share a mini-batch.
+        after_step: called after each optimizer step. Returns metrics as ``update``, named ``imitation/…``.
         """
         return self._train("policy", "imitation", batch, "imitation", many=True, after_step=after_step)
 
     def update_critic(self, batch: TensorDict) -> dict[str, float]:
-        """Train the critic on a batch with values and returns: ``training.epochs`` passes in mini-batches.
-
-        Returns verl's metrics, averaged over the optimizer steps (``critic/vf_loss``, ``critic/vf_clipfrac``,
-        ``critic/vpred_mean``, ``critic/grad_norm`` before clipping, ``critic/lr``), plus ``critic/optimizer_steps``
-        and ``critic/skipped_steps``.
-        """
+        """``update`` of the critic, on a batch with values and returns. Returns metrics named ``critic/…``."""
         self._check_critic()
         _check_columns(batch, "values", "returns")
         return self._train("critic", "values", batch, "critic")
 
     def save(self, directory: Path, step: int) -> None:
-        """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies.
-
-        The directory appears under its name when it is complete; one of that name is replaced.
-        """
+        """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies."""
         with _written_whole(directory) as partial_directory:
             for policy in self._policies:
                 self.select(policy)
@@ -181,8 +156,7 @@ class Engine:
     def load(self, directory: Path) -> int:
         """Continue from what ``save`` wrote, at this engine's learning rates; returns its step.
 
-        Raises ConfigError when there is nothing to load, or when a run of another layout wrote it: other ranks,
-        adapters or policies, with or without a critic.
+        Raises ConfigError without a checkpoint, or for one with other ranks, adapters, policies or critics.
         """
         try:
             state = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
@@ -202,17 +176,16 @@ class Engine:
         return state["step"]
 
     def export(self, directory: Path, dtype: str | None = None) -> None:
-        """Write the policy as a Hugging Face folder: safetensors, config, tokenizer; LoRA adapters are merged in.
+        """Write the policy as a Hugging Face folder, whole: safetensors, config, tokenizer; adapters are merged in.
 
         dtype: of its weights ("float32" or "bfloat16"); None takes ``model.dtype``.
-        The directory appears under its name when it is complete; one of that name is replaced.
         """
         model = self._config.model
         with _written_whole(directory) as into:
             self._call("export_policy", str(into), source=str(model.path.absolute()), dtype=dtype or model.dtype)
 
     def export_adapters(self, directory: Path) -> None:
-        """Write the LoRA adapters, in float32, as a folder that vLLM and PEFT read; whole, as ``export`` does."""
+        """Write the LoRA adapters, in float32, as a folder that vLLM and PEFT read."""
         with _written_whole(directory) as into:
             self._call("export_adapters", str(into))
 
@@ -224,11 +197,8 @@ class Engine:
         self._call("send_weights", self._config.serving.weight_transfer, self._config.model.dtype, servers)
 
     def close(self) -> None:
-        """Stop the workers, and Ray if this engine started it. Closing twice is harmless.
-
-        A call under way on another thread ends with an error.
-        """
-        # That call closes the engine, too, when it sees its ranks die; without Ray it would wait for ever to do so.
+        """Stop the workers, and Ray if this engine started it. A call on another thread ends with an error."""
+        # That call closes the engine, too, when its ranks die; after Ray's shutdown it would wait for ever.
         with self._closing:
             self._workers = None
             if self._pool is not None:
@@ -250,9 +220,8 @@ class Engine:
         self.close()
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of ``TrainingRank`` on all ranks; what is not blocking there is awaited here."""
-        if self._workers is None:
-            # Ray would be started again, without a word.
+        """Call a method of ``TrainingRank`` on all ranks and wait for its result."""
+        if self._workers is None:  # Ray would be started again, without a word
             raise RuntimeError("the engine is closed: close was called, or a rank died")
         try:
             result = getattr(self._workers, method)(*arguments, **named)
@@ -312,9 +281,9 @@ class Engine:
         after_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> dict[str, float]:
-        """many: optimizer steps; each moves the schedule on, and rows of similar length share one."""
+        """many: each optimizer step moves the schedule on, and rows of similar length share one."""
         training = self._config.training
-        # Once for the whole update, not for each of its optimizer steps (where weights are kept in CPU memory at all).
+        # Offloaded weights move once for the whole update, not for each of its optimizer steps.
         self._call("move", part, "device")
         steps: list[dict[str, float]] = []
         for epoch in range(1, training.epochs + 1):
@@ -339,12 +308,9 @@ class Engine:
                 steps.append(_flat_metrics(tensordict_utils.get(output, "metrics"), prefix))
                 after_step()
         self._call("move", part, "cpu")
-        skipped = [step for step in steps if not math.isfinite(step[f"{prefix}/grad_norm"])]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-        return metrics | {
-            f"{prefix}/optimizer_steps": float(len(steps)),
-            f"{prefix}/skipped_steps": float(len(skipped)),
-        }
+        skipped = sum(not math.isfinite(step[f"{prefix}/grad_norm"]) for step in steps)
+        return metrics | {f"{prefix}/optimizer_steps": float(len(steps)), f"{prefix}/skipped_steps": float(skipped)}
 
     def _infer(self, part: str, batch: TensorDict, *names: str) -> dict[str, list[torch.Tensor]]:
         (whole,) = self._arrange(batch, mini_batch_size=len(batch), seed=None)
@@ -386,7 +352,7 @@ def _flat_metrics(metrics: dict[str, Any], prefix: str) -> dict[str, float]:
 
 @contextmanager
 def _written_whole(directory: Path) -> Iterator[Path]:
-    """A folder to write to, as an absolute path, which gets its name at the end and replaces one of that name."""
+    """A folder to write to, which gets its name, and replaces one of that name, when it is complete."""
     unfinished = directory.with_name(directory.name + ".partial").absolute()
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

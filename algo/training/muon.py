@@ -2,9 +2,8 @@
 
 Muon orthogonalises a matrix's momentum before it steps, so that directions in which gradients are small move as far as
 those in which they are large (K. Jordan et al., 2024, https://kellerjordan.github.io/posts/muon; J. Liu et al., Muon is
-Scalable for LLM Training, 2025, arXiv:2502.16982). Suits training from random weights, as the tiny model's imitation:
-to look up what others said comes earlier than by AdamW. Embeddings, output head, norms and biases have no such
-directions and stay with AdamW, as both sources advise.
+Scalable for LLM Training, 2025, arXiv:2502.16982). Suits training from random weights, as the tiny model's imitation.
+Embeddings, output head, norms and biases stay with AdamW, as both sources advise.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Several policies on one rank: the weights, optimizer and schedule of each, of which one is active.
+"""Several policies on one rank, which has one model and one optimizer.
 
-A rank has one model and one optimizer. The state of a policy is swapped into them in place, so that nothing is
-allocated or sharded again; the base under adapters, the gradients and the buffers are shared.
+The weights, optimizer state and schedule of a policy are swapped in place, so that nothing is allocated or sharded
+again; the base under adapters, the gradients and the buffers are shared.
 """
 
 import copy

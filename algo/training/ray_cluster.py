@@ -1,12 +1,10 @@
-"""The Ray cluster that the training ranks run on: one that is there, or a local one for as long as an engine lives."""
+"""The Ray cluster that the training ranks run on."""
 
 import atexit
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from verl.single_controller.ray import RayResourcePool
 
 from algo.machine.secrets import without_secrets
 from algo.serving.control import CONTROL_VARIABLE, control_token
-from algo.training import cpu_platform as platform_cpu
+from algo.training import cpu_platform
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.training import TrainingConfig
@@ -26,7 +24,7 @@ from configs.sections.training import TrainingConfig
 def connect(config: Config) -> Path | None:
     """Connect to the Ray cluster that RAY_ADDRESS names, or that this process is connected to; else start a local one.
 
-    Returns the folder of a Ray that was started here, None if there was one.
+    Returns the folder of the Ray that was started here, else None.
     """
     if ray.is_initialized():
         return None
@@ -44,23 +42,30 @@ def connect(config: Config) -> Path | None:
     # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters. Ray opens its own folder
     # to everyone (0777), so it gets one inside a folder that is ours alone.
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    with _visible_gpus(training_gpus(config)), without_secrets():
-        ray.init(
-            address="local",
-            # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
-            num_cpus=max(os.cpu_count() or 1, config.training.ranks + 1),
-            include_dashboard=False,
-            _temp_dir=str(directory / "r"),
-            **quiet,
-        )
+    gpus = training_gpus(config)
+    with without_secrets():
+        if gpus is not None:  # Ray looks nowhere else for the GPUs that it may use
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+        try:
+            ray.init(
+                address="local",
+                # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
+                num_cpus=max(os.cpu_count() or 1, config.training.ranks + 1),
+                include_dashboard=False,
+                _temp_dir=str(directory / "r"),
+                **quiet,
+            )
+        finally:
+            if gpus is not None:
+                del os.environ["CUDA_VISIBLE_DEVICES"]
     return directory
 
 
 @lru_cache
 def _token_file() -> Path:
-    """The token of all Rays that this process starts, which listen on every interface whatever they are told.
+    """The token of all Rays that this process starts, which listen on every interface whatever the configuration.
 
-    Ray's own is one for all runs of a user, and everybody on the machine can read it. It reads one file a process.
+    Ray's own is one for all runs of a user, and everybody on the machine can read it. A process reads one file.
     """
     directory = Path(tempfile.mkdtemp(prefix="ray-token-", dir="/tmp"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -73,8 +78,7 @@ def _token_file() -> Path:
 def training_gpus(config: Config) -> str | None:
     """GPUs of a Ray that is started here, as CUDA_VISIBLE_DEVICES names them: those that serving leaves free.
 
-    None where nothing needs saying: on CPU, where both share the GPUs, where vLLM runs elsewhere, and where whoever
-    started this process has set CUDA_VISIBLE_DEVICES.
+    None for all: on CPU, where both share the GPUs, where vLLM runs elsewhere, and where CUDA_VISIBLE_DEVICES is set.
     """
     serving = config.serving
     shared = config.training.device == "cpu" or serving.share_gpus or serving.mode == "attach"
@@ -82,19 +86,6 @@ def training_gpus(config: Config) -> str | None:
         return None
     taken = serving.devices or range(serving.servers * serving.tensor_parallel)
     return ",".join(str(number) for number in range(torch.cuda.device_count()) if number not in taken)
-
-
-@contextmanager
-def _visible_gpus(devices: str | None) -> Iterator[None]:
-    """Ray looks nowhere else for the GPUs that it may use. Set only while it starts."""
-    if devices is None:
-        yield
-        return
-    os.environ["CUDA_VISIBLE_DEVICES"] = devices
-    try:
-        yield
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def resource_pool(training: TrainingConfig) -> RayResourcePool:
@@ -136,5 +127,5 @@ def worker_environment(training: TrainingConfig) -> dict[str, str]:
         threads = max(1, (os.cpu_count() or 1) // (training.ranks // training.nodes))
         # And wait for one another without spinning: on a busy machine, waiting threads that hold a core
         # from the one they wait for made small batches ten times slower.
-        environment |= platform_cpu.WORKER_ENV | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        environment |= cpu_platform.WORKER_ENV | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     return environment

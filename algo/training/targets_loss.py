@@ -1,6 +1,6 @@
-"""verl's policy loss, and beside it the cross entropy of target rows (``algo.sequences.targets``), in one step.
+"""verl's policy loss plus the cross entropy of target rows (``algo.sequences.targets``).
 
-One step and not two: an optimizer that scales each step by its gradients' size would make nothing of a weight.
+One optimizer step for both: in a step of its own, Adam would scale the targets' weight away.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine's blocking calls, beside the event loop."""
+"""The engine's blocking calls, all on one thread, while the event loop goes on."""
 
 import asyncio
 import time
@@ -10,22 +10,21 @@ _Result = TypeVar("_Result")
 
 
 class TrainerThread:
-    """Runs the engine's blocking calls, all on one thread, beside the event loop."""
+    """``seconds``: how long its calls have taken, together."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
         self.seconds = 0.0
-        """How long its calls have taken, together."""
 
     def submit(self, call: Callable[..., _Result], *arguments: Any) -> asyncio.Future[_Result]:
-        return asyncio.wrap_future(self._executor.submit(self._timed, call, *arguments))
+        def timed() -> _Result:
+            started = time.monotonic()
+            try:
+                return call(*arguments)
+            finally:
+                self.seconds += time.monotonic() - started
 
-    def _timed(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        started = time.monotonic()
-        try:
-            return call(*arguments)
-        finally:
-            self.seconds += time.monotonic() - started
+        return asyncio.wrap_future(self._executor.submit(timed))
 
     async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
         """Make a call and await it. Cancelling the wait does not end the call; closing the engine does."""

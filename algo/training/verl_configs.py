@@ -1,10 +1,7 @@
-"""Our configuration in verl's terms: workers, losses and optimizers.
-
-Also which parts a run has: the policy always, a reference where there is a KL, a critic where the advantage estimator
-needs values.
-"""
+"""Our configuration in verl's terms: models, losses and optimizers of a training rank."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +30,9 @@ LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-s
 
 # Losses that verl registers and that would not train what the configuration says.
 _UNUSABLE_LOSSES = {
-    "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update would hang on their size",
-    "clip_cov": "it draws the tokens that it cuts from each micro-batch, so the update would hang on their size",
-    "kl_cov": "it picks the tokens that it holds back in each micro-batch, so the update would hang on their size",
+    "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update depends on their size",
+    "clip_cov": "it draws the tokens that it cuts from each micro-batch, so the update depends on their size",
+    "kl_cov": "it picks the tokens that it holds back in each micro-batch, so the update depends on their size",
     "bypass_mode": "it takes no rollout-correction weights; name the loss itself, and training.rollout_correction "
     "weighs it",
     "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
@@ -64,27 +61,9 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
     """What each part is constructed with. optimizer: of the policy, in place of the configured one."""
     model, training, steps = config.model, config.training, config.run.steps
     has_critic = needs_values(config.advantage.estimator)
-    reference = critic = None
-    if config.reference.kl != "none" and not reference_without_adapters(config):
-        reference = TrainingWorkerConfig(
-            model_type="language_model",
-            model_config=_model_config(config, config.reference.path),
-            # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
-            # cannot do. Nor need it: an optimizer that never steps holds no state.
-            engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
-            optimizer_config=_optimizer_config(training, training.learning_rate, steps),
-            checkpoint_config=CheckpointConfig(),
-        )
-    if has_critic:
-        critic = TrainingWorkerConfig(
-            model_type="value_model",
-            model_config=_model_config(config, config.critic.path),
-            engine_config=_engine_config(config),
-            optimizer_config=_optimizer_config(training, config.critic.learning_rate, steps),
-            checkpoint_config=CheckpointConfig(),
-        )
-    steps_of_policy = max(1, steps - (config.critic.warmup_steps if has_critic else 0))
-    optimizer = optimizer or _policy_optimizer(training, steps_of_policy)
+    optimizer = optimizer or _policy_optimizer(
+        training, max(1, steps - (config.critic.warmup_steps if has_critic else 0))
+    )
     policy = TrainingWorkerConfig(
         model_type="language_model",
         model_config=_model_config(config, None, **_adapters(model)),
@@ -93,13 +72,30 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
         # The base weights are those of model.path, always.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
     )
+    other = partial(TrainingWorkerConfig, checkpoint_config=CheckpointConfig())
+    reference = critic = None
+    if config.reference.kl != "none" and not reference_without_adapters(config):
+        reference = other(
+            model_type="language_model",
+            model_config=_model_config(config, config.reference.path),
+            # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
+            # cannot do. Nor need it: an optimizer that never steps holds no state.
+            engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
+            optimizer_config=_optimizer_config(training, training.learning_rate, steps),
+        )
+    if has_critic:
+        critic = other(
+            model_type="value_model",
+            model_config=_model_config(config, config.critic.path),
+            engine_config=_engine_config(config),
+            optimizer_config=_optimizer_config(training, config.critic.learning_rate, steps),
+        )
     rates = {
         "policy": {name: learner.learning_rate or optimizer.lr for name, learner in config.learners.items()},
         "critic": dict.fromkeys(config.learners, config.critic.learning_rate),
     }
-    return PartConfigs(
-        policy, reference, critic, actor_config(training, config.reference), critic_config(config), rates
-    )
+    losses = actor_config(training, config.reference), critic_config(config)
+    return PartConfigs(policy, reference, critic, *losses, rates)
 
 
 def reference_without_adapters(config: Config) -> bool:
@@ -112,17 +108,16 @@ def check_engine(config: Config) -> None:
     check_model_folders(config)
     actor_config(config.training, config.reference)
     parallel = config.training.sequence_parallel
-    if parallel > 1:
-        if not packs_sequences(config.model):
-            raise ConfigError(
-                f"training.sequence_parallel={parallel} needs model.attn_implementation=flash_attention_2 "
-                f"(got {config.model.attn_implementation!r})"
-            )
-        heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
-        if heads % parallel:
-            raise ConfigError(
-                f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
-            )
+    if parallel > 1 and not packs_sequences(config.model):
+        raise ConfigError(
+            f"training.sequence_parallel={parallel} needs model.attn_implementation=flash_attention_2 "
+            f"(got {config.model.attn_implementation!r})"
+        )
+    heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
+    if heads % parallel:
+        raise ConfigError(
+            f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
+        )
 
 
 def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = None) -> FSDPActorConfig:
@@ -141,10 +136,7 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
         )
     reference = reference or ReferenceConfig()
     return FSDPActorConfig(
-        strategy="fsdp2",
-        # Read by verl's own trainer only, but its configuration refuses to be without.
-        rollout_n=1,
-        ppo_micro_batch_size_per_gpu=training.micro_batch_size,
+        rollout_n=1,  # read by verl's own trainer only, but required
         clip_ratio=training.clip_ratio_low,
         clip_ratio_low=training.clip_ratio_low,
         clip_ratio_high=training.clip_ratio_high,
@@ -153,21 +145,14 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
         use_kl_loss=reference.kl == "loss",
         kl_loss_coef=reference.coef,
         kl_loss_type=reference.penalty,
-        loss_agg_mode=training.loss_agg_mode,
-        loss_scale_factor=_loss_scale_factor(training),
         policy_loss=PolicyLossConfig(loss_mode=training.policy_loss),
+        **_aggregation(training),
     )
 
 
 def critic_config(config: Config) -> CriticConfig:
     """What verl's ``value_loss`` reads; aggregated as the policy's loss is, as in verl's own defaults."""
-    return CriticConfig(
-        strategy="fsdp2",
-        ppo_micro_batch_size_per_gpu=config.training.micro_batch_size,
-        cliprange_value=config.critic.clip_range_value,
-        loss_agg_mode=config.training.loss_agg_mode,
-        loss_scale_factor=_loss_scale_factor(config.training),
-    )
+    return CriticConfig(cliprange_value=config.critic.clip_range_value, **_aggregation(config.training))
 
 
 def packs_sequences(model: ModelConfig) -> bool:
@@ -175,10 +160,17 @@ def packs_sequences(model: ModelConfig) -> bool:
     return model.attn_implementation.startswith("flash_attention")
 
 
-def _loss_scale_factor(training: TrainingConfig) -> int | None:
-    # Only seq-mean-token-sum-norm divides by it; left open, verl would divide by the length of the
-    # longest response of each micro-batch, so that the loss hung on the arrangement.
-    return training.max_sequence_tokens if training.loss_agg_mode == "seq-mean-token-sum-norm" else None
+def _aggregation(training: TrainingConfig) -> dict[str, Any]:
+    return {
+        "strategy": "fsdp2",
+        "ppo_micro_batch_size_per_gpu": training.micro_batch_size,
+        "loss_agg_mode": training.loss_agg_mode,
+        # Only seq-mean-token-sum-norm divides by it. By default verl divides by the length of the longest response of
+        # each micro-batch, so that the loss depends on the arrangement.
+        "loss_scale_factor": training.max_sequence_tokens
+        if training.loss_agg_mode == "seq-mean-token-sum-norm"
+        else None,
+    }
 
 
 def _adapters(model: ModelConfig) -> dict[str, Any]:
@@ -204,12 +196,9 @@ def _engine_config(config: Config, *, forward_only: bool = False, trains_weights
     return FSDPEngineConfig(
         strategy="fsdp2",
         forward_only=forward_only,
-        use_dynamic_bsz=False,
         use_torch_compile=False,
         # Deferred, each rank keeps the gradients of the whole model in float32 until a mini-batch's last forward pass.
         use_no_sync_for_gradient_accumulation=False,
-        micro_batch_size_per_gpu=training.micro_batch_size,
-        infer_micro_batch_size_per_gpu=training.micro_batch_size,
         ulysses_sequence_parallel_size=training.sequence_parallel,
         param_offload=training.param_offload,
         optimizer_offload=training.optimizer_offload,
@@ -217,8 +206,7 @@ def _engine_config(config: Config, *, forward_only: bool = False, trains_weights
         # Trained weights stay in float32, with their gradients and optimizer; a base under adapters and a reference
         # are kept in the precision that they compute with.
         model_dtype="float32" if trains_weights else config.model.dtype,
-        # This is the forward pass. Without it verl computes in bfloat16, whatever the field ``dtype`` of this
-        # configuration says.
+        # Of the forward pass; verl ignores the field ``dtype`` of this configuration.
         mixed_precision={"param_dtype": config.model.dtype, "reduce_dtype": "float32", "buffer_dtype": "float32"},
     )
 
@@ -243,6 +231,5 @@ def _optimizer_config(training: TrainingConfig, learning_rate: float, steps: int
         clip_grad=training.grad_clip,
         lr_scheduler_type=training.lr_schedule,
         lr_warmup_steps=training.lr_warmup_steps,
-        lr_warmup_steps_ratio=0.0,
         total_training_steps=steps,
     )

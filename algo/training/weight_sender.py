@@ -1,12 +1,13 @@
-"""The trainer's side of weight transfers between GPUs: vLLM's own interface, used by every training rank.
+"""The trainer's side of weight transfers between GPUs. Experimental: not run on GPUs, only its HTTP is tested.
 
-vLLM's trainer engines (``vllm.distributed.weight_transfer``) do the work: rank 0 speaks to the servers and sends, the
-others take part in gathering the weights. Needs GPUs, and has not been run on any yet; what goes over HTTP is tested.
+vLLM's trainer engines (``vllm.distributed.weight_transfer``) do the work on every training rank: rank 0 speaks to the
+servers and sends, the others take part in gathering the weights.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import Any
 
 import httpx
@@ -42,7 +43,7 @@ class PolicySource(WeightSource):
         self._metadata: list[ParamMeta] | None = None
 
     def metadata(self) -> list[ParamMeta]:
-        """Names, types and shapes; the first call gathers every tensor once, since only whole ones have their shape."""
+        """Names, types and shapes; the first call gathers every tensor once."""
         if self._metadata is None:
             self._metadata = [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self]
         return self._metadata
@@ -54,49 +55,47 @@ class PolicySource(WeightSource):
 
 
 class ServersClient:
-    """What vLLM's trainer engines ask of a server (its ``VLLMWeightSyncClient``), asked of several at once.
+    """vLLM's ``VLLMWeightSyncClient`` for several servers at once.
 
-    urls: base URLs of the servers. Raises RuntimeError, naming the URL, when one does not answer or refuses.
+    urls: base URLs. Raises RuntimeError, naming the URL, when a server does not answer or refuses.
     """
 
-    def __init__(self, urls: Sequence[str], timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    def __init__(self, urls: Sequence[str]) -> None:
         self._urls = [url.rstrip("/") for url in urls]
         # A proxy from the environment must not come between the trainer and its own servers.
-        self._http = httpx.Client(trust_env=False, timeout=timeout_seconds, headers=control_headers(started_here=False))
+        headers = control_headers(started_here=False)
+        self._http = httpx.Client(trust_env=False, timeout=_TIMEOUT_SECONDS, headers=headers)
 
     def world_sizes(self) -> list[int]:
-        return [int(answer["world_size"]) for answer in self._ask("GET", "/get_world_size", [None] * len(self._urls))]
+        return [int(answer["world_size"]) for answer in self._ask("/get_world_size", None, method="GET")]
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Prepare the workers; with NCCL each server's come after those of the server before it."""
         infos = [dict(init_info) for _ in self._urls]
         if "rank_offset" in init_info:
-            offset = init_info["rank_offset"]
-            for info, size in zip(infos, self.world_sizes(), strict=True):
-                info["rank_offset"] = offset
-                offset += size
-        self._ask("POST", "/init_weight_transfer_engine", [{"init_info": info} for info in infos])
+            offsets = accumulate(self.world_sizes(), initial=init_info["rank_offset"])
+            infos = [{**info, "rank_offset": offset} for info, offset in zip(infos, offsets, strict=False)]
+        self._ask("/init_weight_transfer_engine", *({"init_info": info} for info in infos))
 
     def start_weight_update(self) -> None:
-        self._ask("POST", "/start_weight_update", [None] * len(self._urls))
+        self._ask("/start_weight_update", None)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Have the workers take what this describes."""
-        handles = update_info.get("ipc_handles")
-        if handles is not None:
-            # Of memory on this machine's GPUs: vLLM has its engine of algo.serving.gpu_memory, which takes no pickles.
+        if handles := update_info.get("ipc_handles"):
+            # Of memory on this machine's GPUs, for vLLM's engine of algo.serving.gpu_memory.
             update_info = {**update_info, "ipc_handles": {gpu: as_json(handle) for gpu, handle in handles.items()}}
-        self._ask("POST", "/update_weights", [{"update_info": update_info}] * len(self._urls))
+        self._ask("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """All weights have come. Their version is set where the push is made, with the servers' other state."""
-        body = None if weight_version is None else {"weight_version": weight_version}
-        self._ask("POST", "/finish_weight_update", [body] * len(self._urls))
+        """weight_version: None, since ``VllmServer.answer_as`` sets it."""
+        self._ask("/finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
 
     def close(self) -> None:
         self._http.close()
 
-    def _ask(self, method: str, path: str, bodies: Sequence[dict[str, Any] | None]) -> list[Any]:
+    def _ask(self, path: str, *bodies: dict[str, Any] | None, method: str = "POST") -> list[Any]:
+        """The answers of all servers. bodies: one for each server, or one for all."""
+
         def ask(url: str, body: dict[str, Any] | None) -> Any:
             try:
                 answer = self._http.request(method, url + path, json=body)
@@ -111,11 +110,11 @@ class ServersClient:
 
         # All at once: the workers of all servers meet in one NCCL group.
         with ThreadPoolExecutor(max_workers=len(self._urls)) as threads:
-            return list(threads.map(ask, self._urls, bodies))
+            return list(threads.map(ask, self._urls, bodies if len(bodies) > 1 else bodies * len(self._urls)))
 
 
 class WeightSender:
-    """One rank's share in sending the weights. Every rank makes one, and every rank calls ``send``."""
+    """One rank's share in sending the weights; ``send`` is a collective of all ranks."""
 
     def __init__(self, backend: str, rank: int, source: PolicySource) -> None:
         """backend: "nccl" or "ipc"."""
@@ -127,9 +126,9 @@ class WeightSender:
         self._engine: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, servers: Sequence[tuple[str, int]]) -> None:
-        """Give the weights to these servers, which must take no requests meanwhile.
+        """Send the weights to servers that take no requests meanwhile.
 
-        servers: base URL and number of starts of each; when they have changed, they are introduced to one another anew.
+        servers: base URL and number of starts of each; when they change, the NCCL group is made again.
         """
         if self._engine is None or servers != self._servers:
             self._connect(servers)

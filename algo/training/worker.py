@@ -1,8 +1,4 @@
-"""One training rank: the policy, its reference and its critic in one process, each a TrainingWorker of verl.
-
-Composed as verl's own ActorRolloutRefWorker is. One process for each rank, so that the parts share its device and
-its process group, and end together.
-"""
+"""One training rank: the policy, its reference and its critic in one process, each a TrainingWorker of verl."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -47,11 +43,7 @@ _on_all = register(dispatch_mode=Dispatch.ONE_TO_ALL)
 
 
 class _Part(TrainingWorker):
-    """A TrainingWorker whose learning rate follows updates, as in verl's trainer, however many mini-batches each has.
-
-    verl's trainer hands an update over in one call; ours hands over one mini-batch at a time, since theirs must be of
-    equal size.
-    """
+    """A TrainingWorker whose learning rate follows updates, however many mini-batches of unequal size each has."""
 
     @classmethod
     def load(cls, config: TrainingWorkerConfig) -> "_Part":
@@ -79,11 +71,9 @@ class TrainingRank(Worker):
             cpu_platform.prepare_worker()
         super().__init__()
         # Imported late: verl looks for the platform when its engines are imported.
-        from algo.training.language_engine import register_language_engine
-        from algo.training.value_engine import register_value_engine
+        from algo.training.engines import register_engines
 
-        register_language_engine()
-        register_value_engine()
+        register_engines()
         loaded = {"policy": configs.policy, "reference": configs.reference, "critic": configs.critic}
         self._parts = {name: _Part.load(part) for name, part in loaded.items() if part is not None}
         self._losses = {
@@ -143,7 +133,7 @@ class TrainingRank(Worker):
 
     @_on_all
     def save(self, directory: str, step: int) -> None:
-        """Write this rank's shards of the active policy and its critic: weights, optimizer, schedule, random state."""
+        """Write this rank's shards of the active policy and its critic."""
         for name, part in self._trained.items():
             part.save_checkpoint(str(Path(directory) / name), global_step=step)
 
@@ -156,10 +146,9 @@ class TrainingRank(Worker):
 
     @_on_all
     def export_policy(self, directory: str, source: str, dtype: str) -> None:
-        """Gather the weights tensor by tensor and let rank 0 write them to an empty directory.
+        """Gather the weights tensor by tensor; rank 0 writes them to an empty directory.
 
-        source: model folder from which config, generation config and tokenizer are copied.
-        dtype: of the floating-point weights in the file.
+        source: model folder from which config, generation config and tokenizer are copied. dtype: of the weights.
         """
         state: dict[str, torch.Tensor] = {}
         for name, tensor in self.whole_weights():
@@ -185,7 +174,7 @@ class TrainingRank(Worker):
 
     @_on_all
     def export_adapters(self, directory: str) -> None:
-        """Gather the adapters tensor by tensor and let rank 0 write them to an empty directory, as PEFT names them."""
+        """Gather the adapters tensor by tensor; rank 0 writes them to an empty directory, as PEFT names them."""
         module = self._policy.module
         state: dict[str, torch.Tensor] = {}
         for name, parameter in module.state_dict().items():
@@ -199,9 +188,9 @@ class TrainingRank(Worker):
 
     @_on_all
     def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
-        """Send the policy's weights to vLLM servers, from GPU to GPU; see ``algo.training.weight_sender``."""
+        """See ``algo.training.weight_sender``."""
         if self._sender is None:
-            # Imported late: only these transfers need vLLM in the trainer's processes.
+            # Imported late: it brings vLLM along.
             from algo.training.weight_sender import PolicySource, WeightSender
 
             device = torch.device(get_device_name(), get_device_id())
@@ -211,7 +200,7 @@ class TrainingRank(Worker):
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The policy's weights by their Hugging Face names, one gathered tensor at a time, adapters merged in.
 
-        Every rank must iterate over all of them, since gathering takes all ranks. A tensor may be the parameter itself.
+        A collective of all ranks. A tensor may be the parameter itself.
         """
         module = self._policy.module
         scales = {f"{name}.": layer.scaling["default"] for name, layer in _adapted_layers(module)}

@@ -9,6 +9,7 @@ from typing import get_args
 
 from agentlightning import Rollout, Triplet
 
+from algo.rollouts.hub_rollouts import newest_first
 from algo.rollouts.played import PlayedRollouts, read_rollout
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.selection import select_sequences
@@ -23,8 +24,6 @@ from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
 UNUSABLE_REPLY = "unusable_reply"
 CUT_REPLY = "cut_reply"
 NOT_THE_DEMONSTRATORS = "not_the_demonstrators"
-
-_ROLLOUTS_PER_PAGE = 500
 
 
 class NothingToImitate(RuntimeError):
@@ -99,19 +98,10 @@ async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: 
     Raises NothingToImitate if there are none.
     """
     rollouts: dict[str, Rollout] = {}
-    offset, more = 0, True
-    while more and len(rollouts) < newest:
-        # What is enqueued meanwhile moves the rest to later pages: seen twice, never missed.
-        page = await client.query_rollouts(
-            status_in=["succeeded"],
-            sort_by="start_time",
-            sort_order="desc",
-            limit=_ROLLOUTS_PER_PAGE,
-            offset=offset,
-        )
+    async for page in newest_first(client, status_in=["succeeded"]):
         rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
-        offset += len(page)
-        more = len(page) == _ROLLOUTS_PER_PAGE
+        if len(rollouts) >= newest:
+            break
     found = PlayedRollouts.together(
         [
             read_rollout(GAME, rollout, list(await client.query_spans(rollout.rollout_id)))

@@ -1,4 +1,8 @@
-"""Names of what runs leave behind, for programs that start others and have no use for all that these import."""
+"""Names of what runs leave behind, and where it is seen; light to import, for programs that only start others."""
+
+import shlex
+
+from configs.schema import Config
 
 WARM_START_SUFFIX = "-warm-start"
 """Of a warm start's name, and so of its folder."""
@@ -11,3 +15,11 @@ SUMMARY_FILE = "summary.json"
 
 PEOPLE_FILE = "people.json"
 """Inside a run's folder: how people fared against its policy."""
+
+_PORT = 8765  # of `python -m runners.werewolf web`
+
+
+def how_to_watch(config: Config) -> str:
+    """The command that shows runs in a browser, and the address of this run's page."""
+    command = ["python", "-m", "runners.werewolf", "web", "--store", config.store.url, "--runs", str(config.run.dir)]
+    return f"watch it in a browser: {shlex.join(command)}, then http://127.0.0.1:{_PORT}/run/{config.run.name}"

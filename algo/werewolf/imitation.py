@@ -16,19 +16,19 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from tensordict import TensorDict
+from transformers import AutoTokenizer
 
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
-from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
 from algo.run.export import write_card
@@ -64,9 +64,8 @@ from store.client import PatientStoreClient, connect
 from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
-
-
 _CUT_SHARE_TO_WARN_OF = 0.1
+_REPLIES_COMPARED = 100
 
 
 async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str, Any]:
@@ -81,8 +80,9 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         played = await _games(opened, stored)
     write_transcripts(config, 0, played.finished)
     learn_from, measured_by = split_by_deal(played.finished, settings.held_out_games, config.run.seed)
-    who = None if stored is None else stored.demonstrator
-    learned, held_out = demonstrations_of(learn_from, config, who), demonstrations_of(measured_by, config, who)
+    who = settings.demonstrator if stored is None else stored.demonstrator
+    of_whom = None if stored is None else who
+    learned, held_out = (demonstrations_of(games, config, of_whom) for games in (learn_from, measured_by))
     logger.info(
         "imitating %d replies (%d tokens) of %d games; %d replies of %d games are held out; left out: %s",
         *(learned.turns, learned.reply_tokens, len(learn_from), held_out.turns, len(measured_by)),
@@ -135,22 +135,18 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         config.run_dir / MODEL_FOLDER,
         config,
         title=config.run.name,
-        data=f"Imitation of {learned.turns} replies of {len(learn_from)} games, played by "
-        f"{settings.demonstrator if stored is None else stored.demonstrator} (seed {config.run.seed}).",
+        data=f"Imitation of {learned.turns} replies of {len(learn_from)} games of {who} (seed {config.run.seed}).",
         results=[("loss, nats a token", f"{losses[0]:.3f} -> {losses[-1]:.3f}")],
         compared=f"before -> after {settings.epochs} epochs",
-        played=next((each.token_ids for each in learned.trajectories), None),
+        played=list(learned.trajectories[0].token_ids),
     )
-    if losses[-1] > min(losses):
-        best = losses.index(min(losses))
-        logger.warning(
-            "the held-out loss was lowest after epoch %d: fewer epochs or a lower rate would do better",
-            best,
-        )
+    if losses[-1] > (least := min(losses)):
+        after = f"after epoch {losses.index(least)}"
+        logger.warning("the held-out loss was lowest %s: fewer epochs or a lower rate would do better", after)
     summary = {
         "run": config.run.name,
         "games_of_run": None if stored is None else stored.run_id,
-        "demonstrator": settings.demonstrator if stored is None else stored.demonstrator,
+        "demonstrator": who,
         "games": {"learned_from": len(learn_from), "held_out": len(measured_by), "failed": dict(played.failures)},
         "replies": {"learned_from": learned.turns, "held_out": held_out.turns},
         "turns_left_out": dict(played.left_out + learned.left_out + held_out.left_out),
@@ -181,15 +177,15 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
             "policies": {},
+            "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # it serves nobody
         }
     )
 
 
 def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
     """The true roles as answers to what the demonstrators' seats would have been asked; empty without listening."""
-    if not config.probes.listening:
-        return []
-    return [row for game in games for row in listening_rows(game, config.training.max_sequence_tokens)]
+    longest = config.training.max_sequence_tokens
+    return [row for game in games for row in listening_rows(game, longest)] if config.probes.listening else []
 
 
 def imitation_batch(
@@ -244,40 +240,55 @@ def _as_trajectory(row: TargetRow) -> Trajectory:
 
 
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:
-    config = opened.config
+    config, settings = opened.config, opened.config.warm_start
     async with AsyncExitStack() as stack:
         client = connect(config.store.url, config.store.patience_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         if stored is None:
             return await _play(opened, client, stack)
-        newest = config.warm_start.games + config.warm_start.held_out_games
         logger.info("reading the games of %s", stored.run_id or "people")
-        played = await stored_games(client, stored, newest)
+        played = await stored_games(client, stored, settings.games + settings.held_out_games)
         await asyncio.to_thread(check_tokenizer, played.finished, config.model.path)
         return played
 
 
+def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
+    """Raise ConfigError if the tokenizer in the folder ``model`` reads the stored replies otherwise than was recorded.
+
+    Replies may hold control tokens that their recorded text lacks, so that single ones may differ; not most of them.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    trained = (triplet for game in games for triplet in game.triplets if triplet.metadata["trainable"])
+    replies = list(islice(trained, _REPLIES_COMPARED))
+    agreeing = sum(
+        triplet.metadata["reply"] in tokenizer.decode(triplet.response["token_ids"], skip_special_tokens=True)
+        for triplet in replies
+    )
+    if agreeing < len(replies) / 2:
+        raise ConfigError(
+            f"the games were played with another tokenizer than that of model.path {model}: only {agreeing} of "
+            f"{len(replies)} replies read as they were recorded; set model.path to a model with that run's tokenizer"
+        )
+
+
 async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
-    published = game_resources(config)
     demonstrator = config.warm_start.demonstrator
-    served = [demonstrator] if demonstrator in config.frozen else []
-    frozen = await stack.enter_async_context(open_frozen(config, served))
-    # Runners need no server of the policy, only its tokenizer.
+    frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))
+    # Runners need no server of the policy, only its tokenizer; and no judge: what is imitated is not rewarded.
     policy = UnservedPolicy(model=str(config.model.path.absolute()))
+    published = game_resources(config) | {"judge": None}
     resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, published)
-    # The judge would be asked in vain: what is imitated is not rewarded.
-    resources = resources.model_copy(update={"judge": None})
-    games = RolloutQueue(client, GAME, config.rollout)
-    stack.push_async_callback(games.cancel_open)
+    queue = RolloutQueue(client, GAME, config.rollout)
+    stack.push_async_callback(queue.cancel_open)
+
+    async def check_alive() -> None:
+        """No policy is served; frozen ones look after themselves."""
+
     logger.info("playing %d games of %s", len(tasks), demonstrator)
     with game_progress("demonstrations", len(tasks)) as on_progress:
-        return await games.play(tasks, resources, _nothing_to_check, on_progress)
-
-
-async def _nothing_to_check() -> None:
-    """No policy is served; frozen ones look after themselves."""
+        return await queue.play(tasks, resources, check_alive, on_progress)
 
 
 def run_id_of(config: WerewolfConfig, run: str) -> str:
@@ -297,7 +308,7 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
             "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
             "rollout.thinking=false, or take games of a run that thought with --from-run"
         )
-    make_plan(imitation, serves=False).check(imitation)
+    make_plan(imitation).check(imitation)
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:

@@ -48,7 +48,7 @@ class WerewolfGames:
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
-        self._policies = Policies(tokenizer, policy_patience_seconds, addresses)
+        self.policies = Policies(tokenizer, policy_patience_seconds, addresses)
         self._api_models = ApiModels(keys, addresses)
         self._judges: dict[ChatEndpoint, Judge] = {}
 
@@ -81,11 +81,11 @@ class WerewolfGames:
             },
         )
         served = {
-            seat: await self._policies.serving(resources, names[seat], f"{task.game_id}/{seat}", policy)
+            seat: await self.policies.serving(resources, names[seat], f"{task.game_id}/{seat}", policy)
             for seat, policy in policies.items()
         }
         demonstrators = task.demonstrators.intersection(names.values())
-        tokens = await self._policies.tokens(resources) if demonstrators else None
+        tokens = await self.policies.tokens(resources) if demonstrators else None
 
         def player_of(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
@@ -122,15 +122,15 @@ class WerewolfGames:
         demonstrated: whether games are to be written down in the policy's tokens, which must then be there.
         """
         if demonstrated:
-            await self._policies.tokens(resources)
+            await self.policies.tokens(resources)
         if player != TRAINED_POLICY and player not in resources.frozen:
             return None
-        server, _ = await self._policies.serving(resources, player)
+        server, _ = await self.policies.serving(resources, player)
         return await server.context_tokens()
 
     async def close(self) -> None:
         """Close the connections to the policy's servers and to the other models."""
-        await self._policies.close()
+        await self.policies.close()
         await self._api_models.close()
 
     def _judge_at(self, endpoint: ChatEndpoint) -> Judge:

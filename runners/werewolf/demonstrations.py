@@ -64,9 +64,7 @@ class DemonstratingPlayer(PolicyPlayer):
 
     async def decide(self, observation: Observation) -> Decided:
         """Let the demonstrator decide, then ask as the policy is asked and answer in the demonstrator's words."""
-        request = observation.request
-        if request is None:
-            raise ValueError(f"{self.name} was asked without a request")
+        request = observation.question
         shown = await self._demonstrator.decide(observation)
         self._replies.reply = render_reply(shown.action, request)
         decided = await super().decide(observation)

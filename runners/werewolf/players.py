@@ -162,9 +162,7 @@ class PolicyPlayer(Player):
 
     async def decide(self, observation: Observation) -> Decided:
         """Tell the policy what was heard since its last turn, ask, parse, and ask again at most once."""
-        request = observation.request
-        if request is None:
-            raise ValueError(f"{self.name} was asked without a request")
+        request = observation.question
         news, self.heard = self.heard, []
         self._known += news
         question = render_question(request)

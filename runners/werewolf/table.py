@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
 
@@ -43,7 +44,7 @@ from runners.werewolf.seating import who_plays
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import Transcript, asked_in, event_data
-from runners.werewolf.turn_facts import Speaker, claimed_role, is_public, turn_facts
+from runners.werewolf.turn_facts import Speaker, claimed_role, turn_facts
 from store.schema import TRAINED_POLICY
 from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
 
@@ -78,10 +79,25 @@ async def play_game(
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
     names = who_plays(task, roles, past_selves)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
-    speakers = _speakers(state, prompt_templates)
+    wolves = frozenset(seat for seat, role in roles.items() if role.side is Side.WOLF)
+    seats = {
+        seat: _Seat(
+            player=players[seat],
+            role=role,
+            name=names[seat],
+            learner=learners.get(seat),
+            trainable=task.may_train(names[seat], role.side.value),
+            speaker=Speaker(
+                side=role.side,
+                mates=wolves - {seat},
+                prompt_runs=prompt_runs(system_prompt(state.preset, seat, role, prompt_templates)),
+            ),
+        )
+        for seat, role in roles.items()
+    }
     probes = None if task.study is None else BeliefProbes(task.study, players)
     with nullcontext() if judge is None else closing(judge.new_game()) as judged:
-        table = _Table(task, policy_version, roles, names, players, speakers, on_turn, judged, learners)
+        table = _Table(task, policy_version, seats, on_turn, judged)
         announced = 0
         async with table.public_hub, table.wolf_hub:
             while True:
@@ -100,54 +116,47 @@ async def play_game(
                 table.write_down(state)
 
 
-def _speakers(state: GameState, prompt_templates: Mapping[str, str]) -> dict[int, Speaker]:
-    wolves = frozenset(seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF)
-    return {
-        seat: Speaker(
-            side=state.role_of(seat).side,
-            mates=wolves - {seat},
-            prompt_runs=prompt_runs(system_prompt(state.preset, seat, state.role_of(seat), prompt_templates)),
-        )
-        for seat in state.preset.seats
-    }
+@dataclass(slots=True)
+class _Seat:
+    """Who plays a seat, and what it did so far. segments: how many conversations its turns are of."""
+
+    player: Player
+    role: Role
+    name: str
+    learner: str | None
+    trainable: bool
+    speaker: Speaker
+    facts: list[dict[str, float]] = field(default_factory=list)  # of each model turn
+    said: list[str] = field(default_factory=list)
+    segments: int = 0
+    decisions: int = 0
+    reasked: int = 0
+    defaulted: int = 0
 
 
 class _Table:
-    """The players of one game, who hears what, and the count of what they did."""
+    """The seats of one game, and who hears what."""
 
     def __init__(
         self,
         task: GameTask,
         policy_version: int,
-        roles: Mapping[int, Role],
-        names: Mapping[int, str],
-        players: Mapping[int, Player],
-        speakers: Mapping[int, Speaker],
+        seats: Mapping[int, _Seat],
         on_turn: TurnSink,
         judged: JudgedGame | None,
-        learners: Mapping[int, str],
     ):
         self._task = task
         self._policy_version = policy_version
-        self._roles = roles
-        self._names = names
-        self._players = players
-        self._speakers = speakers
+        self._seats = seats
         self._on_turn = on_turn
         self._judged = judged
-        self._learners = learners
         self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are asked right now
         self._written_events = 0
-        self._facts: dict[int, list[dict[str, float]]] = {seat: [] for seat in players}  # one for each model turn
-        self._said: dict[int, list[str]] = {seat: [] for seat in players}
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
-        self._segments = dict.fromkeys(players, 0)
-        self._decisions = dict.fromkeys(players, 0)
-        self._reasked = dict.fromkeys(players, 0)
-        self._defaulted = dict.fromkeys(players, 0)
-        self._wolves = frozenset(seat for seat, role in self._roles.items() if role.side is Side.WOLF)
-        self.public_hub = MsgHub(list(players.values()), enable_auto_broadcast=False)
-        self.wolf_hub = MsgHub([players[seat] for seat in sorted(self._wolves)], enable_auto_broadcast=False)
+        self._wolves = frozenset(number for number, seat in seats.items() if seat.role.side is Side.WOLF)
+        self.public_hub = MsgHub([seat.player for seat in seats.values()], enable_auto_broadcast=False)
+        wolves = [seats[number].player for number in sorted(self._wolves)]
+        self.wolf_hub = MsgHub(wolves, enable_auto_broadcast=False)
 
     async def announce(self, events: Iterable[Event]) -> None:
         """Tell each event to exactly the seats that may know it."""
@@ -159,12 +168,12 @@ class _Table:
                 await self.wolf_hub.broadcast(message)
             else:
                 for seat in sorted(event.audience):
-                    await self._players[seat].observe(message)
+                    await self._seats[seat].player.observe(message)
 
     def dismiss_dead_wolves(self, state: GameState) -> None:
         """Wolves whose death is public hear no more of what the wolves say and do."""
         for seat in self._wolves - state.living:
-            self.wolf_hub.delete(self._players[seat])
+            self.wolf_hub.delete(self._seats[seat].player)
         self._wolves &= state.living
 
     async def ask(self, state: GameState, requests: Sequence[Request]) -> dict[int, Action]:
@@ -177,43 +186,42 @@ class _Table:
         return {seat: task.result() for seat, task in tasks.items()}
 
     async def _ask_one(self, state: GameState, request: Request) -> Action:
-        observation = observe(state, request.seat)
+        seat, observation = self._seats[request.seat], observe(state, request.seat)
         message = Msg(REFEREE, render_question(request), "system", metadata={"observation": observation})
-        answer = await self._players[request.seat](message)
+        answer = await seat.player(message)
         decided: Decided = answer.metadata["decided"]
         for turn in decided.turns:
             self._record(state, request, turn, None if turn.error else decided.action)
-        self._decisions[request.seat] += 1
-        self._reasked[request.seat] += decided.reasked
-        self._defaulted[request.seat] += decided.defaulted
+        seat.decisions += 1
+        seat.reasked += decided.reasked
+        seat.defaulted += decided.defaulted
         return decided.action
 
     def _record(self, state: GameState, request: Request, turn: ModelTurn, action: Action | None) -> None:
         """Write down one call. action: what it made the seat say and choose; None for a reply that cannot be used."""
-        seat, sampled = request.seat, turn.sampled
+        seat, role, sampled = self._seats[request.seat], self._seats[request.seat].role, turn.sampled
         heard = "" if action is None else action.text
         claimed = claimed_role(request, heard)
         target = action.choice if action is not None and isinstance(action.choice, int) else None
-        chosen = None if target is None else self._roles[target].side
-        facts = turn_facts(turn, request, heard, self._speakers[seat], self._said[seat], chosen)
-        role = self._roles[seat]
+        chosen = None if target is None else self._seats[target].role.side
+        facts = turn_facts(turn, request, heard, seat.speaker, seat.said, chosen)
         span = TurnSpan(
             game_id=self._task.game_id,
             group_id=self._task.group_id,
-            seat=seat,
+            seat=request.seat,
             role=role.value,
             side=role.side.value,
             day=request.day,
             phase=request.phase.value,
             decision=request.decision.value,
-            turn=len(self._facts[seat]),
+            turn=len(seat.facts),
             segment=sampled.segment,
             is_reask=turn.is_reask,
-            policy=self._names[seat],
-            learner=self._learners.get(seat),
+            policy=seat.name,
+            learner=seat.learner,
             policy_version=self._version_of(seat, sampled),
             version_until=sampled.version_until,
-            trainable=self._is_trainable(seat),
+            trainable=seat.trainable,
             valid=turn.error is None,
             error=turn.error,
             context_tokens=sampled.context_tokens,
@@ -229,12 +237,12 @@ class _Table:
             facts=facts,
         )
         if heard:
-            self._said[seat].append(heard)
-            self.speaking_turns[len(state.events), seat] = span.turn
-        if self._judged is not None and heard and span.trainable and is_public(request):
+            seat.said.append(heard)
+            self.speaking_turns[len(state.events), request.seat] = span.turn
+        if self._judged is not None and heard and span.trainable and request.is_public:
             self._judged.ask(span.turn, request, heard, role, state.events)
-        self._facts[seat].append(facts)
-        self._segments[seat] = sampled.segment + 1
+        seat.facts.append(facts)
+        seat.segments = sampled.segment + 1
         self._turns.append((span, sampled.started, sampled.ended))
 
     def write_down(self, state: GameState) -> None:
@@ -248,13 +256,10 @@ class _Table:
         first, self._written_events = self._written_events, len(state.events)
         return encode_events(first, [event_data(event) for event in state.events[first:]], asked_in(state))
 
-    def _version_of(self, seat: int, sampled: SampledTurn) -> int:
+    def _version_of(self, seat: _Seat, sampled: SampledTurn) -> int:
         if sampled.policy_version is not None:
             return sampled.policy_version
-        return self._policy_version if self._names[seat] == TRAINED_POLICY else 0  # frozen weights have one version
-
-    def _is_trainable(self, seat: int) -> bool:
-        return self._task.may_train(self._names[seat], self._roles[seat].side.value)
+        return self._policy_version if seat.name == TRAINED_POLICY else 0  # frozen weights have one version
 
     def result(self, state: GameState, judgements: tuple[Judgement, ...]) -> ResultSpan:
         """The finished game as the span that ends it."""
@@ -269,28 +274,29 @@ class _Table:
             policy_version=self._policy_version,
             result=result.value,
             days=state.day,
-            turns=sum(map(len, self._facts.values())),
-            seats=tuple(self._seat_result(seat, role, result) for seat, role in self._roles.items()),
+            turns=sum(len(seat.facts) for seat in self._seats.values()),
+            seats=tuple(_seat_result(number, seat, result) for number, seat in self._seats.items()),
             transcript=Transcript.of(state).as_text(),
             judgements=judgements,
             judge_asked=0 if self._judged is None else self._judged.asked,
             events=self._new_events(state),
         )
 
-    def _seat_result(self, seat: int, role: Role, result: Result) -> SeatResult:
-        side, facts = role.side.value, self._facts[seat]
-        return SeatResult(
-            seat=seat,
-            role=role.value,
-            side=side,
-            policy=self._names[seat],
-            trainable=self._is_trainable(seat),
-            outcome=0.0 if result is Result.DRAW else 1.0 if result.value == side else -1.0,
-            turns=len(facts),
-            invalid_turns=sum(turn["invalid"] == 1.0 for turn in facts),
-            segments=self._segments[seat],
-            decisions=self._decisions[seat],
-            reasked_decisions=self._reasked[seat],
-            defaulted_decisions=self._defaulted[seat],
-            facts={name: fmean(turn[name] for turn in facts) for name in TURN_FACTS} if facts else {},
-        )
+
+def _seat_result(number: int, seat: _Seat, result: Result) -> SeatResult:
+    side, facts = seat.role.side.value, seat.facts
+    return SeatResult(
+        seat=number,
+        role=seat.role.value,
+        side=side,
+        policy=seat.name,
+        trainable=seat.trainable,
+        outcome=0.0 if result is Result.DRAW else 1.0 if result.value == side else -1.0,
+        turns=len(facts),
+        invalid_turns=sum(turn["invalid"] == 1.0 for turn in facts),
+        segments=seat.segments,
+        decisions=seat.decisions,
+        reasked_decisions=seat.reasked,
+        defaulted_decisions=seat.defaulted,
+        facts={name: fmean(turn[name] for turn in facts) for name in TURN_FACTS} if facts else {},
+    )

@@ -1,6 +1,6 @@
 """A whole game as readable Chinese or as JSON data, with every secret or as one seat knew it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -111,3 +111,10 @@ def event_data(event: Event) -> dict[str, Any]:
         "data": dict(event.data),
     }
     return {name: value for name, value in fields.items() if value not in (None, "", {})}
+
+
+def event_of(data: Mapping[str, Any]) -> Event:
+    """The event that ``event_data`` wrote. Raises LookupError, TypeError or ValueError for anything else."""
+    audience = None if data.get("audience") is None else frozenset(data["audience"])
+    fields = data.get("seat"), data.get("target"), data.get("text", ""), data.get("data", {})
+    return Event(EventKind(data["kind"]), data["day"], audience, *fields)

@@ -75,7 +75,7 @@ def turn_facts(
         "chinese_share": chinese_share(speech),
         "repetition": repetition(speech),
         "repeats_earlier": repetition_of(speech, earlier),
-        "identity_leak": float(is_public(request) and leaks_identity(heard, speaker)),
+        "identity_leak": float(request.is_public and leaks_identity(heard, speaker)),
     }
 
 
@@ -92,17 +92,12 @@ def whole_speech(reply: str, request: Request, *, cut: bool = False) -> str:
         return ""
 
 
-def is_public(request: Request) -> bool:
-    """Whether everybody hears what is said, and not the wolves alone."""
-    return request.speaks and request.decision is not Decision.WOLF_TALK
-
-
 def claimed_role(request: Request, heard: str) -> Role | None:
     """The role that a public speech says its speaker has, as scripted players understand it; None without a claim.
 
     heard: as in ``turn_facts``.
     """
-    return understand(heard).claimed if is_public(request) else None
+    return understand(heard).claimed if request.is_public else None
 
 
 def leaks_identity(speech: str, speaker: Speaker) -> bool:

@@ -12,7 +12,6 @@ from transformers import AutoTokenizer, Qwen3Config
 from algo import werewolf_sft
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import UnservedPolicy, policy_resources
-from algo.rollouts.tokenizer_check import check_tokenizer
 from algo.rollouts.triplets import read_attempt
 from algo.run.folder import open_run
 from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
@@ -27,6 +26,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.imitation import (
+    check_tokenizer,
     check_warm_start,
     imitation_batch,
     imitation_config,

@@ -13,7 +13,7 @@ from configs.sections.game import PromptName, RulesConfig
 from configs.sections.opponents import SeatingRuleConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
-from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
+from runners.werewolf.prompts_zh.system import REPLACEABLE
 from store.players import ChatEndpoint
 
 
@@ -45,7 +45,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
-    assert set(get_args(PromptName)) == set(SYSTEM_TEMPLATES)
+    assert set(get_args(PromptName)) == set(REPLACEABLE)
 
 
 MIXED = [
@@ -95,11 +95,8 @@ def test_the_shipped_pool_gives_the_policy_four_seats_of_five_on_each_side():
             ["game.seating=[{seat: 6, players: {strong: 1}}]"],
             "game.seating.0: preset '5p_tiny' has seats 1 to 5, not 6",
         ),
-        (["game.seating=[{seat: 0, players: {strong: 1}}]"], r"game\.seating\.0\.seat"),
         (["game.seating=[{side: good, role: wolf, players: {strong: 1}}]"], "'wolf' is never of side 'good'"),
-        (["game.seating=[{side: wolfs, players: {strong: 1}}]"], r"game\.seating\.0\.side"),
         (["game.seating=[{players: {strong: 0}}]"], "shares must be positive"),
-        (["game.seating=[{players: {}}]"], r"game\.seating\.0\.players"),
         (["game.seating=[{sid: wolf, players: {strong: 1}}]"], r"'game\.seating\.0\.sid': did you mean 'side'"),
         (["game.seating=[{side: wolf, players: {strong: 1}}]"], "train_sides has 'wolf', but .* never lets the policy"),
         (["game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]"], "train_sides has 'wolf'"),
@@ -118,13 +115,10 @@ def test_the_shipped_pool_gives_the_policy_four_seats_of_five_on_each_side():
             ["league.every_steps=2", "game.opponent=past", "rollout.max_policy_lag=1"],
             "max_policy_lag=1: .*Set it to 0, or train adapters",
         ),
-        (["league.size=1"], "league.size"),
         (["league={size: 2, servers: 3}"], r"servers \(3\) must not be more than members, at most 2"),
         (["league.devices=[0, 1]"], "2 GPUs for 1 servers"),
         (["players.a b={model: m}"], "'a b' cannot name a player"),
         (["players.weak={modle: m}"], r"'players\.weak\.modle': did you mean 'model'"),
-        (["players.model={modle: m}"], r"'players\.model\.modle': did you mean 'model'"),
-        (["players.weak={}"], r"players\.weak\.model: Field required"),
         (["judge.modle=m"], r"'judge\.modle': did you mean 'model'"),
         (["players.weak={model: m, endpoint: 'example.com/v1'}"], "begins with http"),
         (["players.weak={model: m, timeout_seconds: 60}"], "players.weak: 3 tries of 60 s .*unresponsive_seconds"),
@@ -198,7 +192,6 @@ def test_overrides_are_typed_by_their_setting():
         ("frozen.initial={path: x}", "'initial' cannot name"),
         ("frozen.old={model: m}", "set either path"),
         ("checkpoint.keep_best=1", "needs evaluations"),
-        ("judge.model=m", "asked in vain"),
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("steps=3", "section.key=value"),
         ("run.steps", "section.key=value"),

@@ -21,17 +21,17 @@ from openai import AsyncOpenAI
 
 from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import PolicyServer
+from runners.policy.servers import Connections
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5
@@ -105,7 +105,7 @@ def recomputed(model, ids):
 
 async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, tool_model):
     plain = load_model(tool_model)
-    gateway, servers = Gateway(), ChatServers()
+    gateway, servers = Gateway(), Connections(ChatServer.of)
     await gateway.start()
     pairs = several = tool_calls = 0
     try:
@@ -195,7 +195,7 @@ async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_th
     ]
     for thinking in (False, True):
         server = PolicyServer(vllm, "policy", 1.0)
-        there, here = await ServedTokens.of(server, thinking), ChatTokens.load(tool_model, thinking)
+        there, here = await ChatTokens.served(server, thinking), await ChatTokens.load(tool_model, thinking)
         assert there.end_of_turn == here.end_of_turn
         for messages in said:
             asked = [{"role": "system", "content": "你是3号。"}, *messages]

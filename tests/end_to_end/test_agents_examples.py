@@ -19,10 +19,11 @@ from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.gateway.address import Gateway
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentFailed, Session
 from runners.agents.service import ServicePlayer
+from runners.policy.servers import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
@@ -74,7 +75,7 @@ class Played:
 
 async def played(vllm, player, tasks):
     """Play the tasks all at once. The user of tau2 is the same server's model, under the name of a frozen policy."""
-    result, gateway, servers = Played(), Gateway(), ChatServers()
+    result, gateway, servers = Played(), Gateway(), Connections(ChatServer.of)
     resources = resources_of(vllm, policies=({"name": "user", "endpoints": (vllm,), "model": "policy"},))
     await gateway.start()
 

@@ -20,7 +20,7 @@ from configs.loading import load_config
 from tests.support.hub.hub_process import HubProcess
 from tests.support.real_vllm import WITH_TOOLS, of_length
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
 STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6

@@ -1,4 +1,4 @@
-"""Answers of which no more is read than one can need, for the two HTTP clients below AgentScope's models.
+"""Answers of which no more is read than one can need, for the HTTP client below AgentScope's models.
 
 A hub may have chosen the endpoint. Compression is not asked for and not undone, so that nothing small becomes large.
 """
@@ -7,7 +7,6 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 from openai import DefaultAsyncHttpxClient
 
 from runners.addresses import Addresses
@@ -50,32 +49,17 @@ class CheckedTransport(_httpx.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
-class BoundedResponse(aiohttp.ClientResponse):
-    """aiohttp's ``response_class``: reads the whole answer at the start. For sessions without ``auto_decompress``."""
-
-    async def start(self, connection: aiohttp.connector.Connection) -> "BoundedResponse":
-        """Raises UnreadableAnswer."""
-        await super().start(connection)
-        self._body = b"".join([part async for part in _bounded(self.content.iter_any())])
-        return self
-
-
 class _BoundedStream(_httpx.AsyncByteStream):
     def __init__(self, stream: Any):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in _bounded(aiter(self._stream)):
+        read = 0
+        async for part in self._stream:
+            read += len(part)
+            if read > MOST_BYTES:
+                raise UnreadableAnswer(f"it is longer than {MOST_BYTES // 2**20} MiB")
             yield part
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-async def _bounded(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    read = 0
-    async for part in parts:
-        read += len(part)
-        if read > MOST_BYTES:
-            raise UnreadableAnswer(f"it is longer than {MOST_BYTES // 2**20} MiB")
-        yield part

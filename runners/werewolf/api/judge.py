@@ -5,14 +5,12 @@ result and counted; it is never held against anybody.
 """
 
 import asyncio
-import hashlib
 import logging
 import re
 import time
 import unicodedata
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from runners.errors import EndpointUnavailable
@@ -26,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0
 """How long a finished game waits for its last judgements."""
-REMEMBERED_QUESTIONS = 4096
 TELL_EVERY_SECONDS = 60.0
 
 BEST_SCORE = 10
@@ -46,7 +43,7 @@ _OCCASIONS: Mapping[Decision, str] = {
     Decision.PK_SPEECH: "放逐平票后的发言",
     Decision.LAST_WORDS: "遗言",
 }
-"""Every public speech (``turn_facts.is_public``)."""
+"""Every public speech (``Request.is_public``)."""
 _SCORE = re.compile(rf"(?:评分\s*:\s*)?({BEST_SCORE}|[0-9])\s*分?")
 _DECORATION = ' \n*`“”"。'
 
@@ -60,17 +57,8 @@ class AsksChat(Protocol):
         """The reply to a conversation. Raises EndpointUnavailable."""
 
 
-@dataclass(slots=True)
-class _Question:
-    """A question to the model and how many games want to know the answer: a score, or None for an unusable one."""
-
-    key: bytes
-    answer: "asyncio.Task[float | None]"
-    games: int = 0
-
-
 class Judge:
-    """One model's judgements for all games of a process; the same speech in the same context is asked about once.
+    """One model's judgements for all games of a process.
 
     patience_seconds: how long a finished game waits for its last judgements. clock: seconds, for the log's pauses.
     """
@@ -82,35 +70,14 @@ class Judge:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.patience_seconds = patience_seconds
-        self._model = model
+        self.model = model
         self._clock = clock
-        self._questions: OrderedDict[bytes, _Question] = OrderedDict()
         self._lacking: Counter[str] = Counter()
         self._last_told = float("-inf")
 
     def new_game(self) -> "JudgedGame":
         """The judge's place at one game."""
         return JudgedGame(self)
-
-    def question(self, messages: Messages) -> _Question:
-        """The question that ``messages`` ask: one asked before, or a new one, which is under way at once."""
-        key = hashlib.blake2b(repr(messages).encode(), digest_size=16).digest()
-        question = self._questions.get(key)
-        if question is None:
-            question = _Question(key, asyncio.create_task(self._ask(messages)))
-            self._questions[key] = question
-            question.answer.add_done_callback(lambda answer: self._forget_if_failed(question))
-            while len(self._questions) > REMEMBERED_QUESTIONS:
-                self._questions.popitem(last=False)
-        self._questions.move_to_end(key)
-        return question
-
-    def leave(self, question: _Question) -> None:
-        """One game no longer wants to know; a question that none wants to know is given up."""
-        question.games -= 1
-        if question.games == 0 and not question.answer.done():
-            self._forget(question)
-            question.answer.cancel()
 
     def lacks(self, reason: str, bug: BaseException | None = None) -> None:
         """Count a turn that stays without judgement; the counts are logged once a minute at most.
@@ -125,18 +92,6 @@ class Judge:
             logger.warning("%d turns went without a judgement: %s", self._lacking.total(), reasons, exc_info=bug)
             self._lacking.clear()
 
-    async def _ask(self, messages: Messages) -> float | None:
-        return read_score(await self._model.ask(messages))
-
-    def _forget_if_failed(self, question: _Question) -> None:
-        # What was refused may be answered another time; what was answered is not asked again.
-        if question.answer.cancelled() or question.answer.exception() is not None:
-            self._forget(question)
-
-    def _forget(self, question: _Question) -> None:
-        if self._questions.get(question.key) is question:
-            del self._questions[question.key]
-
 
 class JudgedGame:
     """What the judge is asked about one game. ``asked`` counts the turns."""
@@ -144,49 +99,45 @@ class JudgedGame:
     def __init__(self, judge: Judge):
         self.asked = 0
         self._judge = judge
-        self._questions: dict[tuple[int, int], _Question] = {}
+        self._answers: dict[tuple[int, int], asyncio.Task[str]] = {}
 
     def ask(self, turn: int, request: Request, speech: str, role: Role, events: Iterable[Event]) -> None:
         """Have a speech judged, without waiting.
 
         turn: number of the seat's model call. request: what the speech answers. events: what had happened before it.
         """
-        question = self._judge.question(judging_messages(request, speech, role, events))
-        question.games += 1
-        self._questions[request.seat, turn] = question
+        messages = judging_messages(request, speech, role, events)
+        self._answers[request.seat, turn] = asyncio.create_task(self._judge.model.ask(messages))
         self.asked += 1
 
     async def judgements(self) -> tuple[Judgement, ...]:
         """The judgements, by seat and turn, once all have come or the judge's patience is at its end."""
-        answers = {question.answer for question in self._questions.values()}
-        if answers:
-            await asyncio.wait(answers, timeout=self._judge.patience_seconds)
-        found = []
-        for (seat, turn), question in sorted(self._questions.items(), key=lambda item: item[0]):
-            score = self._score_of(question)
-            if score is not None:
-                found.append(Judgement(seat=seat, turn=turn, score=score))
-        return tuple(found)
+        if self._answers:
+            await asyncio.wait(self._answers.values(), timeout=self._judge.patience_seconds)
+        scores = {place: self._score_in(answer) for place, answer in sorted(self._answers.items())}
+        return tuple(
+            Judgement(seat=seat, turn=turn, score=score) for (seat, turn), score in scores.items() if score is not None
+        )
 
     def close(self) -> None:
-        """Give up what has not been answered, unless another game has asked it, too."""
-        for question in self._questions.values():
-            self._judge.leave(question)
-        self._questions.clear()
+        """Give up what has not been answered."""
+        for answer in self._answers.values():
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # retrieved, so that asyncio does not log it once more
+        self._answers.clear()
 
-    def _score_of(self, question: _Question) -> float | None:
-        answer = question.answer
+    def _score_in(self, answer: "asyncio.Task[str]") -> float | None:
         if not answer.done():
             self._judge.lacks("no answer in time")
-        elif answer.exception() is not None:
+            return None
+        if (error := answer.exception()) is not None:
             # Whatever goes wrong with the judge, the game is finished and counts.
-            error = answer.exception()
             self._judge.lacks(str(error), bug=None if isinstance(error, EndpointUnavailable) else error)
-        elif answer.result() is None:
+            return None
+        score = read_score(answer.result())
+        if score is None:
             self._judge.lacks("the answer was no score")
-        else:
-            return answer.result()
-        return None
+        return score
 
 
 def judging_messages(request: Request, speech: str, role: Role, events: Iterable[Event]) -> Messages:

@@ -1,29 +1,28 @@
 """Models that are not trained (opponents, the judge), called through AgentScope's own chat models.
 
 The frameworks' own retrying is turned off: a try is one request, and how often, how fast and how long is what the
-``ChatEndpoint`` says. (DashScope's package alone sends a request again, once, when a connection breaks before the
-answer begins; that cannot be turned off.) Keys are those that the runner was told of (``runners.keys``) and go into
-request headers, nowhere else; whatever an endpoint answers is cleared of the key before it becomes an error's text.
+``ChatEndpoint`` says. DashScope is called at its OpenAI-compatible address. Keys are those that the runner was told of
+(``runners.keys``) and go into request headers, nowhere else; whatever an endpoint answers is cleared of the key before
+it becomes an error's text.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import aiohttp
-from agentscope.formatter import DashScopeMultiAgentFormatter, FormatterBase, OpenAIMultiAgentFormatter
-from agentscope.model import ChatModelBase, ChatResponse, DashScopeChatModel, OpenAIChatModel
+from agentscope.formatter import OpenAIMultiAgentFormatter
+from agentscope.model import ChatResponse, OpenAIChatModel
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
-from runners.addresses import Addresses, CheckedResolver
+from runners.addresses import Addresses
 from runners.errors import EndpointUnavailable
 from runners.keys import ApiKeys
-from runners.werewolf.api.bounded import PLAIN, BoundedResponse, CheckedTransport, UnreadableAnswer, bound
+from runners.werewolf.api.bounded import PLAIN, CheckedTransport, UnreadableAnswer, bound
 from runners.werewolf.api.throttle import Sleep, Throttle
 from runners.werewolf.language.replies import split_thought
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
@@ -32,13 +31,12 @@ from store.addresses import leads_to_loopback
 from store.schema import ChatEndpoint
 
 logger = logging.getLogger(__name__)
-# It logs a traceback of every failed try, with whatever the endpoint answered; tries are reported here.
-logging.getLogger("dashscope").setLevel(logging.CRITICAL)
 
 LONGEST_RETRY_AFTER_SECONDS = 60.0
 """A server that asks for a longer pause counts as unreachable: a game cannot wait for it."""
 
-_OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/api/v1"}
+_OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1"}
+_OWN_OPTIONS = {"dashscope": {"extra_body": {"enable_thinking": False}}}  # refused where an answer is not streamed
 _NO_KEY = "none"  # not None, for which the packages look into other environment variables and files
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
 _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
@@ -46,7 +44,7 @@ _REASON_CHARS = 300
 _LONGEST_REPLY_CHARS = 100_000  # of a server that heeds no max_tokens; reading more would hold up other games
 # What AgentScope and the packages below it raise on an answer that is not what the protocol says: they do not
 # check it, so it shows as JSON that cannot be read, a missing key, or an attribute of None.
-_MALFORMED = (AttributeError, LookupError, TypeError, ValueError, aiohttp.ClientPayloadError, aiohttp.ContentTypeError)
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class ApiModel:
 
     endpoint: what to call and how patiently. throttle: shared with other users of the same endpoint; by default this
     model's own. sleep: how the pauses between tries are made.
-    ``formatter`` is AgentScope's multi-agent formatter for this provider.
+    ``formatter`` is AgentScope's multi-agent formatter.
     """
 
     def __init__(
@@ -81,13 +79,35 @@ class ApiModel:
         self._throttle = throttle or Throttle()
         self._sleep = sleep
         self._key = _NO_KEY
+        url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
         if endpoint.api_key_env is not None:
-            url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
             self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
         if not endpoint.endpoint or endpoint.api_key_env is not None:
             addresses = None  # where a key may go has a rule of its own
-        self._provider = _PROVIDERS[endpoint.provider](endpoint, self._key, addresses)
-        self.formatter = self._provider.formatter
+        self._model = OpenAIChatModel(
+            endpoint.model,
+            api_key=self._key,
+            stream=False,
+            client_kwargs={
+                "base_url": url,
+                "max_retries": 0,
+                "timeout": endpoint.timeout_seconds,
+                # A hub may have chosen the address: it must not lead on to another.
+                "http_client": DefaultAsyncHttpxClient(
+                    trust_env=not leads_to_loopback(url),
+                    follow_redirects=False,
+                    headers=PLAIN,
+                    event_hooks={"response": [bound]},
+                    transport=None if addresses is None else CheckedTransport(addresses),
+                ),
+            },
+            generate_kwargs={
+                "temperature": endpoint.temperature,
+                "max_tokens": endpoint.max_tokens,
+                **_OWN_OPTIONS.get(endpoint.provider, {}),
+            },
+        )
+        self.formatter = OpenAIMultiAgentFormatter(HISTORY_PROMPT)
         self._backoff = wait_exponential_jitter(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS)
 
     def __repr__(self) -> str:
@@ -123,7 +143,7 @@ class ApiModel:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._provider.close()
+        await self._model.client.close()
 
     async def _try_once(self, messages: list[dict[str, Any]]) -> "ApiReply | _Failure":
         # A failure is returned and not raised: the packages' exceptions hold request headers, and so the key; as the
@@ -132,16 +152,14 @@ class ApiModel:
         async with self._throttle.slot(self.endpoint.max_concurrent, spacing):
             try:
                 async with asyncio.timeout(self.endpoint.timeout_seconds):
-                    response = await self._provider.call(messages)
+                    response = await self._model(messages)
             except TimeoutError:
                 return _Failure(f"no answer within {self.endpoint.timeout_seconds:g} s")
             except APIStatusError as error:
                 failure = _refusal(error.status_code, str(error), error.response.headers)
-            except _DashScopeRefusal as error:
-                failure = _refusal(error.status, str(error), error.headers)
             except _MALFORMED as error:
                 failure = _Failure(f"its answer cannot be read ({type(error).__name__}: {error})")
-            except (APIConnectionError, aiohttp.ClientError) as error:
+            except APIConnectionError as error:
                 cause = _innermost(error)
                 is_connected = isinstance(cause, UnreadableAnswer)
                 failure = _Failure(f"{'its answer cannot be read' if is_connected else 'no connection'} ({cause})")
@@ -212,111 +230,6 @@ class _Failure:
     reason: str
     again: bool = True
     retry_after: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Provider:
-    """One provider's chat model as it is called, the formatter that goes with it, and how to close it."""
-
-    call: Callable[[list[dict[str, Any]]], Awaitable[ChatResponse]]
-    formatter: FormatterBase
-    close: Callable[[], Awaitable[None]]
-
-
-class _DashScopeRefusal(Exception):
-    def __init__(self, status: int, text: str, headers: Mapping[str, str]):
-        super().__init__(text)
-        self.status = status
-        self.headers = headers
-
-
-def _openai(endpoint: ChatEndpoint, key: str, addresses: Addresses | None) -> _Provider:
-    url = endpoint.endpoint or _OWN_URLS["openai"]
-    model = OpenAIChatModel(
-        endpoint.model,
-        api_key=key,
-        stream=False,
-        client_kwargs={
-            "base_url": url,
-            "max_retries": 0,
-            "timeout": endpoint.timeout_seconds,
-            # A hub may have chosen the address: it must not lead on to another.
-            "http_client": DefaultAsyncHttpxClient(
-                trust_env=not leads_to_loopback(url),
-                follow_redirects=False,
-                headers=PLAIN,
-                event_hooks={"response": [bound]},
-                transport=None if addresses is None else CheckedTransport(addresses),
-            ),
-        },
-        generate_kwargs={"temperature": endpoint.temperature, "max_tokens": endpoint.max_tokens},
-    )
-    return _Provider(model, OpenAIMultiAgentFormatter(HISTORY_PROMPT), model.client.close)
-
-
-def _dashscope(endpoint: ChatEndpoint, key: str, addresses: Addresses | None) -> _Provider:
-    # By request and not by ``base_http_api_url``, which AgentScope sets for the whole process.
-    base_address = {"base_address": endpoint.endpoint} if endpoint.endpoint else {}
-    model = DashScopeChatModel(
-        endpoint.model,
-        api_key=key,
-        stream=False,
-        enable_thinking=False,  # DashScope refuses to think in an answer that is not streamed
-        multimodality=False,
-        generate_kwargs={
-            "temperature": endpoint.temperature,
-            "max_tokens": endpoint.max_tokens,
-            "request_timeout": endpoint.timeout_seconds,
-            **base_address,
-        },
-    )
-    resolver = None if addresses is None else CheckedResolver(addresses, endpoint.endpoint)
-    caller = _DashScopeCaller(model, not leads_to_loopback(endpoint.endpoint), resolver)
-    return _Provider(caller.call, DashScopeMultiAgentFormatter(HISTORY_PROMPT), caller.close)
-
-
-class _DashScopeCaller:
-    """Calls DashScope over connections of its own, made when first needed since they belong to an event loop."""
-
-    def __init__(self, model: ChatModelBase, trust_env: bool, resolver: CheckedResolver | None):
-        self._resolver = resolver
-        self._model = model
-        self._trust_env = trust_env
-        self._session: aiohttp.ClientSession | None = None
-
-    async def call(self, messages: list[dict[str, Any]]) -> ChatResponse:
-        if self._session is None:
-            watching = aiohttp.TraceConfig()
-            watching.on_request_redirect.append(_refuse_redirect)
-            self._session = aiohttp.ClientSession(
-                trust_env=self._trust_env,
-                trace_configs=[watching],
-                headers=PLAIN,
-                auto_decompress=False,
-                response_class=BoundedResponse,
-                connector=aiohttp.TCPConnector(resolver=self._resolver),
-            )
-        try:
-            return await self._model(messages, session=self._session)
-        except RuntimeError as error:
-            answer = error.args[0] if error.args else None
-            if not hasattr(answer, "status_code"):
-                raise
-            raise _DashScopeRefusal(answer.status_code, str(answer), answer.headers or {}) from None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-
-async def _refuse_redirect(session: object, context: object, redirect: aiohttp.TraceRequestRedirectParams) -> None:
-    raise _DashScopeRefusal(redirect.response.status, "it redirects to another address", {})
-
-
-_PROVIDERS: Mapping[str, Callable[[ChatEndpoint, str, Addresses | None], _Provider]] = {
-    "openai": _openai,
-    "dashscope": _dashscope,
-}
 
 
 def _name(endpoint: ChatEndpoint) -> str:

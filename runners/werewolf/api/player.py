@@ -43,9 +43,7 @@ class ApiPlayer(Player):
 
     async def decide(self, observation: Observation) -> Decided:
         """Ask, parse, and ask again at most once. Raises EndpointUnavailable when the model cannot be reached."""
-        request = observation.request
-        if request is None:
-            raise ValueError(f"{self.name} was asked without a request")
+        request = observation.question
         news, self.heard = self.heard, []
         self._known += news
         history = list(said_lines(self._history(len(news))))

@@ -19,8 +19,7 @@ from typing import Protocol
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.patient import PatientBrain
 from runners.werewolf.brains.random_brain import RandomBrain
-from runners.werewolf.brains.scripted import ScriptedBrain
-from runners.werewolf.brains.timid import TimidBrain
+from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
 from runners.werewolf.game import Action, Observation
 
 __all__ = ["BRAINS", "Brain", "ExpertBrain", "PatientBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]

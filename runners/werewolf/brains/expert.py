@@ -41,7 +41,7 @@ class ExpertBrain(ScriptedBrain):
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
         wolves = sum(role.side is Side.WOLF for role in observation.deck)
-        self._temper.resolves |= {("send a poser", 0): wolves >= ENOUGH_TO_POSE, ("pose", 0): False}
+        self._memory.resolves |= {("send a poser", 0): float(wolves < ENOUGH_TO_POSE), ("pose", 0): 1.0}
         usual = super().act(observation)
         request, team = observation.request, self._memory.team
         targets = [seat for seat in request.targets if seat != observation.seat]

@@ -3,12 +3,7 @@
 from collections.abc import Mapping
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
-from runners.werewolf.brains.speech import (
-    plan_checks,
-    reveals,
-    speak,
-    speak_as_candidate,
-)
+from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
 
@@ -59,9 +54,7 @@ def answer(turn: Turn) -> Action:
     if role is Role.SEER:
         plan_checks(turn, beliefs)
     shown, potions = role if reveals(turn, role) else None, (memory.saved, memory.poisoned)
-    return speak(
-        turn, shown, beliefs, suspect, beliefs.seer, potions, rallies=request.decision is Decision.CLOSING_SPEECH
-    )
+    return speak(turn, shown, beliefs, suspect, beliefs.seer, potions)
 
 
 def _check(turn: Turn) -> Action:

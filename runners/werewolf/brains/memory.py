@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from runners.werewolf.game import Event, EventKind, Role, Side
+from runners.werewolf.game import SPEECHES, Event, EventKind, Role, Side
 from runners.werewolf.language.speech import understand, understand_wolf
 
 HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
@@ -35,6 +35,10 @@ class TableMemory:
     accusations: (speaker, accused), today. asked: (speaker, seat) -> whom the speaker told the seat to vote for, today.
     rallied: whom the sheriff wants exiled today.
     proposals: wolf -> the victim that it proposed first tonight. poser: the wolf that is to pose as the seer.
+
+    And what it drew for itself, so that it stays of one mind.
+    hunches: seat -> how it strikes this player, between 0 and 1. resolves: (purpose, day; 0 for the game) -> the draw.
+    cover: the good role that a wolf pretends to have. shown: the role, other than a villager, that it said it has.
     """
 
     deck: Counter[Role] = field(default_factory=Counter)
@@ -63,6 +67,10 @@ class TableMemory:
     rallied: int | None = None
     proposals: dict[int, int] = field(default_factory=dict)
     poser: int | None = None
+    hunches: dict[int, float] = field(default_factory=dict)
+    resolves: dict[tuple[str, int], float] = field(default_factory=dict)
+    cover: Role | None = None
+    shown: Role | None = None
 
     def learn(self, events: Iterable[Event], seat: int, deck: Sequence[Role]) -> None:
         """Take in what ``seat`` was told, oldest first; its own public words it knows already.
@@ -72,7 +80,7 @@ class TableMemory:
         if not self.deck:
             self.deck = Counter(deck)
         for event in events:
-            if event.kind not in _SPEECHES:
+            if event.kind not in SPEECHES:
                 self._learn(event)
             elif event.seat != seat:
                 self._hear(event)
@@ -162,15 +170,3 @@ class TableMemory:
         if event.target is not None:  # 归票, whatever the words were
             self.rallied = event.target
             self.accusations.add((speaker, event.target))
-
-
-_SPEECHES = frozenset(
-    {
-        EventKind.CAMPAIGN_SPEECH,
-        EventKind.SHERIFF_PK_SPEECH,
-        EventKind.SPEECH,
-        EventKind.CLOSING_SPEECH,
-        EventKind.PK_SPEECH,
-        EventKind.LAST_WORDS,
-    }
-)

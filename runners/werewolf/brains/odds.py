@@ -64,9 +64,13 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
     sets = _wolf_sets(len(deck), sum(other.side is Side.WOLF for other in deck))
     weight = np.zeros(len(sets))
     _weigh_public(memory, sets, weight, speaker=seat)
+    known = {seat: role.side}
     if not publicly:
-        _weigh_private(memory, sets, weight, seat, role)
-    _know(sets, weight, seat, role.side)
+        known = dict.fromkeys(memory.team, Side.WOLF) | (memory.found if role is Role.SEER else {}) | known
+        if memory.saved is not None:
+            weight += np.where(sets[:, memory.saved - 1], np.log(SAVED_WOLF), 0.0)
+    for other, side in known.items():
+        _know(sets, weight, other, side)
     possible = weight > weight.max() + np.log(NEGLIGIBLE)
     return _sum_over_gods(memory, sets[possible], weight[possible], seat, role)
 
@@ -74,25 +78,11 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
 @lru_cache(maxsize=16)
 def _wolf_sets(seats: int, wolves: int) -> NDArray[np.bool_]:
     """All sets of wolves: a row each, whether seat N is one in column N - 1."""
-    found = np.zeros((0, seats), bool)
-    rows = [[number in chosen for number in range(seats)] for chosen in combinations(range(seats), wolves)]
-    return np.array(rows, bool) if rows else found
+    return np.array([[seat in chosen for seat in range(seats)] for chosen in combinations(range(seats), wolves)], bool)
 
 
 def _know(sets: NDArray[np.bool_], weight: NDArray[np.float64], seat: int, side: Side) -> None:
     weight[sets[:, seat - 1] != (side is Side.WOLF)] += np.log(IMPOSSIBLE) * 4
-
-
-def _weigh_private(
-    memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], seat: int, role: Role
-) -> None:
-    for mate in memory.team - {seat}:
-        _know(sets, weight, mate, Side.WOLF)
-    if role is Role.SEER:
-        for found, side in memory.found.items():
-            _know(sets, weight, found, side)
-    if memory.saved is not None:
-        weight += np.where(sets[:, memory.saved - 1], np.log(SAVED_WOLF), 0.0)
 
 
 def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], speaker: int) -> None:
@@ -166,85 +156,72 @@ def _sum_over_gods(
     memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], me: int, my_role: Role
 ) -> Odds:
     """The odds of all roles, from the sets of wolves and their weights, by summing over who has which good role."""
-    seats = sets.shape[1]
-    has_seer = memory.deck[Role.SEER] == 1
-    gods = [role for role in HIDDEN_GODS if memory.deck[role]]
-    full = tuple(memory.deck[role] for role in gods)
-    states = list(product(*(range(count + 1) for count in full)))
-    number_of = {state: number for number, state in enumerate(states)}
-    # Pairs of a set of wolves and a seer outside it; seer 0 where none is dealt.
-    if has_seer:
-        rows, seers = np.nonzero(~sets)
-    else:
-        rows, seers = np.arange(len(sets)), np.full(len(sets), -1)
+    seats = range(sets.shape[1])
+    # Pairs of a set of wolves and a seer outside it; the seer is -1 where none is dealt.
+    rows, seers = np.nonzero(~sets) if memory.deck[Role.SEER] else (np.arange(len(sets)), np.full(len(sets), -1))
     kept = (seers == me - 1) == (my_role is Role.SEER)
     rows, seers = rows[kept], seers[kept]
-    log_weight = weight[rows].copy()
-    wolves_of = sets[rows]
-    for seat in range(1, seats + 1):
-        if seat == me:
+    wolves_of, log_weight = sets[rows], weight[rows].copy()
+    for at in seats:
+        is_seer = seers == at
+        if at + 1 == me or not is_seer.any():
             continue
-        is_seer = seers == seat - 1
-        if is_seer.any():
-            log_weight[is_seer] += _log_of_good(memory, seat, Role.SEER)
-            for reported, side in memory.claims.get(seat, {}).items():
-                if 1 <= reported <= seats:
-                    wrong = wolves_of[:, reported - 1] != (side is Side.WOLF)
-                    log_weight[is_seer & wrong] += np.log(IMPOSSIBLE)
+        log_weight[is_seer] += _log_of_good(memory, at + 1, Role.SEER)
+        for reported, side in memory.claims.get(at + 1, {}).items():
+            if reported - 1 in seats:
+                wrong = wolves_of[:, reported - 1] != (side is Side.WOLF)
+                log_weight[is_seer & wrong] += np.log(IMPOSSIBLE)
     pair_weight = np.exp(log_weight - log_weight.max())
-    others = [*gods, Role.VILLAGER]
-    factors = np.zeros((seats, len(others)))
-    for seat in range(1, seats + 1):
-        for number, role in enumerate(others):
-            if seat == me:
-                factors[seat - 1, number] = float(role is my_role)
-            else:
-                factors[seat - 1, number] = np.exp(_log_of_good(memory, seat, role))
-    idle = wolves_of | (seers[:, None] == np.arange(seats)[None, :])
-    # forward[i]: weight of the first i seats for each number of gods placed among them; backward[i]: of the others.
-    forward = np.zeros((seats + 1, len(states), len(rows)))
-    forward[0, 0] = 1.0
+    gods = [role for role in HIDDEN_GODS if memory.deck[role]]
+    good = (*gods, Role.VILLAGER)
+    factors = np.array([[np.exp(_log_of_good(memory, at + 1, role)) for role in good] for at in seats])
+    factors[me - 1] = [role is my_role for role in good]
+    free = ~(wolves_of | (seers[:, None] == np.arange(len(seats))[None, :]))
+    # A state is how many of each god have a seat; a move gives one more god one.
+    full = tuple(memory.deck[role] for role in gods)
+    number_of = {state: number for number, state in enumerate(product(*(range(count + 1) for count in full)))}
     moves = [
         (number, other, role)
         for state, number in number_of.items()
         for role in range(len(gods))
         if (other := number_of.get((*state[:role], state[role] + 1, *state[role + 1 :]))) is not None
     ]
-    for at in range(seats):
-        free = ~idle[:, at]
-        forward[at + 1] = forward[at] * np.where(free, factors[at, -1], 1.0)
-        for source, target, role in moves:
-            forward[at + 1, target] += forward[at, source] * np.where(free, factors[at, role], 0.0)
-    backward = np.zeros_like(forward)
-    backward[seats, number_of[full]] = 1.0
-    for at in reversed(range(seats)):
-        free = ~idle[:, at]
-        backward[at] = backward[at + 1] * np.where(free, factors[at, -1], 1.0)
-        for source, target, role in moves:
-            backward[at, source] += backward[at + 1, target] * np.where(free, factors[at, role], 0.0)
-    total = pair_weight * forward[seats, number_of[full]]
+
+    def placements(order: Iterable[int], start: int, moves: Sequence[tuple[int, int, int]]) -> list[NDArray]:
+        """The weight of each state before the first seat of ``order`` and after each."""
+        tables = [np.zeros((len(number_of), len(rows)))]
+        tables[0][start] = 1.0
+        for at in order:
+            before = tables[-1]
+            after = before * np.where(free[:, at], factors[at, -1], 1.0)
+            for source, target, role in moves:
+                after[target] += before[source] * np.where(free[:, at], factors[at, role], 0.0)
+            tables.append(after)
+        return tables
+
+    forward = placements(seats, 0, moves)
+    others = placements(reversed(seats), number_of[full], [(target, source, role) for source, target, role in moves])
+    backward = others[::-1]
+    total = pair_weight * forward[-1][number_of[full]]
     whole = total.sum()
-    odds: dict[int, dict[Role, float]] = {}
     wolves, kings = sum(memory.deck[role] for role in (Role.WOLF, Role.WOLF_KING)), memory.deck[Role.WOLF_KING]
     shot = _shooters(memory, wolves_of)
     hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
-    for at in range(seats):
-        free = ~idle[:, at]
-        found = {role: 0.0 for role in memory.deck}
+    odds: dict[int, dict[Role, float]] = {}
+    for at in seats:
         wolf = float((total * wolves_of[:, at]).sum() / whole)
         king = wolf if at + 1 in memory.shooters else float((total * hidden_king * wolves_of[:, at]).sum() / whole)
-        if Role.WOLF_KING in found:
-            found[Role.WOLF_KING] = king
-        if Role.WOLF in found:
-            found[Role.WOLF] = max(0.0, wolf - king)
-        if has_seer:
-            found[Role.SEER] = float(total[seers == at].sum() / whole)
+        found = {
+            Role.WOLF_KING: king,
+            Role.WOLF: max(0.0, wolf - king),
+            Role.SEER: float(total[seers == at].sum() / whole),
+            **dict.fromkeys(gods, 0.0),
+        }
         for source, target, role in moves:
-            through = forward[at, source] * factors[at, role] * backward[at + 1, target]
-            found[gods[role]] += float((pair_weight * through)[free].sum() / whole)
-        if Role.VILLAGER in found:
-            found[Role.VILLAGER] = max(0.0, 1.0 - sum(found.values()))
-        odds[at + 1] = found
+            through = forward[at][source] * factors[at, role] * backward[at + 1][target]
+            found[gods[role]] += float((pair_weight * through)[free[:, at]].sum() / whole)
+        found[Role.VILLAGER] = max(0.0, 1.0 - sum(found.values()))
+        odds[at + 1] = {role: found[role] for role in memory.deck}
     return odds
 
 

@@ -2,7 +2,6 @@
 
 import random
 
-from runners.werewolf.brains.turn import question_of
 from runners.werewolf.game import Action, Decision, Observation, Option, choices
 from runners.werewolf.language import saying
 
@@ -20,7 +19,7 @@ class RandomBrain:
 
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
-        request = question_of(observation)
+        request = observation.question
         riding = [option for option in request.options if option in _RIDING]
         if riding and self._rng.random() < RIDING_RATE:
             choice = self._rng.choice(riding)

@@ -1,12 +1,17 @@
-"""The player that plays by rule."""
+"""The players that play by rule."""
 
 import random
 
 from runners.werewolf.brains import good, wolf
 from runners.werewolf.brains.beliefs import believe_by_rule
 from runners.werewolf.brains.memory import TableMemory
-from runners.werewolf.brains.turn import Temper, Turn, question_of
-from runners.werewolf.game import Action, Observation, Side
+from runners.werewolf.brains.turn import Turn
+from runners.werewolf.game import Action, Decision, Observation, Side
+
+ABSTENTION_RATE = 0.7
+"""How likely the timid player abstains where it may."""
+BALLOTS = frozenset({Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE, Decision.EXILE_VOTE, Decision.PK_VOTE})
+"""Decisions in which votes are counted."""
 
 
 class ScriptedBrain:
@@ -15,21 +20,26 @@ class ScriptedBrain:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._memory = TableMemory()
-        self._temper = Temper()
         self._believe = believe_by_rule
 
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""
-        request = question_of(observation)
-        self._memory.learn(observation.events, observation.seat, observation.deck)
-        turn = Turn(
-            observation=observation,
-            request=request,
-            memory=self._memory,
-            temper=self._temper,
-            chance=self._rng,
-            me=observation.seat,
-            others=tuple(seat for seat in observation.living if seat != observation.seat),
-            believe=self._believe,
-        )
+        request, me = observation.question, observation.seat
+        self._memory.learn(observation.events, me, observation.deck)
+        others = tuple(seat for seat in observation.living if seat != me)
+        turn = Turn(observation, request, self._memory, self._rng, me, others, self._believe)
         return (wolf if observation.side is Side.WOLF else good).answer(turn)
+
+
+class TimidBrain(ScriptedBrain):
+    """Plays as a scripted player does, but abstains from most votes, which gives the game away to the wolves.
+
+    Who learns from it by imitation knows the game, and has yet to learn to act on it.
+    """
+
+    def act(self, observation: Observation) -> Action:
+        """A legal answer to ``observation.request``; ValueError without a request."""
+        bold, request = super().act(observation), observation.question
+        if request.decision in BALLOTS and request.may_pass and self._rng.random() < ABSTENTION_RATE:
+            return Action(None)
+        return bold

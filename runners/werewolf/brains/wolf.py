@@ -34,27 +34,10 @@ SWALLOW_RATE = 0.3
 """How likely a wolf explodes to keep the badge from a seer, in an election that was put off."""
 
 
-_MAY_EXPLODE = frozenset(
-    {
-        Decision.CAMPAIGN_SPEECH,
-        Decision.WITHDRAWAL,
-        Decision.EXPLOSION,
-        Decision.SHERIFF_VOTE,
-        Decision.SHERIFF_PK_SPEECH,
-        Decision.SHERIFF_PK_VOTE,
-        Decision.SPEECH,
-        Decision.CLOSING_SPEECH,
-        Decision.PK_SPEECH,
-        Decision.EXILE_VOTE,
-        Decision.PK_VOTE,
-    }
-)
-
-
 def answer(turn: Turn) -> Action:
     """What a wolf answers, the wolf king included."""
     request = turn.request
-    if request.decision in _MAY_EXPLODE and _explodes(turn):
+    if _explodes(turn):
         return Action(Option.EXPLODE)
     match request.decision:
         case Decision.WOLF_TALK:
@@ -79,11 +62,11 @@ def answer(turn: Turn) -> Action:
             return Action(turn.pick([seat for seat in mates if seat not in named], mates))
         case Decision.SPEAKING_ORDER:
             return Action(turn.chance.choice(request.options))
-    return _speech(turn, rallies=request.decision is Decision.CLOSING_SPEECH)
+    return _speech(turn)
 
 
 def _talk_by_night(turn: Turn) -> Action:
-    memory, limit = turn.memory, turn.request.speech_chars
+    memory = turn.memory
     opens_the_first_talk = turn.request.day == 1 and not memory.proposals
     poser = None
     pose_rate = PACK_POSE_RATE if len(memory.team) >= PACK else POSE_RATE
@@ -97,7 +80,7 @@ def _talk_by_night(turn: Turn) -> Action:
     words = [] if prey is None else [turn.say(sentences, prey)]
     if poser is not None:
         words.append(turn.say(saying.POSING_PLANS, poser))
-    return Action(prey, saying.fit_together(words, limit))
+    return turn.speech(words, prey)
 
 
 def _elect(turn: Turn) -> Action:
@@ -107,8 +90,7 @@ def _elect(turn: Turn) -> Action:
     if posing and not _backs(turn) and believed in others:
         return Action(believed)
     harmless = [seat for seat in others if seat not in turn.memory.claims]
-    wanted = turn.pick(posing, mates, harmless, () if turn.request.may_pass else others)
-    return Action(wanted)
+    return Action(turn.pick(posing, mates, harmless, () if turn.request.may_pass else others))
 
 
 def _vote(turn: Turn) -> Action:
@@ -119,10 +101,8 @@ def _vote(turn: Turn) -> Action:
 
 def _split(turn: Turn, seats: Collection[int]) -> tuple[list[int], list[int]]:
     """(mates, others) among ``seats``."""
-    return (
-        [seat for seat in seats if seat in turn.memory.team and seat != turn.me],
-        [seat for seat in seats if seat not in turn.memory.team and seat != turn.me],
-    )
+    team = turn.memory.team
+    return [seat for seat in seats if seat in team - {turn.me}], [seat for seat in seats if seat not in team]
 
 
 def _seers(turn: Turn) -> list[int]:
@@ -158,9 +138,9 @@ def _prey(turn: Turn) -> int | None:
     proposed = next((seat for seat in turn.memory.proposals.values() if seat in prey), None)
     if proposed is not None:
         return proposed
-    return (
-        turn.pick(*_tiers(turn, prey)) if turn.resolves_today("hunt", HUNT_RATE) else turn.pick(_split(turn, prey)[1])
-    )
+    if turn.resolves_today("hunt", HUNT_RATE):
+        return turn.pick(*_tiers(turn, prey))
+    return turn.pick(_split(turn, prey)[1])
 
 
 def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None:
@@ -200,12 +180,12 @@ def _pretend(turn: Turn) -> Beliefs:
 
 def _cover(turn: Turn) -> Role:
     """The good role that it pretends to have, as often each as a good seat has it; one that nobody else claims."""
-    memory, temper = turn.memory, turn.temper
-    if temper.cover is None:
+    memory = turn.memory
+    if memory.cover is None:
         roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
-        temper.cover = turn.chance.choice(roles)
-    taken = any(role is temper.cover and seat != turn.me for seat, role in memory.gods.items())
-    return Role.VILLAGER if taken and temper.shown is not temper.cover and memory.deck[Role.VILLAGER] else temper.cover
+        memory.cover = turn.chance.choice(roles)
+    taken = any(role is memory.cover and seat != turn.me for seat, role in memory.gods.items())
+    return Role.VILLAGER if taken and memory.shown is not memory.cover and memory.deck[Role.VILLAGER] else memory.cover
 
 
 def _poses(turn: Turn) -> bool:
@@ -260,33 +240,26 @@ def _invent_checks(turn: Turn) -> None:
             memory.reports.append((night, target, side))
 
 
-def _speech(turn: Turn, rallies: bool = False) -> Action:
-    poses = _poses(turn)
+def _speech(turn: Turn) -> Action:
+    memory, poses = turn.memory, _poses(turn)
     if poses:
         _invent_checks(turn)
     beliefs = _pretend(turn)
     if poses:
         plan_checks(turn, beliefs)
+    rallies = turn.request.decision is Decision.CLOSING_SPEECH
     suspect = _suspect(turn, turn.request.targets if rallies else turn.others, beliefs)
     role = Role.SEER if poses else _cover(turn)
     shown = role if reveals(turn, role) else None
-    followed, potions = _followed(turn, beliefs, suspect), (_pretended_rescue(turn), None)
-    return speak(turn, shown, beliefs, suspect, followed, potions, rallies)
-
-
-def _followed(turn: Turn, beliefs: Beliefs, suspect: int | None) -> int | None:
-    posing = [seat for seat in turn.memory.claims if seat in turn.memory.team and seat != turn.me]
+    posing, _ = _split(turn, memory.claims)
+    followed = None if beliefs.seer == suspect else beliefs.seer
     if posing and _backs(turn):
-        return posing[0]
-    return None if beliefs.seer == suspect else beliefs.seer
+        followed = posing[0]
+    # As the witch it would have saved a mate, unless the first night had a victim.
+    mates, _ = _split(turn, turn.others)
+    first_dead = any(day == 1 for day, _ in memory.night_deaths.values())
+    return speak(turn, shown, beliefs, suspect, followed, (mates[0] if mates and not first_dead else None, None))
 
 
 def _backs(turn: Turn) -> bool:
     return turn.resolves("back the poser", BACK_RATE)
-
-
-def _pretended_rescue(turn: Turn) -> int | None:
-    """Whom it would have saved as the witch; nobody where the first night had a victim."""
-    first_dead = any(day == 1 for day, _ in turn.memory.night_deaths.values())
-    mates, _ = _split(turn, turn.others)
-    return None if first_dead or not mates else mates[0]

@@ -10,6 +10,7 @@ from runners.werewolf.game.presets import OPTIONS, PRESETS, Preset, WinRule, get
 from runners.werewolf.game.rules import apply, deal, new_game, pending, winner
 from runners.werewolf.game.state import GameState
 from runners.werewolf.game.types import (
+    SPEECHES,
     Action,
     BadgeLost,
     Choice,
@@ -30,6 +31,7 @@ from runners.werewolf.game.view import known_events, observe
 __all__ = [
     "OPTIONS",
     "PRESETS",
+    "SPEECHES",
     "Action",
     "BadgeLost",
     "Choice",

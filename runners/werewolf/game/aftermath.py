@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from runners.werewolf.game.presets import WinRule
-from runners.werewolf.game.state import GameState, bury, generator, join, log, log_speeches, lose_badge
+from runners.werewolf.game.state import GameState, bury, generator, join, log, lose_badge
 from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase, Result, Role, Side
 
 
@@ -77,12 +77,6 @@ def settle(state: GameState) -> Phase:
 def start_last_words(state: GameState) -> None:
     """The dead speak in the order of their seats."""
     state.waiting, state.last_words = state.last_words, ()
-
-
-def hear_last_words(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """One of the dead has spoken."""
-    log_speeches(state, EventKind.LAST_WORDS, actions)
-    return None if state.waiting else Phase.AFTERMATH
 
 
 def start_shot(state: GameState) -> None:

@@ -9,8 +9,6 @@ from runners.werewolf.game.state import (
     drawn_order,
     join,
     log,
-    log_speeches,
-    pk_ballot,
     pk_votes,
 )
 from runners.werewolf.game.types import Action, EventKind, Option, Phase
@@ -44,10 +42,6 @@ def take_speaking_order(state: GameState, actions: Mapping[int, Action]) -> Phas
     return _announce_order(state, (*others, state.sheriff), way)
 
 
-def start_discussion(state: GameState) -> None:
-    """Those who speak are in ``waiting`` already, in the order that was just announced."""
-
-
 def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
     """One seat has spoken; the sheriff, last of all, names whom it wants exiled."""
     for seat, action in actions.items():
@@ -56,11 +50,6 @@ def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None
         else:
             log(state, EventKind.SPEECH, seat=seat, text=action.text)
     return None if state.waiting else Phase.EXILE_VOTE
-
-
-def start_exile_vote(state: GameState) -> None:
-    """All living seats vote at once."""
-    state.waiting = tuple(sorted(state.living))
 
 
 def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
@@ -72,22 +61,6 @@ def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
         return exile(state, None)
     state.tied = most
     return Phase.PK_SPEECH
-
-
-def start_pk_speeches(state: GameState) -> None:
-    """The tied speak once more, in a drawn order."""
-    state.waiting = drawn_order(state, state.tied, "pk_speech")
-
-
-def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """One of the tied has spoken."""
-    log_speeches(state, EventKind.PK_SPEECH, actions)
-    return None if state.waiting else Phase.PK_VOTE
-
-
-def start_pk_vote(state: GameState) -> None:
-    """The living seats that are not tied vote."""
-    state.waiting = pk_ballot(state)
 
 
 def take_pk_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:

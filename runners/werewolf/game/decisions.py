@@ -1,6 +1,6 @@
 """What may be answered: the table of decisions, and the questions made from it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from runners.werewolf.game.day import order_options
@@ -10,57 +10,13 @@ from runners.werewolf.game.presets import Preset
 from runners.werewolf.game.state import GameState, generator
 from runners.werewolf.game.types import Action, Choice, Decision, IllegalAction, Option, Phase, Request
 
-Targets = Callable[[GameState, int], tuple[int, ...]]
-Options = Callable[[GameState, int], tuple[Option, ...]]
+
+def _others(state: GameState, seat: int) -> Collection[int]:
+    return state.living - {seat}
 
 
-def _nobody(state: GameState, seat: int) -> tuple[int, ...]:
-    return ()
-
-
-def _living(state: GameState, seat: int) -> tuple[int, ...]:
-    return tuple(sorted(state.living))
-
-
-def _other_living(state: GameState, seat: int) -> tuple[int, ...]:
-    return tuple(sorted(state.living - {seat}))
-
-
-def _unguarded(state: GameState, seat: int) -> tuple[int, ...]:
-    return tuple(sorted(state.living - {state.last_guarded}))
-
-
-def _prey(state: GameState, seat: int) -> tuple[int, ...]:
-    spared = () if state.preset.wolves_may_hit_wolves else state.living_wolves
-    return tuple(sorted(state.living.difference(spared)))
-
-
-def _poisonable(state: GameState, seat: int) -> tuple[int, ...]:
-    return _other_living(state, seat) if state.poison else ()
-
-
-def _candidates(state: GameState, seat: int) -> tuple[int, ...]:
-    return candidates(state)
-
-
-def _on_pk_stage(state: GameState, seat: int) -> tuple[int, ...]:
-    return state.tied
-
-
-def _no_options(state: GameState, seat: int) -> tuple[Option, ...]:
-    return ()
-
-
-def _antidote(state: GameState, seat: int) -> tuple[Option, ...]:
-    return (Option.SAVE,) if may_save(state, seat) else ()
-
-
-def _run(state: GameState, seat: int) -> tuple[Option, ...]:
-    return (Option.RUN,)
-
-
-def _orders(state: GameState, seat: int) -> tuple[Option, ...]:
-    return order_options(state)
+def _prey(state: GameState, seat: int) -> Collection[int]:
+    return state.living.difference(() if state.preset.wolves_may_hit_wolves else state.living_wolves)
 
 
 def _explosion(state: GameState, seat: int) -> tuple[Option, ...]:
@@ -71,85 +27,74 @@ def _withdrawal(state: GameState, seat: int) -> tuple[Option, ...]:
     return (Option.WITHDRAW, *_explosion(state, seat))
 
 
-def _always(preset: Preset) -> bool:
-    return True
-
-
-def _never(preset: Preset) -> bool:
-    return False
-
-
-def _where_votes_are_free(preset: Preset) -> bool:
-    return preset.may_abstain
-
-
-def _where_wolves_may_pass(preset: Preset) -> bool:
-    return preset.wolves_may_pass
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
     """What one kind of question allows. Where a seat speaks, choosing nobody is always allowed."""
 
-    targets: Targets = _nobody
-    options: Options = _no_options
-    may_pass: Callable[[Preset], bool] = _always
+    targets: Callable[[GameState, int], Collection[int]] = lambda state, seat: ()
+    options: Callable[[GameState, int], tuple[Option, ...]] = lambda state, seat: ()
+    may_pass: Callable[[Preset], bool] = lambda preset: True
     speaks: bool = False
 
 
+def _ballot(targets: Callable[[GameState, int], Collection[int]]) -> DecisionRule:
+    return DecisionRule(targets, _explosion, may_pass=lambda preset: preset.may_abstain)
+
+
 DECISIONS: Mapping[Decision, DecisionRule] = {
-    Decision.WOLF_TALK: DecisionRule(targets=_prey, speaks=True),
-    Decision.GUARD: DecisionRule(targets=_unguarded),
-    Decision.WOLF_KILL: DecisionRule(targets=_prey, may_pass=_where_wolves_may_pass),
-    Decision.SEER_CHECK: DecisionRule(targets=_other_living),
-    Decision.WITCH: DecisionRule(targets=_poisonable, options=_antidote),
-    Decision.SIGN_UP: DecisionRule(options=_run),
+    Decision.WOLF_TALK: DecisionRule(_prey, speaks=True),
+    Decision.GUARD: DecisionRule(lambda state, seat: state.living - {state.last_guarded}),
+    Decision.WOLF_KILL: DecisionRule(_prey, may_pass=lambda preset: preset.wolves_may_pass),
+    Decision.SEER_CHECK: DecisionRule(_others),
+    Decision.WITCH: DecisionRule(
+        lambda state, seat: _others(state, seat) if state.poison else (),
+        lambda state, seat: (Option.SAVE,) if may_save(state, seat) else (),
+    ),
+    Decision.SIGN_UP: DecisionRule(options=lambda state, seat: (Option.RUN,)),
     Decision.CAMPAIGN_SPEECH: DecisionRule(options=_withdrawal, speaks=True),
     Decision.WITHDRAWAL: DecisionRule(options=_withdrawal),
-    Decision.SHERIFF_VOTE: DecisionRule(targets=_candidates, options=_explosion, may_pass=_where_votes_are_free),
+    Decision.SHERIFF_VOTE: _ballot(lambda state, seat: candidates(state)),
     Decision.SHERIFF_PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
-    Decision.SHERIFF_PK_VOTE: DecisionRule(targets=_on_pk_stage, options=_explosion, may_pass=_where_votes_are_free),
+    Decision.SHERIFF_PK_VOTE: _ballot(lambda state, seat: state.tied),
     Decision.LAST_WORDS: DecisionRule(speaks=True),
-    Decision.SHOT: DecisionRule(targets=_living),
-    Decision.BADGE: DecisionRule(targets=_living),
-    Decision.SPEAKING_ORDER: DecisionRule(options=_orders, may_pass=_never),
+    Decision.SHOT: DecisionRule(lambda state, seat: state.living),
+    Decision.BADGE: DecisionRule(lambda state, seat: state.living),
+    Decision.SPEAKING_ORDER: DecisionRule(
+        options=lambda state, seat: order_options(state), may_pass=lambda preset: False
+    ),
     Decision.SPEECH: DecisionRule(options=_explosion, speaks=True),
-    Decision.CLOSING_SPEECH: DecisionRule(targets=_other_living, options=_explosion, speaks=True),
-    Decision.EXILE_VOTE: DecisionRule(targets=_other_living, options=_explosion, may_pass=_where_votes_are_free),
+    Decision.CLOSING_SPEECH: DecisionRule(_others, _explosion, speaks=True),
+    Decision.EXILE_VOTE: _ballot(_others),
     Decision.PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
-    Decision.PK_VOTE: DecisionRule(targets=_on_pk_stage, options=_explosion, may_pass=_where_votes_are_free),
+    Decision.PK_VOTE: _ballot(lambda state, seat: state.tied),
     Decision.EXPLOSION: DecisionRule(options=_explosion),
 }
 
 
-def make_request(state: GameState, seat: int, phase: Phase, decision: Decision) -> Request:
+def make_request(state: GameState, seat: int, decision: Decision) -> Request:
     """The question ``decision`` put to ``seat``."""
     rule = DECISIONS[decision]
-    targets, options, may_pass = rule.targets(state, seat), rule.options(state, seat), rule.may_pass(state.preset)
+    targets, options = tuple(sorted(rule.targets(state, seat))), rule.options(state, seat)
+    may_pass = rule.may_pass(state.preset)
+    if may_pass:
+        default = Action()
+    else:  # drawn, since a fixed choice would fall on the same seats every time
+        default = Action(generator(state, f"default {decision} {seat}").choice(targets or options))
+    subject = state.night.victim if Option.SAVE in options else None
+    if state.phase is Phase.UNOPPOSED:
+        (subject,) = candidates(state)
     return Request(
         seat=seat,
         decision=decision,
         day=state.day,
-        phase=phase,
+        phase=state.phase,
         targets=targets,
         options=options,
         may_pass=may_pass,
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
-        default=Action() if may_pass else _drawn(state, seat, decision, targets or options),
-        subject=_subject(state, phase, options),
+        default=default,
+        subject=subject,
     )
-
-
-def _drawn(state: GameState, seat: int, decision: Decision, among: tuple[Choice, ...]) -> Action:
-    """The default where somebody must be chosen: drawn, since a fixed one would fall on the same seats every time."""
-    return Action(generator(state, f"default {decision} {seat}").choice(among))
-
-
-def _subject(state: GameState, phase: Phase, options: tuple[Option, ...]) -> int | None:
-    if phase is Phase.UNOPPOSED:
-        (candidate,) = candidates(state)
-        return candidate
-    return state.night.victim if Option.SAVE in options else None
 
 
 def choices(request: Request) -> tuple[Choice, ...]:

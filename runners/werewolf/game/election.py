@@ -22,7 +22,6 @@ from runners.werewolf.game.state import (
     log,
     log_speeches,
     lose_badge,
-    pk_ballot,
     pk_votes,
     with_explosive,
 )
@@ -34,11 +33,6 @@ def candidates(state: GameState) -> tuple[int, ...]:
     if state.election is None:
         return ()
     return tuple(seat for seat in state.election.signed_up if seat in state.living - state.election.withdrawn)
-
-
-def start_sign_up(state: GameState) -> None:
-    """Ask every seat, at once, whether it runs (上警)."""
-    state.waiting = tuple(sorted(state.living))
 
 
 def take_sign_up(state: GameState, actions: Mapping[int, Action]) -> Phase:
@@ -128,22 +122,6 @@ def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     state.tied = most
     # A put-off election is a plain vote without speeches, the second ballot included.
     return Phase.SHERIFF_PK_VOTE if _running(state).put_off else Phase.SHERIFF_PK_SPEECH
-
-
-def start_pk_speeches(state: GameState) -> None:
-    """The tied speak once more, in a drawn order."""
-    state.waiting = drawn_order(state, state.tied, "sheriff_pk_speech")
-
-
-def hear_pk_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """One of the tied has spoken."""
-    log_speeches(state, EventKind.SHERIFF_PK_SPEECH, actions)
-    return None if state.waiting else Phase.SHERIFF_PK_VOTE
-
-
-def start_second_ballot(state: GameState) -> None:
-    """All living seats vote that are not on the PK stage; there are some, since the first ballot had voters."""
-    state.waiting = pk_ballot(state)
 
 
 def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:

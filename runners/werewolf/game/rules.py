@@ -17,7 +17,17 @@ from dataclasses import dataclass, replace
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
 from runners.werewolf.game.presets import Preset
-from runners.werewolf.game.state import Election, GameState, PublicView, join, keyed_generator, log
+from runners.werewolf.game.state import (
+    Election,
+    GameState,
+    PublicView,
+    drawn_order,
+    join,
+    keyed_generator,
+    log,
+    log_speeches,
+    start_pk_ballot,
+)
 from runners.werewolf.game.types import (
     Action,
     Decision,
@@ -54,27 +64,46 @@ class PhaseRule:
     hidden: bool = False
 
 
-def _night_decision(state: GameState, seat: int) -> Decision:
-    return night.NIGHT_DECISIONS[state.role_of(seat)]
-
-
 def _pk_decision(ballot: Decision) -> Callable[[GameState, int], Decision]:
     return lambda state, seat: Decision.EXPLOSION if seat in state.tied else ballot
 
 
-def _discussion_decision(state: GameState, seat: int) -> Decision:
-    return Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH
+def _ask_all_living(state: GameState) -> None:
+    state.waiting = tuple(sorted(state.living))
+
+
+def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
+    """The tied speak once more, in an order that is drawn for ``purpose``."""
+
+    def enter(state: GameState) -> None:
+        state.waiting = drawn_order(state, state.tied, purpose)
+
+    return enter
+
+
+def _hear(kind: EventKind, following: Phase) -> Callable[[GameState, Mapping[int, Action]], Phase | None]:
+    """Speeches that all hear; ``following`` comes after the last."""
+
+    def resolve(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
+        log_speeches(state, kind, actions)
+        return None if state.waiting else following
+
+    return resolve
 
 
 PHASES: Mapping[Phase, PhaseRule] = {
     Phase.NIGHTFALL: PhaseRule(night.fall),
     Phase.WOLF_TALK: PhaseRule(night.start_wolf_talk, night.hear_wolf, Decision.WOLF_TALK, by_night=True),
     Phase.NIGHT_ACTIONS: PhaseRule(
-        night.start_night_actions, night.take_night_actions, _night_decision, together=True, by_night=True
+        night.start_night_actions,
+        night.take_night_actions,
+        lambda state, seat: night.NIGHT_DECISIONS[state.role_of(seat)],
+        together=True,
+        by_night=True,
     ),
     Phase.WITCH_ACTION: PhaseRule(night.start_witch_action, night.take_witch_action, Decision.WITCH, by_night=True),
     Phase.DAWN: PhaseRule(night.break_day),
-    Phase.SIGN_UP: PhaseRule(election.start_sign_up, election.take_sign_up, Decision.SIGN_UP, together=True),
+    Phase.SIGN_UP: PhaseRule(_ask_all_living, election.take_sign_up, Decision.SIGN_UP, together=True),
     Phase.CAMPAIGN: PhaseRule(election.start_campaign, election.hear_candidate, Decision.CAMPAIGN_SPEECH),
     Phase.WITHDRAWAL: PhaseRule(
         election.start_withdrawal, election.take_withdrawals, election.withdrawal_decision, together=True
@@ -85,23 +114,32 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.UNOPPOSED: PhaseRule(
         election.start_unopposed, election.take_unopposed, Decision.EXPLOSION, together=True, hidden=True
     ),
-    Phase.SHERIFF_PK_SPEECH: PhaseRule(election.start_pk_speeches, election.hear_pk_speech, Decision.SHERIFF_PK_SPEECH),
+    Phase.SHERIFF_PK_SPEECH: PhaseRule(
+        _ask_the_tied("sheriff_pk_speech"),
+        _hear(EventKind.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE),
+        Decision.SHERIFF_PK_SPEECH,
+    ),
     Phase.SHERIFF_PK_VOTE: PhaseRule(
-        election.start_second_ballot,
-        election.take_second_ballot,
-        _pk_decision(Decision.SHERIFF_PK_VOTE),
-        together=True,
+        start_pk_ballot, election.take_second_ballot, _pk_decision(Decision.SHERIFF_PK_VOTE), together=True
     ),
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
-    Phase.LAST_WORDS: PhaseRule(aftermath.start_last_words, aftermath.hear_last_words, Decision.LAST_WORDS),
+    Phase.LAST_WORDS: PhaseRule(
+        aftermath.start_last_words, _hear(EventKind.LAST_WORDS, Phase.AFTERMATH), Decision.LAST_WORDS
+    ),
     Phase.SHOT: PhaseRule(aftermath.start_shot, aftermath.take_shot, Decision.SHOT, hidden=True),
     Phase.BADGE: PhaseRule(aftermath.start_badge, aftermath.take_badge, Decision.BADGE),
     Phase.SPEAKING_ORDER: PhaseRule(day.start_speaking_order, day.take_speaking_order, Decision.SPEAKING_ORDER),
-    Phase.DISCUSSION: PhaseRule(day.start_discussion, day.hear_speech, _discussion_decision),
-    Phase.EXILE_VOTE: PhaseRule(day.start_exile_vote, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
-    Phase.PK_SPEECH: PhaseRule(day.start_pk_speeches, day.hear_pk_speech, Decision.PK_SPEECH),
-    Phase.PK_VOTE: PhaseRule(day.start_pk_vote, day.take_pk_vote, _pk_decision(Decision.PK_VOTE), together=True),
+    Phase.DISCUSSION: PhaseRule(
+        lambda state: None,  # the order was announced: ``waiting`` has it already
+        day.hear_speech,
+        lambda state, seat: Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH,
+    ),
+    Phase.EXILE_VOTE: PhaseRule(_ask_all_living, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
+    Phase.PK_SPEECH: PhaseRule(
+        _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH
+    ),
+    Phase.PK_VOTE: PhaseRule(start_pk_ballot, day.take_pk_vote, _pk_decision(Decision.PK_VOTE), together=True),
     Phase.GAME_OVER: PhaseRule(lambda state: None),
 }
 
@@ -196,7 +234,7 @@ def _question(state: GameState, seat: int) -> Request:
     assert decision is not None
     if not isinstance(decision, Decision):
         decision = decision(state, seat)
-    return make_request(state, seat, state.phase, decision)
+    return make_request(state, seat, decision)
 
 
 def _enter(state: GameState, phase: Phase | None) -> None:

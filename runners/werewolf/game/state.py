@@ -209,9 +209,9 @@ def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int
     return tuple(sorted({*seats, *(seat for seat in state.living_explosive if seat in among)}))
 
 
-def pk_ballot(state: GameState) -> tuple[int, ...]:
-    """Who is asked in a PK's ballot: all living seats but the tied vote, and the wolves among the tied may explode."""
-    return with_explosive(state, state.living.difference(state.tied), among=state.tied)
+def start_pk_ballot(state: GameState) -> None:
+    """In a PK all living seats but the tied vote, and the wolves among the tied may explode."""
+    state.waiting = with_explosive(state, state.living.difference(state.tied), among=state.tied)
 
 
 def pk_votes(state: GameState, actions: Mapping[int, Action]) -> dict[int, Action]:

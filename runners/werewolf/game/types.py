@@ -138,6 +138,11 @@ class Request:
         """Whether the answer's text is heard: by the table, or by the wolves for WOLF_TALK."""
         return self.speech_chars > 0
 
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody hears what is said."""
+        return self.speaks and self.decision is not Decision.WOLF_TALK
+
 
 class EventKind(StrEnum):
     """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold, and who learns of it.
@@ -183,6 +188,19 @@ class EventKind(StrEnum):
     LAST_WORDS = "last_words"  # seat, text
     EXPLODED = "exploded"  # seat
     GAME_OVER = "game_over"  # data: result
+
+
+SPEECHES = frozenset(
+    {
+        EventKind.CAMPAIGN_SPEECH,
+        EventKind.SHERIFF_PK_SPEECH,
+        EventKind.SPEECH,
+        EventKind.CLOSING_SPEECH,
+        EventKind.PK_SPEECH,
+        EventKind.LAST_WORDS,
+    }
+)
+"""What is said in public."""
 
 
 class BadgeLost(StrEnum):
@@ -244,6 +262,13 @@ class Observation:
     events: tuple[Event, ...]
     request: Request | None
     deck: tuple[Role, ...]
+
+    @property
+    def question(self) -> Request:
+        """The request. ValueError where nothing is asked."""
+        if self.request is None:
+            raise ValueError(f"seat {self.seat} is not asked anything")
+        return self.request
 
 
 class IllegalAction(ValueError):

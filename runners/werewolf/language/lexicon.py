@@ -209,3 +209,36 @@ LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这�
 TOWARDS = r"(?:把|将|让|给|对|向|朝|由)"
 MAY_NAME_ITSELF = frozenset({Decision.GUARD, Decision.WOLF_KILL, Decision.WOLF_TALK})
 """Where 自己 is a seat."""
+
+# --- what is no choice ----------------------------------------------------------------------------------------------
+
+DOUBT = re.compile(
+    r"(?:我|让我|但|还|再|先|还是|嗯|哦|啊)*(?:等等|等一?下|不对|不是|算了|再?想一?想|重新(?:想想|考虑|分析)|"
+    r"再?考虑(?:一下|考虑)?|再?看看|不(?:太)?(?:确定|肯定|好说|一定|知道)|(?:还)?没(?:有)?(?:完全)?(?:想好|决定|考虑好|确定)|"
+    r"待定|再说|改(?:变)?主意了?|随便|瞎投的?|有待观察|看情况|可能|也许|大概|或许|犹豫|先听听|二选一|存疑|暂定|纠结|难说|"
+    r"骗你们?的|开(?:个)?玩笑的?)(?:吧|了|啊|一下|中|再说)*|才怪|"
+    r"(?:不|否|别|没|才|怎么|绝)[了是行要可对有能成投]?(?:可能|的|吧|啊)?|"
+    r"wait|hmm|maybe|perhaps|(?:im )?not sure|let me think|actually|no|nope|not"
+)
+"""A clause that takes back what stands in another, or says that nothing is settled."""
+NEGATED = re.compile(
+    r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
+    r"没有?|拒绝|甭|非|除了|(?:not|dont|wont|never) )(?:去|再)?"
+)
+_SUPPOSED = (
+    r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
+    r"否则|不如|与其|或者|\b(?:if|unless|suppose|assuming|would|whether|either|should|said?|says|suggests?|claims?|tells?|"
+    r"told)\b|(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?"
+)
+SUPPOSED = re.compile(_SUPPOSED)
+NOT_EARNEST = re.compile(
+    rf"{_SUPPOSED}|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
+    r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
+    r"例如|比如|譬如|假装)"
+)
+"""Anywhere in a sentence: it is supposed, asked, of another time, or somebody else's words."""
+NEARLY_TAKEN = re.compile(
+    r"(?:我|本人|老子|俺|那|就|好吧?|还是|直接|准备|打算|想要?|要|会|将|决定|选择|干脆|只能|只好|现在|马上|立刻|原地|必须|再见|"
+    r"申请|宣布|考虑|可能|也许|应该|或许|狼人|先|来|去|一个|个|得)*+(?:自爆|自曝|退水|退选)[^的过狼者牌会能吞]{0,5}$"
+)
+"""Nearly an option that the speaker takes, as far as its words alone tell."""

@@ -5,11 +5,10 @@ Both sides draw from the same sentences. A speech is put together from sentences
 with few words can learn the language of the smallest table.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from runners.werewolf.game import Decision, Role, Side
-from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES, seat_names
+from runners.werewolf.game import Side
 
 PLAIN = 3
 """How many wordings of each sentence are used where speeches are short."""
@@ -131,11 +130,6 @@ WITHDRAWALS = (
     "我退水，警徽给预言家。",
     "听到验人了，我退水不挡路。",
 )
-_LAST_LINES: Mapping[Decision, tuple[str, ...]] = {
-    Decision.CAMPAIGN_SPEECH: CAMPAIGN_LINES,
-    Decision.SHERIFF_PK_SPEECH: CAMPAIGN_LINES,
-    Decision.PK_SPEECH: DEFENCES,
-}
 CLAIMS_GOOD = (
     "我是好人。",
     "我好人牌。",
@@ -222,46 +216,6 @@ def fit_together(sentences: Iterable[str], limit: int) -> str:
     return speech
 
 
-def wordings(templates: Sequence[str], limit: int) -> Sequence[str]:
-    """Those of ``templates`` that are used where a speech has at most ``limit`` characters."""
-    return templates[:PLAIN] if limit <= SHORT_SPEECH_CHARS else templates
-
-
 def say(chance: Random, templates: Sequence[str], limit: int, **about: object) -> str:
     """One of ``templates``, filled in, for a speech of at most ``limit`` characters."""
-    return chance.choice(wordings(templates, limit)).format(**about)
-
-
-def claim_role(chance: Random, role: Role, limit: int) -> str:
-    """The claim to have ``role``."""
-    return say(chance, CLAIMS_TO_BE_SEER if role is Role.SEER else CLAIMS, limit, role=ROLE_NAMES[role])
-
-
-def report_checks(chance: Random, reports: Collection[tuple[int, int, Side]], day: int, limit: int) -> list[str]:
-    """A seer's checks (night, seat, side found): wolves first, then the newest, should room be short."""
-    ranked = sorted(reports, key=lambda report: (report[2] is not Side.WOLF, -report[0]))
-    return [
-        say(
-            chance,
-            LATEST_CHECKS if night == day else CHECKS,
-            limit,
-            night=night,
-            seat=seat,
-            side=CHECK_NAMES[side],
-            verdict=VERDICTS[side],
-        )
-        for night, seat, side in ranked
-    ]
-
-
-def name_next_checks(chance: Random, seats: Sequence[int], limit: int) -> str:
-    """Whom the seer will check next (警徽流), in that order."""
-    if len(seats) == 1:
-        return say(chance, NEXT_CHECKS, limit, seats=seat_names(seats))
-    first, second = seats
-    return say(chance, NEXT_TWO_CHECKS, limit, seats=seat_names(seats), first=first, second=second)
-
-
-def last_line(chance: Random, decision: Decision, limit: int) -> str:
-    """What a speech of this kind ends with."""
-    return say(chance, _LAST_LINES.get(decision, SMALL_TALK), limit)
+    return chance.choice(templates[:PLAIN] if limit <= SHORT_SPEECH_CHARS else templates).format(**about)

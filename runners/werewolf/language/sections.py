@@ -40,15 +40,13 @@ class Section:
 def sections_of(reply: str, request: Request) -> list[Section] | None:
     """The sections of a reply in order, without empty ones; None for a reply that is meant as JSON and is none."""
     if _LOOKS_LIKE_DATA.search(reply):
-        start, end = reply.find("{"), reply.rfind("}")
-        fields = _object(reply[start : end + 1]) if 0 <= start < end else None
-        if fields is None:
-            return None
-        return [section for section in _fields(fields, request) if section.text.strip()]
+        fields = _object(reply)
+        return None if fields is None else [part for part in _fields(fields, request) if part.text.strip()]
+    text = _ENCLOSED_THOUGHT.sub(r"<思考>\1</思考>", _BOX.sub(r"\1\2", reply))
     found = [
         section
-        for piece in _enclosed(_BOX.sub(_unboxed, reply))
-        for section in (_labelled(piece.text, request.decision, request.seat) if piece.kind is Kind.PLAIN else (piece,))
+        for piece in _tagged(text)
+        for section in (_labelled(piece.text, request) if piece.kind is Kind.PLAIN else (piece,))
     ]
     return [section for section in found if section.label or section.text.strip()]
 
@@ -60,111 +58,84 @@ _SIGNS = r"[\s*_`#\"”’'】\]」』>）)]"
 _OPENING = r"[\s*_`~#>\-–•·“\"‘'「『【\[(（<《✅☑✔🗳️]*+"
 _OPENING_SIGNS = " *_`#~>“\"‘'「『【[(（<《"
 _WHOSE = r"(?:我的|我|本轮的?|今[天晚夜]的?|最终的?|最后的?|公开|正式|简要|详细|具体|my |final |the )*"
-_THOUGHT = (
-    r"(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心里话|心声|独白|推理(?:过程)?|"
-    r"分析(?:过程)?|"
-    r"(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|(?:inner )?monologue|reasoning|analysis|"
-    r"strategy|plan|scratchpad|reflection"
-)
-_REASON = r"理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|rationale|justification|notes?"
-_SPEECH = rf"(?:竞选)?{SPEECH_MARKER}(?:内容|稿|如下)?|遗言|台词|(?:public )?(?:speech|statement)|say|message"
-_DECISION = rf"{DECISION_MARKER}|決定"
-_ANSWER = (
-    r"选择|選擇|答案|回答|结论|結論|行动|行動|操作|动作|目标|目標|人选|choice|action|answer|decision|target|conclusion"
-)
+_NAMES = {
+    Kind.THOUGHT: (
+        r"(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心里话|心声|独白|推理(?:过程)?|"
+        r"分析(?:过程)?|(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|(?:inner )?monologue|"
+        r"reasoning|analysis|strategy|plan|scratchpad|reflection"
+    ),
+    Kind.REASON: r"理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|rationale|justification|notes?",
+    Kind.SPEECH: rf"(?:竞选)?{SPEECH_MARKER}(?:内容|稿|如下)?|遗言|台词|(?:public )?(?:speech|statement)|say|message",
+    Kind.DECISION: rf"{DECISION_MARKER}|決定",
+    Kind.ANSWER: (
+        r"选择|選擇|答案|回答|结论|結論|行动|行動|操作|动作|目标|目標|人选|choice|action|answer|decision|target|conclusion"
+    ),
+}
 _OF_ANSWER = r"(?: ?(?:对象|目标|人选|的?玩家|号码|给|for|target|choice|decision|vote))?"
 _BOX = re.compile(
     r"\\boxed\s*\{\s*(?:\\(?:text|mathrm|textbf)\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|"
     r"end_of_box\|>"
 )
-_COLON_BEFORE = re.compile(rf"{COLON}[\s$*]*$")
-_SENTENCE_END = re.compile(r"(?<=[。！？!?；;.\n])|(?<=[。.！!？?][”\"*])")
-MARKER = re.compile(rf"(?:{_DECISION}){_SIGNS}*{COLON}")
-_ENCLOSED_THOUGHT = re.compile(rf"[（(【\[]\s*(?:{_THOUGHT})\s*{COLON}([^（）()【】\[\]]*)[）)】\]]", re.IGNORECASE)
+_ENCLOSED_THOUGHT = re.compile(
+    rf"[（(【\[]\s*(?:{_NAMES[Kind.THOUGHT]})\s*{COLON}([^（）()【】\[\]]*)[）)】\]]", re.IGNORECASE
+)
 _TAGS = re.compile(
-    rf"<(/?)(?:(?P<thought>{_THOUGHT})|(?P<reason>{_REASON})|(?P<speech>{_SPEECH})|(?P<decision>{_DECISION})|"
-    rf"(?P<answer>{_ANSWER}|vote|kill|check|guard|shoot|badge))>",
+    "<(/?)(?:"
+    + "|".join(f"(?P<{kind}>{names})" for kind, names in _NAMES.items() if kind is not Kind.ANSWER)
+    + rf"|(?P<answer>{_NAMES[Kind.ANSWER]}|vote|kill|check|guard|shoot|badge))>",
     re.IGNORECASE,
 )
-_BEFORE_MARKER = re.compile(
-    r"(?:.*[,，、…])?[\s*_`~#>“\"‘'「『【\[(（<《-]*(?:[0-9]{1,2}号(?:玩家)?的?)?"
+_SENTENCE = r"(?:^|(?<=[。！？!?；;.:：])|(?<=[。.！!？?][”\"*]))"
+"""The beginning of a line, of a sentence, or of what stands behind another label."""
+_SO = (
+    r"[\s*_`~#>“\"‘'「『【\[(（<《-]*(?:[0-9]{1,2}号(?:玩家)?的?)?"
     r"(?:所以|因此|那么?|综上所述|综上|最终|最后|我|的|本轮|今[天晚夜]|经过(?:慎重|仔细)?(?:考虑|分析)|好的?|于是|就|"
     r"以下是)*[\s*_`“\"「『【\[]*"
 )
-"""What may stand before the marker on its line, if it is the marker."""
+"""What may stand before the marker in its clause."""
 
 
-def _unboxed(box: re.Match[str]) -> str:
-    inside = box[1] or box[2]
-    labelled = _COLON_BEFORE.search(box.string[max(box.start() - 40, 0) : box.start()])
-    return inside if labelled else f"\n答案：{inside}\n"
-
-
-def _enclosed(text: str) -> Iterator[Section]:
-    """Thoughts in brackets and what stands in tags, apart from everything else."""
+def _tagged(text: str) -> Iterator[Section]:
+    """What stands in tags, apart from everything else."""
     start, kind, label = 0, Kind.PLAIN, ""
-    marks = sorted([*_ENCLOSED_THOUGHT.finditer(text), *_TAGS.finditer(text)], key=lambda mark: mark.start())
-    for mark in marks:
-        if mark.start() < start:
-            continue
-        ends = mark.re is _TAGS and mark[1] == "/"
-        yield Section(kind, text[start : mark.start()], label, closed=ends)
-        start = mark.end()
-        if mark.re is _ENCLOSED_THOUGHT:
-            yield Section(Kind.THOUGHT, mark[1], mark[0], closed=True)
-            continue
-        kind, label = (Kind.PLAIN, "") if ends else (Kind(mark.lastgroup), mark[0])
+    for tag in _TAGS.finditer(text):
+        yield Section(kind, text[start : tag.start()], label, closed=tag[1] == "/")
+        start = tag.end()
+        kind, label = (Kind.PLAIN, "") if tag[1] else (Kind(tag.lastgroup), tag[0])
     yield Section(kind, text[start:], label)
 
 
 @lru_cache
-def _label_patterns(decision: Decision, me: int) -> tuple[re.Pattern[str], ...]:
-    def names(answer: str) -> str:
-        return (
-            rf"(?:{me}号(?:玩家|位)?的?)?{_WHOSE}(?:(?P<thought>{_THOUGHT})|(?P<reason>{_REASON})|"
-            rf"(?P<speech>{_SPEECH})|"
-            rf"(?P<decision>{_DECISION})|(?P<answer>(?:{answer}){_OF_ANSWER}))"
-        )
+def _labels(decision: Decision, me: int) -> re.Pattern[str]:
+    """Every way to label what follows. The groups are called by their kinds, with a number behind."""
 
-    general, every = names(_ANSWER), names(f"{_ANSWER}|{WORDS.get(decision, Words()).labels}")
-    return (
-        re.compile(rf"{_OPENING}{every}(?:是|为|如下)?{_SIGNS}*+{COLON}[\s*_`]*", re.IGNORECASE),
-        re.compile(rf"[\s*_#>-]*[【\[〔]\s*{every}\s*[】\]〕][\s*_]*", re.IGNORECASE),
+    def names(way: int, answers: str) -> str:
+        kinds = {**_NAMES, Kind.ANSWER: rf"(?:{answers}){_OF_ANSWER}"}
+        of_kinds = "|".join(f"(?P<{kind}{way}>{names})" for kind, names in kinds.items())
+        return rf"(?:{me}号(?:玩家|位)?的?)?{_WHOSE}(?:{of_kinds})"
+
+    every = f"{_NAMES[Kind.ANSWER]}|{WORDS.get(decision, Words()).labels}"
+    ways = (
+        rf"{_SENTENCE}{_OPENING}{names(1, every)}(?:是|为|如下)?{_SIGNS}*+{COLON}[\s*_`]*",
+        rf"{_SENTENCE}[\s*_#>-]*[【\[〔]\s*{names(2, every)}\s*[】\]〕][\s*_]*",
         # A word such as 上警 on a line of its own is an answer, not a heading.
-        re.compile(rf"[\s*_`>]*#[\s*_`#]*{every}[\s*_`#]*$", re.IGNORECASE),
-        re.compile(rf"[\s*_`>]*{general}[\s*_`]*$", re.IGNORECASE),
+        rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
+        rf"(?:{_SENTENCE}|(?<=[,，、…])){_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
     )
+    return re.compile("|".join(ways), re.IGNORECASE | re.MULTILINE)
 
 
-def _labelled(text: str, decision: Decision, me: int) -> Iterator[Section]:
-    colon, bracketed, *headings = _label_patterns(decision, me)
-    current = Section(Kind.PLAIN, "")
-    parts: list[str] = []
-    for line in text.split("\n"):
-        parts.append("\n")
-        for segment in _SENTENCE_END.split(line):
-            while segment:
-                label = colon.match(segment) or bracketed.match(segment)
-                if label is None and segment == line:
-                    label = next((found for heading in headings if (found := heading.match(segment))), None)
-                before = ""
-                if label is None and (label := MARKER.search(segment)):
-                    before = segment[: label.start()]
-                    if not _BEFORE_MARKER.fullmatch(before):
-                        label = None
-                if label is None:
-                    parts.append(segment)
-                    break
-                yield replace(current, text="".join([*parts, before]).rstrip(_OPENING_SIGNS))
-                kind = Kind(label.lastgroup) if label.lastgroup else Kind.DECISION
-                current, parts, segment = Section(kind, "", label[0].strip()), [], segment[label.end() :]
-    yield replace(current, text="".join(parts))
+def _labelled(text: str, request: Request) -> Iterator[Section]:
+    start, current = 0, Section(Kind.PLAIN, "")
+    for label in _labels(request.decision, request.seat).finditer(text):
+        yield replace(current, text=text[start : label.start()].rstrip(_OPENING_SIGNS))
+        start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", label[0].strip())
+    yield replace(current, text=text[start:])
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 _LOOKS_LIKE_DATA = re.compile(r"(?:\A|\n)\s*(?:```\w*\s*)?\{\s*(?:[\"'“]|\Z)|\A\s*```json|\A\s*\[\s*[{\"]")
-_TRAILING_COMMA = re.compile(r",\s*([}\]])")
 _FIELDS = {
     Kind.THOUGHT: re.compile(
         r"thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|心理|策略|plan|strateg|explan|note|confidence|"
@@ -174,63 +145,46 @@ _FIELDS = {
     Kind.DECISION: re.compile(r"action|动作|行动|操作|type|name|move|skill|技能"),
     Kind.ANSWER: re.compile(
         r"target|vote|decision|choice|answer|决定|投票|选择|答案|目标|对象|kill|check|guard|protect|shoot|shot|badge|"
-        r"run|order|save|"
-        r"poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|自爆|退水|"
-        r"withdraw|归票|提议|sign|result|结果"
+        r"run|order|save|poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|"
+        r"自爆|退水|withdraw|归票|提议|sign|result|结果"
     ),
 }
 """Names of fields by what they hold; of several kinds the first decides. DECISION is what to do, ANSWER to whom."""
 _SAVES, _POISONS = re.compile(r"save|antidote|解药|救"), re.compile(r"poison|毒")
-_DEEPEST = 3
+_WORDS_OF = {(Decision.SIGN_UP, True): "上警", (Decision.SIGN_UP, False): "不上警", (Decision.SHOT, False): "不开枪"}
+"""What true and false answer."""
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    for candidate in (text, _TRAILING_COMMA.sub(r"\1", text), text.replace("'", '"') if '"' not in text else ""):
-        try:
-            found = json.loads(candidate)
-        except (ValueError, RecursionError):  # RecursionError: nested without end
-            continue
-        if isinstance(found, dict):
-            return found
-    return None
+    text = text[text.find("{") : text.rfind("}") + 1]
+    try:
+        found = json.loads(text if '"' in text else text.replace("'", '"'))
+    except (ValueError, RecursionError):  # RecursionError: nested without end
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _fields(fields: dict[str, Any], request: Request) -> Iterator[Section]:
     actions: list[str] = []
     targets: list[str] = []
-    for key, value in _flat(fields):
+    for key, value in fields.items():
+        key = key.lower()
         kind = next((kind for kind, names in _FIELDS.items() if names.search(key)), None)
-        if kind is Kind.THOUGHT or (kind is Kind.SPEECH and isinstance(value, str)):
-            yield Section(kind, str(value), key, closed=True)
+        if kind in (Kind.THOUGHT, Kind.SPEECH) and isinstance(value, str):
+            yield Section(kind, value, key, closed=True)
         elif kind is Kind.DECISION and isinstance(value, str):
             actions.append(value)
-        elif kind in (Kind.ANSWER, Kind.DECISION) and _FIELDS[Kind.ANSWER].search(key):
-            targets += _answers(key, value, request)
-    answers = [" ".join([*actions, *targets])] if len(actions) == 1 and len(targets) <= 1 else [*actions, *targets]
-    for answer in answers:
+        elif kind is Kind.ANSWER:
+            targets += _answers(key, value, request.decision)
+    for answer in [" ".join([*actions, *targets])] if len(actions) == 1 and len(targets) < 2 else [*actions, *targets]:
         yield Section(Kind.ANSWER, answer, "field", closed=True)
 
 
-def _flat(fields: dict[str, Any], depth: int = 1) -> Iterator[tuple[str, Any]]:
-    for key, value in fields.items():
-        if isinstance(value, dict) and depth < _DEEPEST:
-            yield from _flat(value, depth + 1)
-        else:
-            yield key.lower(), value
-
-
-def _answers(key: str, value: Any, request: Request) -> Iterator[str]:
+def _answers(key: str, value: Any, decision: Decision) -> Iterator[str]:
     """What a field states, in words; nothing for one that is empty or says no."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
     if isinstance(value, bool):
-        match request.decision:
-            case Decision.SIGN_UP:
-                yield "上警" if value else "不上警"
-            case Decision.SHOT if not value:
-                yield "不开枪"
-            case Decision.WITCH if value and _SAVES.search(key):
-                yield "救"
-    elif value not in (None, "", 0) and not isinstance(value, dict):
+        saves = value and decision is Decision.WITCH and _SAVES.search(key)
+        yield "救" if saves else _WORDS_OF.get((decision, value), "")
+    elif value not in (None, "", 0) and not isinstance(value, dict | list):
         seat = f"{value}号" if str(value).isdecimal() else str(value)
-        yield f"毒{seat}" if request.decision is Decision.WITCH and _POISONS.search(key) and "毒" not in seat else seat
+        yield f"毒{seat}" if decision is Decision.WITCH and _POISONS.search(key) and "毒" not in seat else seat

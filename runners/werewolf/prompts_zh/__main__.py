@@ -7,8 +7,7 @@ import argparse
 from pathlib import Path
 
 from runners.werewolf.game import get_preset
-from runners.werewolf.prompts_zh.guidance import guidance
-from runners.werewolf.prompts_zh.system import SYSTEM_TEMPLATES
+from runners.werewolf.prompts_zh.system import FRAME, guidance
 
 
 def main() -> None:
@@ -21,7 +20,7 @@ def main() -> None:
         preset = get_preset(options.preset)
     except ValueError as error:
         parser.error(str(error))
-    texts = {"system": SYSTEM_TEMPLATES["system"]}
+    texts = {"system": FRAME}
     texts |= {role.value: guidance(preset, role) for role in sorted(set(preset.deck), key=lambda role: role.value)}
     options.to.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

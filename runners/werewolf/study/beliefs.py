@@ -10,31 +10,18 @@ import random
 from collections.abc import Mapping, Sequence
 
 from runners.werewolf.brains.odds import role_odds
-from runners.werewolf.game import Decision, EventKind, GameState, Request, Role
+from runners.werewolf.game import SPEECHES, Decision, EventKind, GameState, Request, Role
 from runners.werewolf.players import BeliefQuestion, Player
-from runners.werewolf.study.notes import SPEECHES
 from store.werewolf_study import Chances, NotedBelief, ProbeMoment, Study
-
-_SPEECH_DECISIONS = frozenset(
-    {
-        Decision.CAMPAIGN_SPEECH,
-        Decision.SHERIFF_PK_SPEECH,
-        Decision.SPEECH,
-        Decision.CLOSING_SPEECH,
-        Decision.PK_SPEECH,
-        Decision.LAST_WORDS,
-    }
-)
 
 _TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
 
 
 def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
     """Before what a probe would be asked now."""
-    decisions = {request.decision for request in requests}
-    if decisions & _SPEECH_DECISIONS:
+    if any(request.is_public for request in requests):
         return "speech"
-    return "vote" if Decision.EXILE_VOTE in decisions else None
+    return "vote" if any(request.decision is Decision.EXILE_VOTE for request in requests) else None
 
 
 class BeliefProbes:

@@ -7,20 +7,9 @@ from statistics import fmean
 
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import odds_of, wolf_odds
-from runners.werewolf.game import Event, EventKind, GameState, Role
+from runners.werewolf.game import SPEECHES, Event, EventKind, GameState, Role
 from runners.werewolf.language.speech import understand
 from store.werewolf_study import NotedBelief, NotedChoice, NotedSpeech, NotedVote, StudySpan
-
-SPEECHES = frozenset(
-    {
-        EventKind.CAMPAIGN_SPEECH,
-        EventKind.SHERIFF_PK_SPEECH,
-        EventKind.SPEECH,
-        EventKind.CLOSING_SPEECH,
-        EventKind.PK_SPEECH,
-        EventKind.LAST_WORDS,
-    }
-)
 
 
 def study_of(

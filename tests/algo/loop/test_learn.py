@@ -10,7 +10,7 @@ import torch
 
 from algo.advantages.baseline import RoleBaselines
 from algo.loop import learn
-from algo.loop.update import Update, assess, update
+from algo.loop.learn import Update, assess, update
 from algo.run.records import write_batch
 from algo.sequences.targets import TargetRow
 from algo.training.thread import TrainerThread

@@ -13,8 +13,8 @@ from algo.league.pool import LeagueState
 from algo.league.results import past_name
 from algo.loop import learn
 from algo.loop import train as loop
+from algo.loop.learn import Update, assess
 from algo.loop.running import Running
-from algo.loop.update import Update, assess
 from algo.rollouts.queue import RolloutQueue
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
@@ -187,6 +187,14 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, client, la
     assert summary["games"] == {"finished": 4 * STEPS, "failed": 0} and summary["turns"]["left_out"] == {}
     if lag == 0:
         assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
+
+
+@pytest.mark.parametrize(("most", "left_over"), [(None, [4, 4, 4, 2, 0]), (3, [1, 1, 1, 1, 0])])
+async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machine, client, most, left_over):
+    machine = machine(lag=2, max_groups_in_flight=most)
+    async with playing(client, machine.play):
+        summary = await machine.process()
+    assert [step["groups/left_over"] for step in summary["step_metrics"]] == left_over
 
 
 class PlayAgainstThePast(GatedPlay):

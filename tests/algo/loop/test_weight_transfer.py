@@ -86,7 +86,7 @@ async def test_with_lag_replies_under_way_find_the_adapters_that_they_began_with
     config = attached(tmp_path, tiny_model, vllms)
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 2})})
     engine, trainer = FakeEngine(config), TrainerThread()
-    async with await Servers.attach(config) as servers:
+    async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3, 4):
             await push_policy(config, serving, engine, trainer, version)
@@ -98,7 +98,7 @@ async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(
     config = attached(tmp_path, tiny_model, vllms)
     engine, trainer = FakeEngine(config), TrainerThread()
     policies = policy_folder(config, 0).parent
-    async with await Servers.attach(config) as servers:
+    async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3):
             assert await push_policy(config, serving, engine, trainer, version) > 0
@@ -119,7 +119,7 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 
     stale = policy_folder(config, 1)
     stale.mkdir(parents=True)
-    async with await Servers.attach(config) as servers:
+    async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for vllm in vllms:
             vllm.calls.clear()
@@ -133,16 +133,16 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
     tmp_path, tiny_model, vllms, monkeypatch
 ):
     monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_ANSWERS", 1)
-    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
     config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
     engine = FakeEngine(config, lambda servers: None)
-    async with await Servers.attach(config) as servers:
+    async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         await push_policy(config, serving, engine, TrainerThread(), 4)
         assert engine.exported == []
         vllms[1].health = 503
-        assert await serving.check_alive()
+        await until(serving.check_alive)
         vllms[1].health = 200
         vllms[1].calls.clear()
         await until(serving.check_alive)
@@ -161,7 +161,7 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_
     def wait_for_ever(servers):
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
 
-    async with await Servers.attach(config) as servers:
+    async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         with pytest.raises(RuntimeError, match="rank 0 died"):
             await push_policy(config, serving, FakeEngine(config, fail), TrainerThread(), 1)

@@ -47,3 +47,13 @@ def test_a_parent_that_is_killed_takes_the_group_along(tmp_path):
     process.kill()
     process.wait()
     assert psutil.wait_procs(group, timeout=10)[1] == []
+
+
+def test_a_guard_that_is_killed_takes_its_command_along():
+    guard = subprocess.Popen([*GUARD, sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.PIPE)
+    while not (children := children_of(guard.pid)):
+        assert guard.poll() is None
+    command = psutil.Process(int(children[0]))
+    guard.kill()
+    guard.wait()
+    assert psutil.wait_procs([command], timeout=10)[1] == []

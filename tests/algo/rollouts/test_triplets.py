@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algo.rollouts.triplets import DUPLICATE_SPAN, CallTriplets, IncompleteRollout, read_attempt
+from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteRollout, read_attempt, read_calls, triplets_of
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
@@ -77,7 +77,7 @@ TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
 
 def test_triplets_hold_the_whole_prompt_in_turn_order():
     spans = as_spans(seat_turns(2, TWO_TURNS) + seat_turns(1, [([9], [10])]), [])
-    triplets = CallTriplets(GAME).adapt(spans[::-1])
+    triplets = list(triplets_of(read_calls(GAME, spans[::-1])))
     assert [triplet.prompt["token_ids"] for triplet in triplets] == [[9], [1, 2, 3], [1, 2, 3, 4, 5, 6]]
     assert [triplet.response["token_ids"] for triplet in triplets] == [[10], [4, 5], [7, 8]]
     assert triplets[2].metadata["role"] == "seer" and triplets[2].metadata["turn"] == 1
@@ -136,10 +136,10 @@ def test_a_turn_whose_past_is_missing_is_left_out_and_counted():
 def test_the_digest_notices_what_the_length_does_not():
     turns = seat_turns(2, TWO_TURNS)
     swapped = turns[0].model_copy(update={"prompt_ids": (1, 3, 2)})
-    assert len(CallTriplets(GAME).adapt(as_spans([swapped, turns[1]], []))) == 1
+    assert len([*triplets_of([swapped, turns[1]])]) == 1
     # And the other way round, should a runner count what it does not digest.
     miscounted = turns[1].model_copy(update={"context_tokens": 6})
-    assert len(CallTriplets(GAME).adapt(as_spans([turns[0], miscounted], []))) == 1
+    assert len([*triplets_of([turns[0], miscounted])]) == 1
 
 
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():

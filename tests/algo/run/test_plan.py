@@ -9,6 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from algo.plan import H100_GIB, main
 from algo.run.plan import GIB, make_plan, pass_parts, shape_of, trained_parts
 from algo.serving.launch import learner_servers, policy_launches, pool_servers
+from algo.werewolf.imitation import imitation_config
 from configs.agents import AgentConfig
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -33,7 +34,7 @@ def planned(configuration, model, *overrides, schema=WerewolfConfig, gpu_gib=H10
 
 def gib_of(plan, name):
     (found,) = (memory for memory in plan.memories if memory.name == name)
-    return {part: needed / GIB for part, needed in found.parts.items() if needed}
+    return {part.partition(" (")[0]: needed / GIB for part, needed in found.largest}
 
 
 def test_the_sizes_of_qwen3_8b(qwen3_8b):
@@ -145,14 +146,19 @@ def test_frozen_policies_count_where_they_are_served(qwen3_8b):
         plan.check(config)
 
 
+def planned_imitation(model, *overrides, gpu_gib=H100_GIB):
+    config = imitation_config(load_config("one_gpu", [f"model.path={model}", *overrides], WerewolfConfig), steps=1)
+    return config, make_plan(config, gpu_gib=gpu_gib, host_gib=1000.0)
+
+
 def test_a_warm_start_is_planned_without_a_server(qwen3_8b):
-    config, plan = planned("one_gpu", qwen3_8b, serves=False)
+    config, plan = planned_imitation(qwen3_8b)
     assert [memory.name for memory in plan.memories] == ["the machine", "a training GPU"]
     assert not {part for memory in plan.memories for part in gib_of(plan, memory.name) if "vLLM" in part}
     with pytest.raises(ConfigError, match="a training GPU would hold"):
         plan.check(config)
     # No cache is asked of whoever serves nothing.
-    config, plan = planned("one_gpu", qwen3_8b, "serving.gpu_memory_utilization=0.1", serves=False, gpu_gib=500.0)
+    config, plan = planned_imitation(qwen3_8b, "serving.gpu_memory_utilization=0.1", gpu_gib=500.0)
     plan.check(config)
 
 

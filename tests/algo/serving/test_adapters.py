@@ -1,7 +1,6 @@
 """LoRA: vLLM serves the policy's adapters beside their base, and is told of new ones at run time."""
 
 import asyncio
-import contextlib
 import json
 from functools import partial
 from itertools import pairwise
@@ -16,9 +15,9 @@ from algo.serving.launch import learner_servers, policy_launches, pool_servers, 
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
 from configs.section import ConfigError
-from store.endpoints import ServedPolicy
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
 from tests.support.small_models import random_adapters
+from tests.support.waiting import until
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
 
@@ -118,7 +117,7 @@ async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(conf
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-    async with await Servers.attach(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
         first, second = tmp_path / "past-000000", tmp_path / "past-000001"
         fake.calls.clear()
@@ -138,47 +137,23 @@ async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(conf
 
 
 async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_service(configure, tmp_path, monkeypatch):
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
     fake = FakeVllm()
     fake.models = [{"id": "policy-base"}]
     config = configure(mode="attach", urls=(await fake.start(),))
-    async with await Servers.attach(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
         await serving.serve_adapters({"past-000000": tmp_path / "past-000000"})
         await fake.stop()
-        monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-        monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
         with pytest.raises(ServingError):  # the only one: nobody is left
-            for _ in range(4):
-                await serving.check_alive()
+            await until(serving.check_alive)
         fake.calls.clear()
         await fake.start()
-        while not serving.servers:
-            with contextlib.suppress(ServingError):
-                await serving.check_alive()
-            await asyncio.sleep(0.01)  # it is looked after now and then
+        await until(lambda: serving.servers)
         loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
         assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
-    await fake.stop()
-
-
-async def test_the_old_adapters_are_forgotten_and_the_new_ones_loaded(configure, tmp_path):
-    fake = FakeVllm()
-    fake.models = [{"id": "policy-base"}]
-    config = configure(mode="attach", urls=(await fake.start(),))
-    async with await Servers.attach(config) as serving:
-        fake.calls.clear()
-        await serving.push_weights(tmp_path, 3)
-        load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-        served = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
-        assert fake.calls == ["/pause?mode=wait", unload, load, *served]
-        # Not in place: vLLM would read them anew for every token that it samples with them.
-        assert fake.bodies[load] == {"lora_name": "policy", "lora_path": str(tmp_path)}
-        # The base is the initial policy, on the same server.
-        policies = PolicyServers(config, {"policy": serving})
-        assert policies.frozen() == [ServedPolicy(name="initial", endpoints=serving.endpoints, model="policy-base")]
-    fake.models = [{"id": "policy"}]
-    with pytest.raises(ServingError, match="not 'policy-base'"):
-        await Servers.attach(config)
     await fake.stop()
 
 
@@ -198,7 +173,7 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
-    async with await Servers.start(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
+    async with await Servers.open(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             # Beside one another, as beside games that go on meanwhile.

@@ -1,6 +1,5 @@
 """Past selves with whole weights: each of their servers gets new weights only when its past self changes."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -9,6 +8,7 @@ import pytest
 
 from algo.serving.policies import PolicyServers
 from tests.support.algo.fake_vllm import serving_config
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -25,7 +25,8 @@ def reloads(fakes, policy):
     return [int(note[1]) for note in notes if note[0] == "/update_weight_version"], port
 
 
-async def test_only_servers_whose_past_self_changes_are_given_weights(config, fakes, tiny_model, tmp_path):
+async def test_only_servers_whose_past_self_changes_are_given_weights(config, fakes, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
     folders = {0: tiny_model}
     for version in (1, 2):
         folders[version] = shutil.copytree(tiny_model, tmp_path / f"past-{version}")
@@ -48,10 +49,7 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(config, fa
         # One that dies has the same weights again before it answers.
         _, port = reloads(fakes, first)
         os.kill(fakes.pid(port), signal.SIGKILL)
-        async with asyncio.timeout(30):
-            while fakes.notes(port)[-1] != "/resume" or reloads(fakes, first)[0] != [2, 2]:
-                await serving.check_alive()
-                await asyncio.sleep(0.02)
+        await until(lambda: fakes.notes(port)[-1] == "/resume" and reloads(fakes, first)[0] == [2, 2])
         assert f"start {tiny_model.name} none" in fakes.notes(port)
     finally:
         await serving.stop()

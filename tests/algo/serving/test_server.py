@@ -19,11 +19,12 @@ from transformers import AutoModelForCausalLM
 
 from algo.serving import launch as vllm_launch
 from algo.serving.launch import vllm_command, vllm_environment
+from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
-from store.auth import TOKEN_VARIABLE
 from tests.support.algo.fake_vllm import FakeVllm, serving_config
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -52,14 +53,14 @@ async def test_attach_tells_runners_the_public_address(fake, configure):
         assert serving.endpoints == (f"{fake.config.serving.urls[0].rstrip('/')}/v1",)
         await serving.check_alive()
     public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
-    async with await Servers.attach(public) as serving:
+    async with await Servers.open(public) as serving:
         assert serving.endpoints == ("https://proxy.example/v1",)
 
 
 async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with await Servers.attach(fake.config):
+    async with await Servers.open(fake.config):
         pass
 
 
@@ -78,31 +79,30 @@ async def test_attach_refuses_an_unusable_server(fake, change, message):
     for name, value in change.items():
         setattr(fake, name, value)
     with pytest.raises(ServingError, match=message):
-        await Servers.attach(fake.config)
-
-
-async def test_attach_to_nothing_names_the_address(configure):
-    with pytest.raises(ServingError, match=r"GET http://127\.0\.0\.1:9/health failed"):
-        await Servers.attach(configure(mode="attach", urls=("http://127.0.0.1:9",)))
+        await Servers.open(fake.config)
 
 
 async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
     fake.paused = True
-    async with await Servers.attach(fake.config):
+    async with await Servers.open(fake.config):
         assert fake.calls == []
 
 
 async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
+    health = iter([503, 200, 503, 200, 503, 503])
+
+    async def check_health(self):
+        fake.health = next(health)
+        await check(self)
+
+    check = VllmServer.check_health
+    monkeypatch.setattr(VllmServer, "check_health", check_health)
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.0)
     monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    async with await Servers.attach(fake.config) as serving:
-        fake.health = 503
-        assert not await serving.check_alive() and not await serving.check_alive()
-        fake.health = 200
-        assert not await serving.check_alive()
-        fake.health = 503
-        assert not await serving.check_alive() and not await serving.check_alive()
+    async with await Servers.open(fake.config) as serving:
         with pytest.raises(ServingDied, match="503") as error:
-            await serving.check_alive()
+            await until(serving.check_alive)
+        assert next(health, None) is None  # at the second time in a row
         assert error.value.exit_code is None and error.value.log_path is None
 
 
@@ -110,7 +110,7 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
 
 
 async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
-    async with await Servers.attach(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         fake.calls.clear()
         assert await serving.push_weights(other_model, 7) >= 0
     assert fake.calls == [
@@ -126,7 +126,7 @@ async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
 
 async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake, other_model):
     rollout = fake.config.rollout.model_copy(update={"max_policy_lag": 1})
-    async with await Servers.attach(fake.config.model_copy(update={"rollout": rollout})) as serving:
+    async with await Servers.open(fake.config.model_copy(update={"rollout": rollout})) as serving:
         fake.calls.clear()
         await serving.push_weights(other_model, 7)
     assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
@@ -146,7 +146,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
     fake, other_model, answer, status, message
 ):
     fake.reload_answer, fake.reload_status = answer, status
-    async with await Servers.attach(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
             await serving.push_weights(other_model, 7)
     assert fake.calls[-1] == "/collective_rpc"
@@ -154,7 +154,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
 
 async def test_a_cache_that_cannot_be_reset_fails_the_push(fake, other_model):
     fake.reset_answer = {"success": False}
-    async with await Servers.attach(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         with pytest.raises(ServingError, match=r"/reset_prefix_cache answered .*False"):
             await serving.push_weights(other_model, 7)
 
@@ -166,7 +166,7 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
         save_file(weights, folder / "model.safetensors")
 
     folder = tmp_path / "weights"
-    async with await Servers.attach(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         fake.calls.clear()
         with pytest.raises(ValueError, match="holds no"):
             await serving.push_weights(folder, 7)
@@ -200,7 +200,7 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
 
 
 async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
-    async with await Servers.attach(fake.config) as serving:
+    async with await Servers.open(fake.config) as serving:
         assert await serving.score([7, 8, 9]) == [-8.0, -9.0]
         with pytest.raises(ValueError, match="at least two"):
             await serving.score([7])
@@ -226,33 +226,13 @@ def test_the_command_for_each_device(configure):
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
 
 
-def test_vllm_is_not_told_the_hubs_token(configure, monkeypatch):
-    monkeypatch.setenv(TOKEN_VARIABLE, "jIwG7-long-and-secret")
-    assert "jIwG7-long-and-secret" not in vllm_environment(configure()).values()
-
-
-async def test_a_missing_model_names_the_remedy(configure, tmp_path):
-    config = configure()
-    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
-    with pytest.raises(ServingError, match=r"model\.path .*python -m algo\.tiny_model"):
-        await Servers.start(config)
-
-
-async def test_tied_embeddings_are_refused_on_cpu(configure, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
-    config = configure()
-    config = config.model_copy(update={"model": config.model.model_copy(update={"path": tmp_path})})
-    with pytest.raises(ServingError, match=r"python -m algo\.untie_model"):
-        await Servers.start(config)
-
-
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
     monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: pytest.fail("started"))
     monkeypatch.setattr("algo.serving.preconditions._PORT_PATIENCE_SECONDS", 0.1)
     config = configure()
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
-        await Servers.start(config)
+        await Servers.open(config)
 
 
 @pytest.fixture
@@ -271,7 +251,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
     (config.run_dir).mkdir(parents=True)
     (config.run_dir / "vllm.log").write_text("an earlier failure\n")
     with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
-        await Servers.start(config)
+        await Servers.open(config)
     assert error.value.exit_code == 1
     assert error.value.log_path == config.run_dir / "vllm.log"
     assert "an earlier failure" not in str(error.value)
@@ -281,7 +261,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
 async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
     started_instead(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
     with pytest.raises(ServingError, match="not healthy after 1 s"):
-        await Servers.start(configure(start_timeout_seconds=1))
+        await Servers.open(configure(start_timeout_seconds=1))
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
@@ -320,11 +300,11 @@ async def test_stop_ends_every_process_and_may_be_called_again(
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=stubborn, pids=pids, port=config.serving.port))
     lines = []
-    serving = await Servers.start(config, progress=lines.append)
+    serving = await Servers.open(config, progress=lines.append)
     (vllm,) = serving.servers
     server, engine = map(int, Path(pids).read_text().split())
     await serving.check_alive()
-    assert vllm.startup_seconds > 0 and "vllm.log" in lines[0] and "ready" in lines[-1]
+    assert "vllm.log" in lines[0] and "ready" in lines[-1]
     await serving.stop()
     await serving.stop()
     assert is_gone(server) and is_gone(engine)
@@ -336,12 +316,12 @@ async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, 
     config = configure(max_restarts=0)
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(stubborn=True, pids=pids, port=config.serving.port))
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         server, engine = map(int, Path(pids).read_text().split())
         os.kill(server, signal.SIGKILL)
         assert is_gone(server) and is_gone(engine)
         with pytest.raises(ServingDied, match=r"code 137.*vllm\.log") as error:
-            await serving.check_alive()
+            await until(serving.check_alive)
         assert error.value.exit_code == 137
 
 
@@ -384,7 +364,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
 
-    async with await Servers.start(config) as serving, new_connections() as http:
+    async with await Servers.open(config) as serving, new_connections() as http:
 
         async def sample(**options):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
@@ -454,9 +434,10 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         # Killed, it is started again on the weights of the model's folder, and answers with the newest or not at all.
         os.kill(group[0], signal.SIGKILL)
         assert is_gone(guard) and all(map(is_gone, group))
+        await until(lambda: not serving.servers)
         answers = []
         while not answers or not serving.servers:
-            assert not await serving.check_alive()  # the address stays
+            assert len(serving.endpoints) == 1  # the address stays
             with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):  # not there yet, or status 503
                 answers.append(await sample(temperature=1.0))
             await asyncio.sleep(0.2)  # it takes a minute to start again
@@ -484,7 +465,7 @@ async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so
         for text in ("天亮了，昨晚是平安夜。", "现在是投票环节，请选择要放逐的玩家。", "请发言。")
     ]
 
-    async with await Servers.start(config) as serving, new_connections() as http:
+    async with await Servers.open(config) as serving, new_connections() as http:
 
         async def sample(prompt, length, seed):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": length, "ignore_eos": True, "seed": seed}

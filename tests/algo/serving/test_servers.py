@@ -1,7 +1,6 @@
 """Servers that die: started ones, which are started again, and attached ones, which are taken out and taken back."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -25,10 +24,10 @@ def configure(tmp_path, tiny_model):
 
 @pytest.fixture
 def fakes(fakes, monkeypatch):
-    """Besides, takes the servers of a group for dead after two silent looks."""
+    """Besides, has servers watched closely."""
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
     monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_ANSWERS", 2)
-    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
     monkeypatch.setattr("algo.serving.server._HEALTH_TIMEOUT_SECONDS", 1.0)
     return fakes
 
@@ -37,23 +36,14 @@ def ports(config):
     return [launch.port for launch in policy_launches(config)]
 
 
-async def look_until(serving, condition):
-    """Look after the servers until the condition holds; whether the endpoints have changed at any look."""
-    changed = False
+async def seen(condition):
+    """Return once the condition holds."""
     async with asyncio.timeout(30):
-        while not condition():
-            changed |= await serving.check_alive()
-            await asyncio.sleep(0.02)  # a process starts: it tells nobody
-    return changed
+        await until(condition)
 
 
-async def kill(serving, fakes, port):
+def kill(fakes, port):
     os.kill(fakes.pid(port), signal.SIGKILL)
-    server = next(server for server in serving.servers if server.base_url.endswith(str(port)))
-    async with asyncio.timeout(10):
-        with contextlib.suppress(ServingDied):
-            while True:  # until the guard has noticed
-                await server.check_health()
 
 
 # Started servers
@@ -63,7 +53,7 @@ async def test_two_servers_are_started_and_get_the_weights_together(configure, f
     config = configure(servers=2)
     first, second = ports(config)
     assert second == first + 1
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         assert serving.endpoints == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
         assert await serving.scores([7, 8, 9]) == [[-8.0, -9.0]] * 2
@@ -78,7 +68,7 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
     first, second = ports(config)
     fakes.tell(second, "die /health")
     with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
-        await Servers.start(config)
+        await Servers.open(config)
     with pytest.raises(ProcessLookupError):
         os.kill(fakes.pid(first), 0)
 
@@ -86,14 +76,14 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
 async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
     config = configure(servers=2)
     _, second = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
-        await kill(serving, fakes, second)
-        assert await serving.check_alive()
+        kill(fakes, second)
+        await seen(serving.check_alive)
         assert serving.endpoints == both[:1]  # runners are told to play with the other meanwhile
         assert await serving.scores([7, 8]) == [[-8.0]]
-        assert await look_until(serving, lambda: len(serving.servers) == 2)
+        await seen(serving.check_alive)
         assert serving.endpoints == both
         # Until it had the weights it refused to sample from the old ones.
         assert fakes.notes(second)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -103,12 +93,13 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
 async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         before = serving.endpoints
-        await kill(serving, fakes, port)
+        kill(fakes, port)
+        await seen(lambda: not serving.servers)
+        assert serving.endpoints == before
+        await seen(lambda: serving.servers)
         assert not await serving.check_alive()
-        assert serving.servers == () and serving.endpoints == before
-        assert not await look_until(serving, lambda: serving.servers)
         assert fakes.notes(port) == [f"start {tiny_model.name} 0"] * 2  # there was no push, so none follows
         assert await serving.score([7, 8]) == [-8.0]
 
@@ -116,42 +107,41 @@ async def test_the_only_server_is_started_again_under_the_same_address(configure
 async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
     config = configure(servers=2, max_restarts=1)
     first, second = ports(config)
-    async with await Servers.start(config) as serving:
-        await kill(serving, fakes, first)
-        await look_until(serving, lambda: len(serving.servers) == 1)
-        await look_until(serving, lambda: len(serving.servers) == 2)
-        await kill(serving, fakes, second)
-        assert await serving.check_alive()  # goes on with the other
-        await kill(serving, fakes, first)
+    async with await Servers.open(config) as serving:
+        kill(fakes, first)
+        await seen(lambda: len(serving.servers) == 1)
+        await seen(lambda: len(serving.servers) == 2)
+        kill(fakes, second)
+        await seen(lambda: len(serving.servers) == 1)
+        kill(fakes, first)
         with pytest.raises(ServingDied, match=rf"exited with code 137 .*{first}") as error:
-            await serving.check_alive()
+            await seen(serving.check_alive)
+            await seen(serving.check_alive)
         assert error.value.exit_code == 137 and error.value.log_path == config.run_dir / "vllm.log"
 
 
 async def test_a_server_that_cannot_be_started_again_ends_the_run_and_says_why(configure, fakes):
     config = configure(max_restarts=2)
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
-        await kill(serving, fakes, port)
-        await serving.check_alive()
+    async with await Servers.open(config) as serving:
         fakes.tell(port, "die /health")
-        await look_until(serving, lambda: fakes.notes(port).count(fakes.notes(port)[0]) == 3)
+        await seen(lambda: len(fakes.notes(port)) == 2)
+        fakes.tell(port, "die /health")
+        await seen(lambda: len(fakes.notes(port)) == 3)
         fakes.tell(port, "die /health")
         with pytest.raises(ServingDied, match="exited with code 3"):
-            await look_until(serving, lambda: False)
+            await seen(serving.check_alive)
 
 
 async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         hanging = fakes.pid(port)
         os.kill(hanging, signal.SIGSTOP)
-        await serving.check_alive()
-        assert serving.servers  # once is not enough
-        await look_until(serving, lambda: not serving.servers)
+        await seen(lambda: not serving.servers)
         os.kill(hanging, signal.SIGCONT)
-        await look_until(serving, lambda: serving.servers)
+        await seen(lambda: serving.servers)
         assert fakes.pid(port) != hanging
         with pytest.raises(ProcessLookupError):
             os.kill(hanging, 0)
@@ -161,19 +151,19 @@ async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes)
 async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         fakes.tell(first, f"die {path}")
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
         assert fakes.notes(second)[1:] == STARTED_PUSH
-        await look_until(serving, lambda: len(serving.servers) == 2)
+        await seen(lambda: len(serving.servers) == 2)
         assert fakes.notes(first)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
 
 
 async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         fakes.tell(port, "die /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -182,7 +172,7 @@ async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, t
 
 async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, tiny_model):
     config = configure()
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(ports(config)[0], "die /v1/completions")
         assert await serving.score([7, 8]) == [-8.0]
@@ -191,9 +181,9 @@ async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, ti
 async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Servers.start(config) as serving:
-        await kill(serving, fakes, first)
-        await serving.check_alive()
+    async with await Servers.open(config) as serving:
+        kill(fakes, first)
+        await seen(lambda: len(serving.servers) == 1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
     for port in (first, second):
         with pytest.raises(ProcessLookupError):
@@ -219,11 +209,13 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
         await second.stop()
-        assert await look_until(serving, lambda: serving.endpoints == both[:1])
+        await seen(serving.check_alive)
+        assert serving.endpoints == both[:1]
         await serving.push_weights(tiny_model, 8)
-        await second.start()
         second.calls.clear()
-        assert await look_until(serving, lambda: serving.endpoints == both)
+        await second.start()
+        await seen(serving.check_alive)
+        assert serving.endpoints == both
         # It is looked at as at the beginning (one completion) before it gets the weights.
         assert second.calls == ["/v1/completions", *PUSH]
         assert second.bodies["/update_weight_version"] == {"new_version": "8"}
@@ -234,12 +226,10 @@ async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, t
     async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         second.health = 503
-        await look_until(serving, lambda: len(serving.servers) == 1)
+        await seen(lambda: len(serving.servers) == 1)
         second.health, second.models = 200, [{"id": "another"}]
         second.calls.clear()
-        for _ in range(20):
-            await serving.check_alive()
-            await asyncio.sleep(0.01)  # time for what must not happen
+        await asyncio.sleep(0.2)  # time for what must not happen
         assert len(serving.servers) == 1 and second.calls == []
 
 
@@ -248,7 +238,7 @@ async def test_the_last_attached_server_is_missed(attached, tiny_model):
     async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         first.health = 503
-        await look_until(serving, lambda: len(serving.servers) == 1)
+        await seen(lambda: len(serving.servers) == 1)
         second.die_on = "/collective_rpc"
         with pytest.raises(ServingDied, match="no longer answers"):
             await serving.push_weights(tiny_model, 8)
@@ -261,7 +251,7 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
         await serving.push_weights(tiny_model, 7)
         assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
         second.reload_answer, second.reload_status = {"results": [None]}, 200
-        await look_until(serving, lambda: len(serving.servers) == 2)
+        await seen(lambda: len(serving.servers) == 2)
         assert second.bodies["/update_weight_version"] == {"new_version": "7"}
         # None is left: that is the run's end.
         for vllm in (first, second):
@@ -273,7 +263,7 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
 async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         fakes.tell(port, "refuse /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -320,23 +310,14 @@ async def test_without_new_weights_the_old_ones_wake(sharing):
         assert fake.calls == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
 
 
-async def test_servers_with_gpus_of_their_own_do_not_sleep(attached):
-    (first, _), config = attached
-    async with await Servers.open(config) as serving:
-        first.calls.clear()
-        await serving.sleep()
-        await serving.wake()
-        assert first.calls == []
-
-
 async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
     config = configure(training={"device": "cuda"}, share_gpus=True)
     (port,) = ports(config)
-    async with await Servers.start(config) as serving:
+    async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /sleep")
         await serving.sleep()
-        assert (await serving.metrics())["serving/restarts"] == 0
+        assert fakes.notes(port)[-1] == "/resume"  # it is not started yet
         await serving.push_weights(tiny_model, 8)
         assert fakes.notes(port)[-6:-1] == [
             f"start {tiny_model.name} none",
@@ -376,10 +357,7 @@ async def test_metrics_are_of_the_time_since_the_last_call(attached):
 # Frozen policies
 
 
-async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
-    configure, fakes, tiny_model, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("algo.serving.policies._CHECK_SECONDS", 0.02)
+async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(configure, fakes, tiny_model, tmp_path):
     (tmp_path / "older").mkdir()
     (tmp_path / "older" / "config.json").write_text('{"tie_word_embeddings": true}')  # never given other weights
     there = FakeVllm()

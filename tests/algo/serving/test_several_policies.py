@@ -11,6 +11,7 @@ import pytest
 from algo.serving.policies import PolicyServers
 from algo.serving.preconditions import ServingError
 from tests.support.algo.fake_vllm import serving_config
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -32,7 +33,8 @@ def ended(fakes, port):
     return False
 
 
-async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fakes, tiny_model, tmp_path):
+async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fakes, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
     folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.learners}
     told = []
     serving = await PolicyServers.open(config, told.append)
@@ -48,8 +50,7 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fake
             assert fakes.notes(port)[-1] == "/resume" and "/update_weight_version 4" in fakes.notes(port)
         assert not await serving.check_alive()
         os.kill(fakes.pid(at["villagers"][0]), signal.SIGKILL)
-        while not await serving.check_alive():
-            pass
+        await until(serving.check_alive)
         assert [len(one.endpoints) for one in serving.learners()] == [2, 1]
         with pytest.raises(ValueError, match="safetensors"):
             await serving.push({name: tmp_path / "nothing" for name in config.learners}, 5)

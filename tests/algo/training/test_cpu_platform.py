@@ -4,9 +4,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-import torch
-from verl.plugin.platform import PlatformRegistry, get_platform, set_platform
+from verl.plugin.platform import get_platform, set_platform
 from verl.plugin.platform.platform_cuda import PlatformCUDA
 
 from algo.training import cpu_platform as platform_cpu
@@ -22,8 +20,8 @@ assert (get_device_name(), get_device_id()) == ("cpu", "cpu")
 import sys
 sys.modules["algo.training.cpu_platform"].prepare_worker()
 initialize_global_process_group_ray()
-from algo.training.language_engine import register_language_engine
-register_language_engine()
+from algo.training.engines import register_engines
+register_engines()
 from verl.workers.engine import EngineRegistry
 print(EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__, torch.distributed.get_backend())
 assert get_torch_device().max_memory_allocated() == 0
@@ -52,23 +50,3 @@ def test_a_process_that_settled_on_an_accelerator_can_be_turned_to_cpu(monkeypat
         assert {name: os.environ[name] for name in platform_cpu.WORKER_ENV} == platform_cpu.WORKER_ENV
     finally:
         set_platform(before)
-
-
-def test_the_device_module_is_torch_cpu_and_what_verl_asks_of_cuda():
-    module = platform_cpu.CpuPlatform().device_module
-    assert module.is_available() and module.synchronize is torch.cpu.synchronize
-    assert module.mem_get_info() == (0, 0) and module.get_device_name() == "CPU"
-    state = module.get_rng_state()
-    drawn = torch.rand(3)
-    module.set_rng_state(state)
-    assert torch.equal(torch.rand(3), drawn)
-    with pytest.raises(AttributeError):
-        module.no_such_function()
-
-
-def test_the_platform_is_registered_once_and_complete():
-    assert PlatformRegistry.get("cpu") is platform_cpu.CpuPlatform
-    platform = platform_cpu.CpuPlatform()
-    assert platform.is_available() and platform.communication_backend_name() == "gloo"
-    with platform.nvtx_range("anything"):
-        pass

@@ -3,8 +3,6 @@
 With a critic on the same folder, whose value head is new.
 """
 
-import json
-
 import pytest
 import torch
 from peft import PeftModel
@@ -14,7 +12,6 @@ from transformers import AutoModelForTokenClassification
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
-from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from tests.support.small_models import (
     TEMPERATURE,
@@ -134,45 +131,11 @@ def test_the_exported_model_says_what_the_engine_says(fresh, batch, tmp_path):
     assert largest_difference(engine.reference_log_probs(batch), reference) == 0
 
 
-def test_adapters_are_saved_and_come_back_with_the_critic(fresh, batch, tmp_path):
-    engine, _ = fresh
-    train(engine, batch)
-    values = engine.values(batch)
-    assert all(row[1:].abs().max() > 1e-4 for row in values)
-    trajectories = make_trajectories(9)
-    ones = [torch.ones(len(row.token_ids)) for row in trajectories]
-    for_critic = build_batch(trajectories, temperature=TEMPERATURE, values=values, returns=ones)
-    losses = [engine.update_critic(for_critic)["critic/vf_loss"] for _ in range(3)]
-    assert losses[2] < 0.8 * losses[0]
-    policy, values = engine.log_probs(batch), engine.values(batch)
-    engine.save(tmp_path / "checkpoint", step=5)
-    train(engine, batch)
-    engine.update_critic(for_critic)
-    continued = engine.log_probs(batch)
-    assert engine.load(tmp_path / "checkpoint") == 5
-    assert largest_difference(engine.log_probs(batch), policy) == 0
-    assert largest_difference(engine.values(batch), values) == 0
-    train(engine, batch)
-    assert largest_difference(engine.log_probs(batch), continued) < 1e-5
-
-
 def test_what_begins_at_random_follows_from_the_runs_seed(fresh):
     _, directory = fresh
     torch.manual_seed(7)
     plain = AutoModelForTokenClassification.from_pretrained(directory / "model", num_labels=1)
     assert torch.equal(whole(saved(directory / "start", "critic"), "score.weight"), plain.score.weight)
-
-
-def test_a_checkpoint_of_other_adapters_or_without_a_critic_is_refused(fresh, tmp_path):
-    engine, _ = fresh
-    own = {"step": 1, "ranks": 2, "lora_rank": RANK, "critic": True, "policies": ["policy"]}
-    for other, message in [
-        ({"lora_rank": 8}, r"model\.lora_rank=8, and this run has 4"),
-        ({"critic": False}, r"a critic \(advantage\.estimator\)=False"),
-    ]:
-        (tmp_path / "engine.json").write_text(json.dumps(own | other))
-        with pytest.raises(ConfigError, match=message):
-            engine.load(tmp_path)
 
 
 def test_a_rank_that_cannot_load_its_models_says_why(ray_cluster, tmp_path):

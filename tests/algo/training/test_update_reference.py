@@ -18,7 +18,7 @@ import torch
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.estimators import token_advantages
-from algo.loop.update import update
+from algo.loop.learn import update
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory

@@ -94,14 +94,14 @@ class Machine:
 
 def finish(machine, name, *more):
     algorithm = machine.algorithm(name, *more)
-    assert algorithm.wait(timeout=600) == 0, machine.log(name)[-5000:] + machine.log("runner")[-3000:]
+    assert algorithm.wait(timeout=600) == 0, machine.log("runner")[-1500:] + machine.log(name)[-1500:]
 
 
 def at_stage(machine, name, step, doing, algorithm, before=0):
     """Return as soon as the log says that an algorithm is at a stage."""
     deadline = time.monotonic() + 300
     while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
-        assert algorithm.poll() is None, machine.log(name)[-5000:]
+        assert algorithm.poll() is None, machine.log(name)[-1500:]
         assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
         time.sleep(0.005)  # a log is all that tells
 

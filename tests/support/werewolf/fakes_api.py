@@ -1,4 +1,4 @@
-"""A fake chat endpoint, OpenAI-compatible and DashScope's, with everything that goes wrong with real ones."""
+"""A fake OpenAI-compatible chat endpoint, with everything that goes wrong with real ones."""
 
 import asyncio
 import json
@@ -69,8 +69,7 @@ class FakeChatApi:
     async def start(self) -> str:
         """Listen on a free port; the address, to which a provider's own path is added."""
         app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._openai)
-        app.router.add_post("/api/v1/services/aigc/text-generation/generation", self._dashscope)
+        app.router.add_post("/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -83,22 +82,12 @@ class FakeChatApi:
         self.hold.set()
         await self._runner.cleanup()
 
-    def endpoint(self, provider: str = "openai", **changes: Any) -> ChatEndpoint:
+    def endpoint(self, **changes: Any) -> ChatEndpoint:
         """How to call this fake."""
-        path = {"openai": "/v1", "dashscope": "/api/v1"}[provider]
-        return ChatEndpoint(**{"provider": provider, "endpoint": self.url + path, "model": "fake-model", **changes})
+        return ChatEndpoint(**{"endpoint": f"{self.url}/v1", "model": "fake-model", **changes})
 
-    async def _openai(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()
-        return await self._answer(request, body, body["messages"], self._openai_body)
-
-    async def _dashscope(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        return await self._answer(request, body, body["input"]["messages"], self._dashscope_body)
-
-    async def _answer(
-        self, request: web.Request, body: dict[str, Any], messages: Messages, wrap: Callable[[str], Any]
-    ) -> web.Response:
         self.requests.append(body)
         self.headers.append(dict(request.headers))
         self.asked.set()
@@ -112,16 +101,11 @@ class FakeChatApi:
             if self.faults:
                 answer = self.faults.pop(0)(self, request)
                 return await answer if asyncio.iscoroutine(answer) else answer
-            return web.json_response(wrap(self.answer(messages)))
+            return web.json_response(self._body(self.answer(body["messages"])))
         finally:
             self.running -= 1
 
     @staticmethod
-    def _openai_body(reply: str) -> dict[str, Any]:
+    def _body(reply: str) -> dict[str, Any]:
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
         return {"id": "fake", "object": "chat.completion", "created": 0, "model": "fake-model", "choices": [choice]}
-
-    @staticmethod
-    def _dashscope_body(reply: str) -> dict[str, Any]:
-        choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
-        return {"request_id": "fake", "output": {"choices": [choice]}, "usage": {}}

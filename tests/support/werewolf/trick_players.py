@@ -57,7 +57,7 @@ class AlwaysPoses(ScriptedBrain):
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
-        self._temper.resolves |= {("send a poser", 0): True, ("pose", 0): True}
+        self._memory.resolves |= {("send a poser", 0): 0.0, ("pose", 0): 0.0}
 
 
 class ReadsPhrases(ScriptedBrain):
@@ -74,7 +74,7 @@ class ReadsPhrases(ScriptedBrain):
             for event, score in zip(spoken, self._classifier.scores([event.text for event in spoken]), strict=True):
                 self._heard[event.seat] += float(score)
             for seat, sound in self._heard.items():
-                self._temper.hunches[seat] = 0.5 + 2.0 * math.tanh(sound)
+                self._memory.hunches[seat] = 0.5 + 2.0 * math.tanh(sound)
         return super().act(observation)
 
 
@@ -85,7 +85,7 @@ class BelievesPlans(ScriptedBrain):
         if observation.side is Side.GOOD:
             for event in observation.events:
                 if event.kind in PUBLIC_SPEECHES and understand(event.text).claimed is Role.SEER:
-                    self._temper.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
+                    self._memory.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
         return super().act(observation)
 
 

@@ -1,4 +1,4 @@
-"""Models behind an API, through the real AgentScope, openai and dashscope packages, against a fake endpoint."""
+"""Models behind an API, through the real AgentScope and openai packages, against a fake endpoint."""
 
 import asyncio
 import gzip
@@ -19,7 +19,6 @@ from tests.support.werewolf.fakes_api import BROKEN_JSON, HTML, NO_CHOICES, Fake
 
 SECRET = "sk-test-secret-4711"
 QUESTION = [{"role": "system", "content": "你在玩狼人杀。"}, {"role": "user", "content": "轮到你发言。"}]
-PROVIDERS = ("openai", "dashscope")
 
 
 @pytest.fixture
@@ -51,30 +50,31 @@ async def refusal(endpoint, **kwargs):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_conversation_goes_out_and_the_reply_comes_back(api, provider):
+async def test_a_conversation_goes_out_and_the_reply_comes_back(api):
     api.answer = lambda messages: f"{len(messages)}条"
-    assert await ask(api.endpoint(provider, temperature=0.3, max_tokens=77)) == "2条"
+    assert await ask(api.endpoint(temperature=0.3, max_tokens=77)) == "2条"
     (sent,) = api.requests
-    messages = sent["input"]["messages"] if provider == "dashscope" else sent["messages"]
-    options = sent["parameters"] if provider == "dashscope" else sent
-    assert [message["content"] for message in messages] == [message["content"] for message in QUESTION]
-    assert (sent["model"], options["temperature"], options["max_tokens"]) == ("fake-model", 0.3, 77)
-    assert not options.get("stream")
+    assert [message["content"] for message in sent["messages"]] == [message["content"] for message in QUESTION]
+    assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("fake-model", 0.3, 77)
+    assert not sent.get("stream") and "enable_thinking" not in sent
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_redirect_is_not_followed(api, provider):
+async def test_dashscope_is_called_at_its_own_address_and_does_not_think(api):
+    model = ApiModel(ChatEndpoint(provider="dashscope", model="qwen-plus"))
+    assert str(model._model.client.base_url) == "https://dashscope.aliyuncs.com/compatible-mode/v1/"
+    assert await ask(api.endpoint(provider="dashscope")) == "好的" and api.requests[0]["enable_thinking"] is False
+    await model.close()
+
+
+async def test_a_redirect_is_not_followed(api):
     elsewhere = FakeChatApi()
     await elsewhere.start()
-    path = {"openai": "v1/chat/completions", "dashscope": "api/v1/services/aigc/text-generation/generation"}[provider]
-    api.faults = [error(307, location=f"{elsewhere.url}/{path}")]
-    assert "HTTP 307" in await refusal(api.endpoint(provider))
+    api.faults = [error(307, location=f"{elsewhere.url}/v1/chat/completions")]
+    assert "HTTP 307" in await refusal(api.endpoint())
     assert elsewhere.requests == []
     await elsewhere.stop()
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     ("reply", "heard"),
     [
@@ -85,17 +85,16 @@ async def test_a_redirect_is_not_followed(api, provider):
         ("我" * 3_000_000, "我" * 100_000),
     ],
 )
-async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, provider, reply, heard):
+async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, reply, heard):
     api.answer = lambda messages: reply
-    assert await ask(api.endpoint(provider)) == heard
+    assert await ask(api.endpoint()) == heard
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(200, "application/json"), (200, "multipart/mixed; boundary=x"), (400, "text/plain")],
 )
-async def test_no_more_is_read_of_an_answer_than_one_can_need(api, provider, status, kind):
+async def test_no_more_is_read_of_an_answer_than_one_can_need(api, status, kind):
     written = 0
 
     async def endless(fake, request):
@@ -109,13 +108,12 @@ async def test_no_more_is_read_of_an_answer_than_one_can_need(api, provider, sta
 
     api.faults = [endless]
     async with asyncio.timeout(30):
-        assert "longer than 32 MiB" in await refusal(api.endpoint(provider, tries=1))
+        assert "longer than 32 MiB" in await refusal(api.endpoint(tries=1))
     assert written < 2**27  # what the sockets hold
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("status", [200, 400])
-async def test_a_small_answer_does_not_become_a_large_one(api, provider, status):
+async def test_a_small_answer_does_not_become_a_large_one(api, status):
     async def bomb(fake, request):
         assert "gzip" not in request.headers.get("Accept-Encoding", "")
         body = gzip.compress(json.dumps({"message": " " * 2**20}).encode())
@@ -123,7 +121,7 @@ async def test_a_small_answer_does_not_become_a_large_one(api, provider, status)
         return web.Response(status=status, body=body, headers=headers)
 
     api.faults = [bomb]
-    assert "cannot be read" in await refusal(api.endpoint(provider, tries=1))
+    assert "cannot be read" in await refusal(api.endpoint(tries=1))
 
 
 async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
@@ -136,44 +134,41 @@ async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
     assert await ask(api.endpoint()) == "" and len(api.requests) == 2
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     "fault",
     [error(500), error(503), error(408), error(429), BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
     ids=["500", "503", "408", "429", "broken json", "no choices", "html", "a list", "null"],
 )
-async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, provider, fault):
+async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, fault):
     pauses = Pauses()
     api.faults = [fault, fault]
-    assert await ask(api.endpoint(provider, tries=3), pauses=pauses) == "好的"
+    assert await ask(api.endpoint(tries=3), pauses=pauses) == "好的"
     assert len(api.requests) == 3
     first, second = pauses
     assert 1 <= first <= 2 and 2 <= second <= 3  # twice as long each time, and up to a second of jitter
     api.requests.clear()
     api.faults = [fault] * 10
-    told = await refusal(api.endpoint(provider, tries=3))
+    told = await refusal(api.endpoint(tries=3))
     assert len(api.requests) == 3 and "in 3 tries" in told
     assert "'fake-model'" in told and api.url in told
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_a_refused_request_is_not_sent_again(api, provider, status):
+async def test_a_refused_request_is_not_sent_again(api, status):
     api.faults = [error(status, "data_inspection_failed")] * 3
-    told = await refusal(api.endpoint(provider))
+    told = await refusal(api.endpoint())
     assert len(api.requests) == 1 and "in 1 try" in told and str(status) in told and "data_inspection_failed" in told
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_server_says_how_long_to_wait(api, provider):
+async def test_a_server_says_how_long_to_wait(api):
     pauses = Pauses()
     in_50_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
     api.faults = [error(429, Retry_After="17"), error(429, Retry_After=in_50_seconds), error(429, Retry_After="soon")]
     throttle = Throttle(sleep=Pauses(), clock=iter(range(0, 10_000, 100)).__next__)
-    assert await ask(api.endpoint(provider, tries=4), pauses=pauses, throttle=throttle) == "好的"
+    assert await ask(api.endpoint(tries=4), pauses=pauses, throttle=throttle) == "好的"
     assert pauses[0] == 17 and 20 < pauses[1] <= 50 and pauses[2] < 6
     api.faults = [error(429, Retry_After="3600")]
-    told = await refusal(api.endpoint(provider, tries=4))
+    told = await refusal(api.endpoint(tries=4))
     assert "a pause of 3600 s" in told and "in 1 try" in told
 
 
@@ -193,37 +188,32 @@ async def test_a_pause_that_a_server_asks_for_holds_for_all_who_call_it(api):
     assert slept == [17]
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_answer_that_takes_too_long_is_given_up(api, provider):
+async def test_an_answer_that_takes_too_long_is_given_up(api):
     api.faults = [hang, hang]
-    told = await refusal(api.endpoint(provider, timeout_seconds=0.2, tries=2))
+    told = await refusal(api.endpoint(timeout_seconds=0.2, tries=2))
     assert len(api.requests) == 2 and "no answer within 0.2 s" in told
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_nobody_there(provider):
+async def test_nobody_there():
     gone = FakeChatApi()
     await gone.start()
     await gone.stop()
     pauses = Pauses()
-    told = await refusal(gone.endpoint(provider, tries=3), pauses=pauses)
+    told = await refusal(gone.endpoint(tries=3), pauses=pauses)
     assert "no connection" in told and "in 3 tries" in told and len(pauses) == 2
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_connection_that_breaks_is_tried_again(api, provider):
-    api.faults = [drop] * 2  # dashscope's own package sends each once more
-    assert await ask(api.endpoint(provider, tries=3)) == "好的"
+async def test_a_connection_that_breaks_is_tried_again(api):
+    api.faults = [drop] * 2
+    assert await ask(api.endpoint(tries=3)) == "好的"
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_keys_come_from_the_environment_and_show_nowhere(api, provider, monkeypatch, caplog):
+async def test_keys_come_from_the_environment_and_show_nowhere(api, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("TEST_API_KEY", SECRET)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
-    monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-another")
     api.key = SECRET
-    endpoint = api.endpoint(provider, api_key_env="TEST_API_KEY", tries=2)
+    endpoint = api.endpoint(api_key_env="TEST_API_KEY", tries=2)
     keys = ApiKeys.of([f"TEST_API_KEY={endpoint.endpoint}"])
     assert await ask(endpoint, keys=keys) == "好的"
     api.key = "another"  # the fake tells which key it was shown, as some servers do
@@ -231,7 +221,7 @@ async def test_keys_come_from_the_environment_and_show_nowhere(api, provider, mo
     model = models.get(endpoint)
     with pytest.raises(EndpointUnavailable) as caught:
         await model.ask(QUESTION)
-    api.faults, api.key = [HTML] * 2, None  # aiohttp's exception holds the request's headers
+    api.faults, api.key = [HTML] * 2, None
     model._sleep = Pauses()
     with pytest.raises(EndpointUnavailable) as unreadable:
         await model.ask(QUESTION)
@@ -243,14 +233,11 @@ async def test_keys_come_from_the_environment_and_show_nowhere(api, provider, mo
     assert SECRET not in f"{model!r} {endpoint!r} {endpoint.encode()!r}"
     # The openai package's debug log leaves the Authorization header out by itself.
     assert SECRET not in caplog.text and caplog.text
-    assert "dashscope" not in {record.name for record in caplog.records}  # it would log what an endpoint answers
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_endpoint_without_a_key_is_sent_none_of_ours(api, provider, monkeypatch):
+async def test_an_endpoint_without_a_key_is_sent_none_of_ours(api, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("DASHSCOPE_API_KEY", SECRET)
-    await ask(api.endpoint(provider))
+    await ask(api.endpoint())
     assert SECRET not in str(api.headers)
 
 
@@ -267,17 +254,15 @@ def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value
     assert not value.strip() or value not in str(caught.value)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_proxy_does_not_come_before_this_machine(api, provider, monkeypatch):
+async def test_a_proxy_does_not_come_before_this_machine(api, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    assert await ask(api.endpoint(provider)) == "好的"
+    assert await ask(api.endpoint()) == "好的"
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, api.url)
-    path = {"openai": "/v1", "dashscope": "/api/v1"}[provider]
-    elsewhere = ChatEndpoint(provider=provider, endpoint=f"http://example.invalid{path}", model="m", tries=1)
+    elsewhere = ChatEndpoint(endpoint="http://example.invalid/v1", model="m", tries=1)
     assert await ask(elsewhere) == "好的" and api.headers[-1]["Host"] == "example.invalid"
 
 

@@ -19,20 +19,18 @@ from runners.werewolf.game import (
     Phase,
     Preset,
     Role,
-    Side,
     WinRule,
     apply,
     check,
     choices,
     deal,
     get_preset,
-    legal,
     new_game,
     observe,
     pending,
 )
-from tests.support.game.game_playing import NINE, SEVEN, STRICT, TINY, TWELVE, answer_all, deck
-from tests.support.game.game_scripts import play, question, read_script, step, twelve, until
+from tests.support.game.game_playing import NINE, STRICT, TINY, TWELVE, answer_all, deck
+from tests.support.game.game_scripts import play, question, step, twelve, until
 
 TINY_DEAL = deck(wolf=1, seer=1, villager=3)
 
@@ -53,12 +51,6 @@ def test_the_shipped_presets_deal_what_the_rules_say():
     assert {name for name, preset in PRESETS.items() if preset.witch_self_save} == {"7p"}
     assert {name for name, preset in PRESETS.items() if preset.win_rule is WinRule.PARITY} == {"5p_tiny"}
     assert not any(preset.wolf_king_may_explode for preset in PRESETS.values())
-
-
-def test_sides_and_kinds():
-    assert {role for role in Role if role.side is Side.WOLF} == {Role.WOLF, Role.WOLF_KING}
-    assert {role for role in Role if role.is_god} == {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD}
-    assert {role for role in Role if role.shoots} == {Role.HUNTER, Role.WOLF_KING}
 
 
 def test_the_deal_is_the_decks_and_depends_on_the_seed():
@@ -156,14 +148,6 @@ def test_the_default_is_nobody_or_else_a_drawn_choice():
         apply(state, {**answer_all(state, lambda request: request.default), 1: Action()})
 
 
-def test_only_where_a_seat_speaks_is_text_legal():
-    state = new_game(SEVEN, 0)
-    (talk,) = pending(state)
-    assert legal(talk, Action(text="刀他")) and legal(talk, talk.default)
-    vote = pending(until(state, Phase.EXILE_VOTE))[0]
-    assert not legal(vote, Action(text="投他")) and legal(vote, Action())
-
-
 @pytest.mark.parametrize("choice", ["explode", "9", True, 9.0])
 def test_what_merely_equals_a_choice_is_none(choice):
     state = until(twelve(""), Phase.EXILE_VOTE)
@@ -229,35 +213,6 @@ def test_a_refused_action_leaves_the_given_state_as_it_was():
 
 
 # --- the scripts that these tests are told in -------------------------------------------------------------------------
-
-
-def test_a_script_is_read_line_by_line():
-    script = """
-        campaign: 9=withdraw「过，退水」 1=「我是预言家」
-        exile_vote: 1,12=5  2=pass
-                    3=6/7
-    """
-    assert [*read_script(script)] == [
-        (Phase.CAMPAIGN, {9: (Action(Option.WITHDRAW, "过，退水"),), 1: (Action(None, "我是预言家"),)}),
-        (
-            Phase.EXILE_VOTE,
-            {1: (Action(5),), 12: (Action(5),), 2: (Action(),), 3: (Action(6), Action(7))},
-        ),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("exile_vote: 9=1", r"seats \[9\] were not asked"),
-        ("sign_up: 1=run", "the game ended"),
-        ("exile_vote: 1=>3", "cannot read"),
-        ("exile: 1=3", "not a valid Phase"),
-    ],
-)
-def test_a_script_that_does_not_tell_what_it_says_is_refused(script, message):
-    with pytest.raises(ValueError, match=message):
-        play(new_game(TINY, 0, TINY_DEAL), script)
 
 
 @pytest.mark.parametrize(("option", "decision"), [("may_abstain", "exile_vote"), ("wolves_may_pass", "wolf_kill")])

@@ -1,4 +1,8 @@
-"""verl's engine of a language model, with log-probs and entropies from a chunked head (``chunked_head``)."""
+"""verl's engines of language and value models, as a rank loads them.
+
+Language models give log-probs and entropies by a chunked head (``chunked_head``). Value models have the attention that
+the configuration names: verl 0.9.1 loads them with flash attention always, and falls back on trl.
+"""
 
 import logging
 from typing import Any
@@ -10,7 +14,7 @@ from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name, get_vendor
 from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
 from algo.training.chunked_head import ChunkedHead
 from algo.training.muon import MuonAndAdamW, parameter_groups
@@ -81,10 +85,7 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        """Jagged ``log_probs``, and ``entropy`` where the batch asks for it; entry i of a row speaks of token i + 1.
-
-        What needs logits (distillation, sums of squared probabilities) is not there with a chunked head.
-        """
+        """Jagged ``log_probs``, and ``entropy`` where the batch asks for it; entry i of a row speaks of token i + 1."""
         if self._head is None:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         found = output.logits
@@ -100,12 +101,29 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         }
 
 
-def register_language_engine() -> None:
-    """Let this process load language models with our engine, and not with verl's where it has one for the device."""
-    # An engine for one vendor goes before one for every vendor.
-    EngineRegistry.register(
-        model_type="language_model", backend="fsdp2", device=get_device_name(), vendor=get_vendor()
-    )(ChunkedLanguageModelEngine)
+class ConfiguredValueEngine(FSDPEngineWithValueHead):
+    """verl's FSDP engine of a value model: ``AutoModelForTokenClassification`` with one label, without dropout."""
+
+    def _build_module(self) -> nn.Module:
+        settings = self.model_config.hf_config
+        settings.num_labels = 1
+        settings.classifier_dropout = 0.0
+        settings.architectures = [
+            name.replace("ForCausalLM", "ForTokenClassification") for name in self.model_config.architectures
+        ]
+        # The base class reads the type here only, to choose a loader; that of language models goes by the architecture.
+        self.model_config.model_type = "language_model"
+        try:
+            return super()._build_module()
+        finally:
+            self.model_config.model_type = "value_model"
+
+
+def register_engines() -> None:
+    """Let this process load models with these engines: one for a vendor goes before verl's, for every vendor."""
+    for kind, engine in (("language_model", ChunkedLanguageModelEngine), ("value_model", ConfiguredValueEngine)):
+        where = {"backend": "fsdp2", "device": get_device_name(), "vendor": get_vendor()}
+        EngineRegistry.register(model_type=kind, **where)(engine)
 
 
 def _asked(micro_batch: TensorDict, name: str, default: bool = False) -> bool:

@@ -2,7 +2,7 @@
 
 import shlex
 
-from algo.werewolf.watching import how_to_watch
+from algo.werewolf.file_names import how_to_watch
 from configs.loading import load_config
 from runners.werewolf.__main__ import parse_arguments
 

@@ -10,7 +10,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from algo.training import chunked_head
 from algo.training.chunked_head import ChunkedHead
-from algo.training.language_engine import ChunkedLanguageModelEngine
+from algo.training.engines import ChunkedLanguageModelEngine
 
 LENGTHS, VOCABULARY, WIDTH = (5, 2, 7), 11, 3
 
@@ -129,8 +129,3 @@ def test_no_more_logits_exist_at_once_than_allowed(monkeypatch):
     with Watch():
         head(hidden).sum().backward()
     assert 20 * words == largest < words * tokens
-
-
-def test_a_head_that_was_not_told_the_labels_says_so():
-    with pytest.raises(RuntimeError, match="call expect"):
-        ChunkedHead(torch.nn.Linear(2, 3, bias=False))(torch.zeros(1, 1, 2))

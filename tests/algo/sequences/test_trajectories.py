@@ -1,0 +1,29 @@
+"""Which tokens of a trajectory belong to which turn."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+from agentlightning import Triplet
+
+from algo.sequences.trajectories import NOTHING_SAMPLED, ActorReward, build_trajectories
+
+
+def call(turn, prompt, reply):
+    facts = {"task": "game", "actor": "seat 01", "segment": 0, "turn": turn, "policy_version": 3 + turn}
+    facts |= {"question": f"question {turn}", "trainable": True, "learner": None}
+    reply = {"token_ids": reply, "logprobs": [-0.5] * len(reply)}
+    return Triplet(prompt={"token_ids": prompt}, response=reply, metadata=facts)
+
+
+def test_every_turn_ends_behind_its_last_sampled_token():
+    calls = (call(0, [1, 2], [3, 4]), call(1, [1, 2, 3, 4, 5], []), call(2, [1, 2, 3, 4, 5, 6], [7]))
+    rollout = SimpleNamespace(triplets=calls, left_out=Counter(), outcome=SimpleNamespace(group_id="deal"))
+    reward = ActorReward(role="wolf", side="wolf", total=1.5, outcome=1.0, turns={0: 0.5, 1: 9.0}, dimensions={})
+    found = build_trajectories([rollout], lambda rollout: {"seat 01": reward}, 100)
+    (trajectory,) = found.trajectories
+    assert (found.turns, found.left_out) == (2, {NOTHING_SAMPLED: 1})
+    assert trajectory.turn_ends == (4, 7)
+    assert list(trajectory.turn_spans()) == [(0, 4), (4, 7)]
+    assert trajectory.turn_shares() == [0, 0, 0.5, 0.5, 0, 0, 1.0]
+    assert trajectory.turn_versions == (3, 5) and trajectory.turn_rewards == (0.5, 0.0)
+    assert trajectory.turn_questions == ("question 0", "question 2")
