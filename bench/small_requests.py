@@ -7,14 +7,10 @@ medians over many.
 
 import asyncio
 import gzip
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
@@ -25,7 +21,8 @@ from store.client import encode_otlp
 # isort: split
 from agentlightning import Span
 
-from algo.machine.ports import free_port
+from bench.tables import ratio_rows, table_of
+from tests.support.hub.hub_process import HubProcess, StockHub
 
 ROUNDS = 40
 BULK = 100
@@ -118,60 +115,34 @@ async def one_round(side: Side) -> None:
         await ask(None, "POST", path, json={"status": "succeeded"})
 
 
-@asynccontextmanager
-async def running(command: Callable[[int], list[str]]) -> AsyncIterator[tuple[str, int]]:
-    """A hub of its own process; yields its address and the process's id."""
-    port = free_port()
-    process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            while True:
-                try:
-                    async with session.get(f"{url}/v1/agl/health") as response:
-                        response.raise_for_status()
-                    break
-                except aiohttp.ClientConnectionError:
-                    assert process.poll() is None
-                    await asyncio.sleep(0.1)
-        yield url, process.pid
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def both_sides(folder: Path) -> tuple[Side, Side]:
     """(ours, stock), measured."""
-    binary = str(Path(sys.executable).with_name("agl"))
-
-    def ours(port: int) -> list[str]:
-        return [sys.executable, "-m", "store", "--port", str(port), "--db", str(folder / "hub.sqlite3")]
-
-    def stock(port: int) -> list[str]:
-        return [binary, "store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING"]
-
-    async with running(ours) as our_hub, running(stock) as stock_hub, aiohttp.ClientSession() as session:
-        sides = Side(session, *our_hub), Side(session, *stock_hub)
-        for round_number in range(ROUNDS + 2):
-            for side in sides:
-                if round_number == 2:  # the first rounds warm both up
-                    side.times.clear()
-                    side.cpu.clear()
-                await one_round(side)
-    return sides
+    (folder / "stock").mkdir()
+    hubs = HubProcess(folder), StockHub(folder / "stock")
+    try:
+        await asyncio.gather(*(hub.start() for hub in hubs))
+        async with aiohttp.ClientSession() as session:
+            ours, stock = (Side(session, hub.url, hub.process.pid) for hub in hubs)
+            for round_number in range(ROUNDS + 2):
+                for side in (ours, stock):
+                    if round_number == 2:  # the first rounds warm both up
+                        side.times.clear()
+                        side.cpu.clear()
+                    await one_round(side)
+    finally:
+        for hub in hubs:
+            hub.kill()
+    return ours, stock
 
 
 def measure(model_folder: Path) -> Table:
     """The table of all operations."""
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = asyncio.run(both_sides(Path(folder)))
-    table = Table(title="Milliseconds of a request, one after another", title_justify="left")
-    for column in ("request", "CPU: ours", "agl store", "ours / other", "wall: ours", "agl store", "ours / other"):
-        table.add_column(column, justify="left" if column == "request" else "right")
-    for name in ours.times:
-        row = [name]
-        for mine, other in ((ours.cpu, stock.cpu), (ours.times, stock.times)):
-            medians = statistics.median(mine[name]), statistics.median(other[name])
-            row += [f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"]
-        table.add_row(*row)
-    return table
+    figures = (
+        ratio_rows(((name, median(mine[name]), median(other[name])) for name in mine), ".2f", ".2f")
+        for mine, other in ((ours.cpu, stock.cpu), (ours.times, stock.times))
+    )
+    columns = ("request", "CPU: ours", "agl store", "ours / other", "wall: ours", "agl store", "ours / other")
+    rows = ((*cpu, *wall[1:]) for cpu, wall in zip(*figures, strict=True))
+    return table_of("Milliseconds of a request, one after another", columns, rows)
