@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
@@ -31,12 +31,13 @@ DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.evaluate",
-        description="Evaluate a policy without training it: games on held-out deals through the hub and its runners, "
-        "each deal with sides swapped, against the opponents in evaluation.opponents.",
+    parser = configured_parser(
+        "algo.evaluate",
+        "Evaluate a policy without training it: games on held-out deals through the hub and its runners, each deal "
+        "with sides swapped, against the opponents in evaluation.opponents.",
+        example="evaluation.deals=50",
+        resume="add to the evaluations of this run.name, and go on with the games of this label",
     )
-    add_configuration_options(parser, example="evaluation.deals=50")
     parser.add_argument(
         "--model",
         type=Path,
@@ -66,13 +67,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="RUN",
         help="play nothing: count the games that people played in a browser against this run's policy and kept in the "
         "hub as evaluations; RUN is the name of its folder under run.dir",
-    )
-    parser.add_argument(
-        "--resume",
-        choices=["never", "auto"],
-        default="never",
-        help="auto: add to the evaluations of this run.name, and go on with the games of this label; never (default): "
-        "begin a folder, under a name with a number if the name is taken",
     )
     add_local_option(parser)
     options = parser.parse_args(arguments)

@@ -90,7 +90,10 @@ class Hub(LightningStoreServer):
         self._settings = settings
         # Of the stock layers, those for log lines and for tracebacks in answers go; the third is for a tracker.
         self.app.user_middleware = [one for one in self.app.user_middleware if _is_for_a_tracker(one)]
-        self.app.router.routes[:0] = routes(store)
+        stock = self.app.router.routes
+        for route in routes(store):
+            before = (place for place, one in enumerate(stock) if getattr(one, "path", None) == route.path)
+            stock.insert(next(before, 0), route)
         protect(
             self.app,
             token=settings.token,

@@ -125,9 +125,7 @@ async def test_turns_of_an_evaluation_give_no_trajectory(client, policy, tmp_pat
     config = make_config(tmp_path, deals=1, opponents=["random"])
     tasks = matches_of(config, PANELS["run"], "match", "").tasks
     async with runner_at(client):
-        played = await RolloutQueue(client, GAME, config.rollout).play(
-            tasks, policy, alive, lambda now: None, mode="val"
-        )
+        played = await RolloutQueue(client, GAME, config.rollout).play(tasks, policy, alive, lambda now: None)
     found = build_trajectories(played.finished, partial(game_rewards, weights=RewardConfig()), 100_000)
     assert played.turns_stored > 0
     assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})

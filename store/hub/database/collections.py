@@ -141,7 +141,6 @@ class SqlCollection(Collection[Item], Generic[Item]):
 
     @tracked("insert")
     async def insert(self, items: Sequence[Item]) -> None:
-        """Add items that do not exist yet."""
         async with self._database.transaction(write=True):
             await self._database.change_each(self._insert, [self._row(item) for item in items])
             await self._count(Counter(map(self._state, items)))
@@ -403,7 +402,6 @@ class SqlKeyValue(KeyValue[str, Value], Generic[Value]):
         return (await self.get_many([key])).get(key, default)
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Value]:
-        """The values of those keys that have one."""
         return dict(map(tuple, await self._database.rows(self._get, keys=list(keys))))
 
     @tracked("set")

@@ -10,9 +10,9 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
 from algo.advantages.registry import ESTIMATORS, check_estimator
-from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig
+from tests.support.algo.trajectories import made_trajectory
 
 REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline", "rloo", "rloo_vectorized"}
 
@@ -21,13 +21,8 @@ def seat(
     game, reward, *, number=1, side="good", group="deal", segment=0, mask=(0, 1, 0, 1), role="seer", turns=(), asked=()
 ):
     """turns: reward of each turn; every run of sampled tokens is one. asked: the question of each."""
-    ends = tuple(end for end in range(1, len(mask) + 1) if mask[end - 1] and not any(mask[end : end + 1]))
-    streams = dict(
-        token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=ends,
-        turn_versions=(0,) * len(ends),
-    )  # fmt: skip
-    identity = dict(task_id=game, group_id=group, actor=f"seat {number:02d}", role=role, side=side, segment=segment)
-    return Trajectory(**identity, **streams, reward=reward, turn_rewards=turns, turn_questions=asked)
+    who = dict(task_id=game, group_id=group, actor=f"seat {number:02d}", role=role, side=side, segment=segment)
+    return made_trajectory(mask, **who, reward=reward, turn_rewards=turns, turn_questions=asked)
 
 
 def rows_of(result):

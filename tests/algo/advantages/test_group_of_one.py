@@ -4,27 +4,14 @@ import pytest
 
 from algo.advantages.estimators import token_advantages
 from algo.loop.startup import check_before_starting
-from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig
+from tests.support.algo.trajectories import made_trajectory
 
 
-def trajectory(game_id: str, reward: float) -> Trajectory:
-    return Trajectory(
-        task_id=game_id,
-        group_id="deal",
-        actor="seat 01",
-        role="seer",
-        side="good",
-        segment=0,
-        token_ids=(1, 2),
-        loss_mask=(0, 1),
-        logprobs=(0.0, -1.0),
-        turn_ends=(2,),
-        turn_versions=(0,),
-        reward=reward,
-    )
+def trajectory(game_id: str, reward: float):
+    return made_trajectory((0, 1), task_id=game_id, reward=reward)
 
 
 def test_mistake_14_training_with_one_game_per_group_is_refused(tiny_model):
