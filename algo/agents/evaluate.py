@@ -13,7 +13,7 @@ from algo.evaluation.page import Page, Section, Table, share_text, signed_text, 
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NothingUsable
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -63,7 +63,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises, and NothingFinished where all failed (``check_attempts``).
+    Raises what ``play_and_record`` raises, and NothingUsable where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
@@ -121,7 +121,7 @@ async def evaluate(
     if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
         try:
             check_attempts(finished)
-        except NothingFinished:
+        except NothingUsable:
             record.forget(header)
             raise
     write_page(config.run_dir)

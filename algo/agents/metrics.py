@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from algo.rollouts.played import NothingFinished, PlayedRollouts
+from algo.rollouts.played import NothingUsable, PlayedRollouts
 from algo.run.summary import failed_of
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY
@@ -37,7 +37,7 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
 
 
 def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
-    """Raise NothingFinished where nothing can be learned: every attempt failed, or called the policy in vain or never.
+    """Raise NothingUsable where nothing can be learned: every attempt failed, or called the policy in vain or never.
 
     Going on would train on nothing, and look healthy.
     """
@@ -51,7 +51,7 @@ def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
             f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
             f"refused): the agent must call the base URL and the model that it is given"
         )
-    raise NothingFinished(
+    raise NothingUsable(
         f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
         f"resumed run (--resume auto) makes these attempts again"
     )

@@ -119,14 +119,8 @@ async def _game(opened: OpenedRun, options: argparse.Namespace, slots: Slots) ->
 
 
 def _described(options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> dict[str, object]:
-    """What the answers in a journal belong to."""
     prompts = json.dumps([dict(one.templates) for one in tree.candidates], ensure_ascii=False, sort_keys=True)
-    tasks = options.tasks.read_bytes() if options.tasks else b""
-    return asdict(plan) | {
-        "prompts": hashlib.blake2b(prompts.encode(), digest_size=8).hexdigest(),
-        "tasks": hashlib.blake2b(tasks, digest_size=8).hexdigest(),
-        "held_out": options.held_out,
-        "player": options.player,
-        "opponent": options.opponent,
-        "proposer": options.proposer_model,
-    }
+    files = {"prompts": prompts.encode(), "tasks": options.tasks.read_bytes() if options.tasks else b""}
+    digests = {name: hashlib.blake2b(content, digest_size=8).hexdigest() for name, content in files.items()}
+    chosen = {name: getattr(options, name) for name in ("held_out", "player", "opponent", "proposer_model")}
+    return asdict(plan) | digests | chosen
