@@ -1,12 +1,10 @@
 """Warm start: supervised fine-tuning on demonstrations before reinforcement learning (``python -m algo.werewolf_sft``).
 
-A second algorithm on the same hub, runners, spans and engine. Games are played by scripted players or by any model of
-the sections players and frozen, and their decisions are written down as the policy's turns; or games that a run has
-played are taken from the hub (``--from-run``), or such as people played and kept there (``--from-people``). Of these,
-the replies of selected seats are imitated. What comes out is a model folder that ``algo.werewolf_verl`` starts from.
-Where ``probes.listening`` is above zero, the demonstrators' seats are noted the question which role another seat has,
-and its true answer is learned beside their replies (``algo.werewolf.listening``). With a strong model behind an API
-this is distillation (with rejection sampling: only winners, by default), with a run's own games expert iteration.
+Games are played by scripted players or by any model of the sections players and frozen, whose decisions are written
+down as the policy's turns, or taken from the hub (``--from-run``, ``--from-people``). The replies of selected seats are
+imitated; what comes out is a model folder that ``algo.werewolf_verl`` starts from. Where ``probes.listening`` is above
+zero, the true roles are learned as answers, too (``algo.werewolf.listening``). With a strong model behind an API this
+is distillation with rejection sampling, with a run's own games expert iteration.
 """
 
 import asyncio
