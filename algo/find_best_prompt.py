@@ -71,18 +71,21 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--edits", type=int, default=3, help="of a round")
     options = parser.parse_args(arguments)
     low, high = options.reward_range
-    for problem, found in {
-        "--proposer-url and --proposer-model: both or neither": bool(options.proposer_url)
-        != bool(options.proposer_model),
-        "--reward-range: LOW must be below HIGH": not low < high,
-        "--endpoint and --model: both or neither": bool(options.endpoint) != bool(options.model),
-        "--held-out: a share between 0 and 1": not 0 < options.held_out < 1,
-        f"--proposer-key-env: {options.proposer_key_env} is not set": options.proposer_key_env
-        and not os.environ.get(options.proposer_key_env),
-        "--local with --tasks needs --agent: what plays them": options.local and options.tasks and not options.agent,
-        "--agent: only with --tasks; the game has its own runner": options.agent and not options.tasks,
-    }.items():
-        if found:
+    key = options.proposer_key_env
+    mistakes = [
+        (
+            bool(options.proposer_url) != bool(options.proposer_model),
+            "--proposer-url, --proposer-model: both or neither",
+        ),
+        (not low < high, "--reward-range: LOW must be below HIGH"),
+        (bool(options.endpoint) != bool(options.model), "--endpoint and --model: both or neither"),
+        (not 0 < options.held_out < 1, "--held-out: a share between 0 and 1"),
+        (key and not os.environ.get(key), f"--proposer-key-env: {key} is not set"),
+        (options.local and options.tasks and not options.agent, "--local with --tasks needs --agent: what plays them"),
+        (options.agent and not options.tasks, "--agent: only with --tasks; the game has its own runner"),
+    ]
+    for made, problem in mistakes:
+        if made:
             parser.error(problem)
     return options
 
