@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     # These take many seconds to import.
     import torch
 
-    from algo.evaluation.in_training import evaluate_in_training
+    from algo.evaluation.play import evaluate_in_training
     from algo.run.plan import further_servers, make_plan
     from algo.werewolf.workload import Werewolf
 

@@ -11,13 +11,7 @@ from algo.agents.metrics import check_attempts, invalid_calls, of_policy
 from algo.agents.tasks import digest_of, held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
-from algo.evaluation.statistics import (
-    Estimate,
-    clustered_share,
-    mean_by_cluster,
-    paired_difference,
-    sums_by_cluster,
-)
+from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.played import NothingUsable
 from algo.rollouts.triplets import FinishedRollout
@@ -150,14 +144,15 @@ def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
         return mean(lambda row: row.rewards.get(name, 0.0), given)
 
     names = dict.fromkeys(name for row in told for name in row.rewards)
-    invalid, of_calls = sums_by_cluster(
-        [row.cluster for row in rows], [float(row.invalid) for row in rows], [float(row.calls) for row in rows]
-    )
     return AgentFigures(
         reward=mean(lambda row: row.reward),
         rewards={name: found for name in names if (found := mean_of(name)) is not None},
         failed=mean(lambda row: float(bool(row.failure))),
-        invalid_calls=clustered_share(invalid, of_calls, seed) if calls else None,
+        invalid_calls=mean_by_cluster(
+            [row.cluster for row in rows], [row.invalid for row in rows], seed, [row.calls for row in rows]
+        )
+        if calls
+        else None,
         calls_per_attempt=calls / len(rows) if rows else None,
     )
 
@@ -170,13 +165,16 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
 def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
     """The figures as flat numbers for a log, below ``evaluation/``."""
     found = figures_of(evaluation)
-    estimates = {"reward": found.reward, "failed": found.failed, "invalid_calls": found.invalid_calls}
-    estimates |= {f"reward/{name}": value for name, value in found.rewards.items()}
-    metrics = {"attempts/finished": len(evaluation.rows), "attempts/not_finished": evaluation.not_finished}
-    for name, estimate in estimates.items():
-        if estimate is not None:
-            metrics |= {name: estimate.value, f"{name}/low": estimate.low, f"{name}/high": estimate.high}
-    return {f"evaluation/{name}": float(value) for name, value in metrics.items()}
+    return flat_metrics(
+        {
+            "reward": found.reward,
+            "failed": found.failed,
+            "invalid_calls": found.invalid_calls,
+            **{f"reward/{name}": value for name, value in found.rewards.items()},
+            "attempts/finished": float(len(evaluation.rows)),
+            "attempts/not_finished": float(evaluation.not_finished),
+        }
+    )
 
 
 def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:

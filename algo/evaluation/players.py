@@ -23,10 +23,7 @@ logger = logging.getLogger("algo.evaluation.players")
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """Games to be enqueued, what runners need to play them, and what to call while they are played.
-
-    check_alive: starts what has died again; see ``RolloutQueue.collect``.
-    """
+    """check_alive: to be called while games are played (``RolloutQueue.collect``); restarts servers that have died."""
 
     games: RolloutQueue
     resources: PolicyResources

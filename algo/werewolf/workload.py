@@ -26,7 +26,7 @@ Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[Eval
 class Werewolf:
     """The game as a workload (``algo.loop.workload.Workload``).
 
-    evaluate: how it is evaluated (``algo.evaluation.in_training``); given, since that room stands upon this one.
+    evaluate: how it is evaluated (``algo.evaluation.play``); given, since that room stands upon this one.
     """
 
     kind = GAME

@@ -1,5 +1,6 @@
 """Advantages against numbers worked out by hand; which estimators can be used; groups that say nothing."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -56,11 +57,6 @@ def test_grpo_by_hand_with_a_baseline_per_deal_and_side():
     assert result.metrics["advantage/groups_of_one_game"] == 0
 
 
-def test_without_the_standard_deviation():
-    result = token_advantages([seat("a", 1.0), seat("b", 0.5), seat("c", 0.0)], AdvantageConfig(normalize_by_std=False))
-    assert values(result) == pytest.approx([0.5, 0, -0.5])
-
-
 def test_segments_share_an_advantage_and_count_once():
     whole = [seat("a", 1.0), seat("b", 0.0), seat("c", 0.0)]
     cut = [
@@ -89,6 +85,7 @@ def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order
 
 
 def test_groups_that_say_nothing_get_zero_and_are_counted():
+    """Training on groups of one game: the other mistakes are in tests/runners/werewolf/game/test_mistakes.py."""
     trajectories = [
         # One game only, though its two seats differ.
         seat("a", 1.0, group="lone"), seat("a", 0.9, group="lone", number=2),
@@ -350,3 +347,21 @@ def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by
     deviation = 2.5 / math.sqrt(2)
     first, second = (1.25 - 0.025) / deviation, (1.25 + 0.075) / deviation
     assert rows_of(result)[0] == pytest.approx([0, first, 0, second], abs=1e-5)
+
+
+def test_a_state_continues_exactly():
+    baselines = RoleBaselines(decay=0.9)
+    baselines.compare({"seer": [1.0, -0.3], "wolf": [0.1]})
+    state = json.loads(json.dumps(baselines.state()))
+    restored = RoleBaselines.from_state(state, decay=0.9)
+    rewards = {"seer": [0.7], "guard": [1.0]}
+    assert restored.compare(rewards) == baselines.compare(rewards)
+    assert restored.state() == baselines.state() != state
+    with pytest.raises(KeyError):
+        RoleBaselines.from_state({"seer": {"mean": 1.0}}, decay=0.9)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_a_decay_that_forgets_nothing_or_more_than_all_is_refused(decay):
+    with pytest.raises(ValueError, match="at least 0 and below 1"):
+        RoleBaselines(decay)
