@@ -270,15 +270,21 @@ class Servers:
 
         A dead server is taken out; an error of one that is alive is raised, or with ``refusal_is_death`` is its death.
         """
-        servers = self.servers
-        outcomes = await asyncio.gather(*map(call, servers), return_exceptions=True)
+        servers = [(server, server.starts) for server in self.servers]
+        outcomes = await asyncio.gather(*(call(server) for server, _ in servers), return_exceptions=True)
         answers: dict[VllmServer, _Result] = {}
-        for server, outcome in zip(servers, outcomes, strict=True):
+        for (server, starts), outcome in zip(servers, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
                 answers[server] = outcome
-            elif isinstance(outcome, ServingError) and await _is_dead(server):
+                continue
+            if not isinstance(outcome, ServingError):
+                raise outcome
+            is_dead = await _is_dead(server)
+            if server.starts != starts:
+                continue  # it has been started again meanwhile
+            if is_dead:
                 self._take_out(server, server.no_longer_answers(outcome))
-            elif isinstance(outcome, ServingError) and refusal_is_death:
+            elif refusal_is_death:
                 self._take_out(server, outcome)
             else:
                 raise outcome
