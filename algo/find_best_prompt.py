@@ -17,7 +17,7 @@ from pathlib import Path
 from algo.prompt_search.plan import SearchPlan, check_players, read_halves, sides_of
 from algo.prompt_search.prompts import Slots, Tree, agent_prompts, game_prompts
 from algo.run.local import add_local_option, run_locally
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
@@ -26,9 +26,11 @@ from configs.werewolf import WerewolfConfig
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.find_best_prompt",
-        description="Find the best of several prompts: of an agent (--tasks), or of the game (without).",
+    parser = configured_parser(
+        "algo.find_best_prompt",
+        "Find the best of several prompts: of an agent (--tasks), or of the game (without).",
+        example="store.url=http://hub:4747",
+        resume="go on with the search of this run.name",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
@@ -40,7 +42,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "first is the baseline. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
         "next to wolf/ is its baseline, or else what is built in",
     )
-    add_configuration_options(parser, example="store.url=http://hub:4747")
     search = parser.add_argument_group("the search")
     search.add_argument("--budget", type=int, default=400, help="rollouts in all")
     search.add_argument(
@@ -48,9 +49,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="call a winner better only where its interval and the first prompt's do not touch, besides that of their "
         "difference leaving out zero",
-    )
-    search.add_argument(
-        "--resume", choices=["never", "auto"], default="never", help="auto: go on with the search of this run.name"
     )
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
