@@ -15,7 +15,19 @@ from tests.support.werewolf.reply_tables import FOLDER, QUESTIONS, REASK, Row, r
 
 _TABLES = ("choices.txt", "not_choices.txt", "cut.txt", "speeches.txt", "fresh.txt", "fresh_2.txt")
 _FORMS = ("has 决定", "JSON", "prose", "speeches")
-_PIECES = ("我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，", "3", "一", "【")
+_PIECES = (
+    "我投3号，",
+    "投票：3号\n",
+    "决定：3号\n",
+    "(思考：",
+    '{"vote": ',
+    "\\boxed{3}",
+    "我自爆，",
+    "3",
+    "一",
+    "【",
+    "} ",
+)
 _LONG = 100_000
 
 

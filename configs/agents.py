@@ -84,7 +84,6 @@ class AgentEvaluationConfig(EvaluationConfig):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to evaluate."""
         return self.tasks > 0
 
 

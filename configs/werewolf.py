@@ -36,7 +36,6 @@ class GameEvaluationConfig(EvaluationConfig):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to evaluate."""
         return self.deals > 0
 
     @field_validator("opponents")
@@ -102,13 +101,11 @@ class WerewolfConfig(Config):
     )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
-        """The models behind an API, by where they are configured."""
         named = {f"players.{name}": endpoint for name, endpoint in self.players.items()}
         return named | ({"judge": self.judge} if self.judge else {})
 
     @property
     def pool(self) -> LeagueConfig | None:
-        """The pool of past selves; None without one."""
         return self.league if self.league.every_steps else None
 
     @property
@@ -118,7 +115,6 @@ class WerewolfConfig(Config):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files with prompts that replace built-in ones, by setting."""
         return {f"game.prompts.{name}": path for name, path in self.game.prompts.items()}
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from typing import Any
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NothingUsable
 from algo.rollouts.queue import RolloutQueue
 from algo.run.summary import failed_of
 from configs.section import ConfigError
@@ -38,11 +38,9 @@ class Journal:
         self._file.truncate(len(whole))
 
     def get(self, key: str) -> Any | None:
-        """The answer, if there is one."""
         return self._answers.get(key)
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer; what JSON can hold, and not None."""
         self._file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -60,7 +58,6 @@ class Journal:
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -98,7 +95,7 @@ class Arena:
     async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
         """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
 
-        Raises what ``RolloutQueue.collect`` does, NothingFinished where an agent failed every time, and ConfigError for
+        Raises what ``RolloutQueue.collect`` does, NothingUsable where an agent failed every time, and ConfigError for
         a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
@@ -132,7 +129,7 @@ class Arena:
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
-            raise NothingFinished(
+            raise NothingUsable(
                 f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
                 f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
             )

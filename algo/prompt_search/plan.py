@@ -34,7 +34,6 @@ class SearchPlan:
     edits: int
 
     def races(self, slots: Slots, tree: Tree) -> int:
-        """How many races a search has at most."""
         with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
         return with_rivals + self.generations * len(slots) + (len(slots) > 1)
 

@@ -97,7 +97,6 @@ class Tree:
 
     @property
     def incumbent(self) -> Candidate:
-        """What was used so far."""
         return self.candidates[0]
 
     def entrants(self, slot: str) -> list[Candidate]:

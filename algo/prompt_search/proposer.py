@@ -89,7 +89,6 @@ class Proposer:
             raise self._unavailable(error) from error
 
     async def close(self) -> None:
-        """Close its connections."""
         await self._client.close()
 
     async def edits(
@@ -143,7 +142,6 @@ class Proposer:
     def messages(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
     ) -> list[dict[str, str]]:
-        """One call's. problem: with the answer to the call before."""
         rules, body, attempt, earlier, refusal = self._texts
         worst = sorted((one for one in played if not math.isnan(one.reward)), key=lambda one: one.reward)
         worst = worst[:_ATTEMPTS_SHOWN]

@@ -71,11 +71,9 @@ class Findings:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the winner may be called better."""
         return self.verdict is not None and self.verdict.better
 
     def sentence(self) -> str:
-        """What may be claimed in the end."""
         verdict = self.verdict
         if not self.winner:
             return "no prompt was found that does better than the first one, #0"

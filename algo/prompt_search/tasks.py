@@ -43,7 +43,6 @@ class AgentTasks:
     bounds: tuple[float, float]
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """The stage's task of that number."""
         chance = random.Random(f"{self.seed}/{stage.name}/{number}")
         drawn = chance.choice(self.held_out if stage.held_out else self.searched)
         group_id = f"{stage.name}-task{number:05d}"
@@ -79,7 +78,6 @@ class GameTasks:
     bounds: tuple[float, float] = (0.0, 1.0)
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """A deal's games."""
         seed, game = self.config.run.seed, self.config.game
         training = training_deal(seed, derived_seed(f"stage/{stage.name}"), number)
         deal = held_out_deal(seed, number) if stage.held_out else training

@@ -131,7 +131,6 @@ class ChatTokens:
         return THINK + text if self._opens_thought else text
 
     async def decode(self, token_ids: Sequence[int]) -> str:
-        """Token ids as text, control tokens included."""
         return await self._codec.text(token_ids)
 
     def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:

@@ -47,7 +47,6 @@ class Connections(Generic[Used]):
         return used
 
     async def close(self) -> None:
-        """Close the connections."""
         for server, _ in await self._made.close():
             await server.close()
 
@@ -101,7 +100,6 @@ class Policies:
         return await self._tokenizers.get((resources.run_name, folder, resources.sampling.thinking))
 
     async def close(self) -> None:
-        """Close the connections, and stop loading tokenizers."""
         await self._connections.close()
         await self._tokenizers.close()
 

@@ -120,7 +120,6 @@ class Attempt:
             answering.cancel()
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
-        """What is to be said of the attempt, once it has ended."""
         actors = tuple(
             ActorResult(
                 name=name,
@@ -216,7 +215,6 @@ class Attempt:
         )
 
     def _who(self, request: ModelRequest) -> tuple[str, str]:
-        """(actor, policy) of a call."""
         policy, slash, actor = request.model.partition("/")
         if request.model in self.resources.frozen:
             return request.actor or request.model, request.model

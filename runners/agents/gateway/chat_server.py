@@ -37,7 +37,6 @@ class ChatServer:
         self._template = ChatTemplate(codec)
 
     def template(self, request: ModelRequest) -> dict[str, Any]:
-        """Arguments of the chat template for a request."""
         return {**request.template, **self._thinking}
 
     @classmethod
@@ -77,7 +76,6 @@ class ChatServer:
             raise UnfitTemplate(str(error)) from error
 
     async def sample(self, prompt: Sequence[int], reply_tokens: int, seed: int, stop: Sequence[str]) -> Completion:
-        """One reply. Raises PolicyUnavailable."""
         return await self.server.complete(prompt, reply_tokens, seed, stop)
 
     async def parse(self, request: ModelRequest, prompt_tokens: int, sampled: Completion) -> Message:
