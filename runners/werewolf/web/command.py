@@ -119,7 +119,8 @@ async def _serve(options: argparse.Namespace) -> None:
         hub=options.store or "",
         allowed=options.allow_address,
     )
-    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model))
+    keys = keys_of(options.chat_model)
+    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys, opponents.addresses)
     tables = Tables(
         games,
         keep=options.keep or options.runs / "web_games",

@@ -39,7 +39,7 @@ class WebServer:
         games = games if client is None else HubGames(client, hub)
         self.library = Library(files, runs, games, tokenizer)
         self.opponents = Opponents(client, RunFolders(runs), hub=hub or "", **opponents)
-        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
+        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())), self.opponents.addresses)
         self.tables = Tables(
             play,
             keep=folder / "kept",
