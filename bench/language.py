@@ -17,7 +17,19 @@ _TABLES = ("choices.txt", "not_choices.txt", "cut.txt", "speeches.txt", "fresh.t
 _BEFORE = {"has 决定": (254, 0, 2, 0), "JSON": (63, 0, 3, 0), "prose": (608, 0, 12, 0), "speeches": (59, 1, 1, 0)}
 """(right, acceptable, refused, misread) of the grammar of 1,296 lines that the hybrid reader replaced, which had been
 made on these very tables."""
-_PIECES = ("我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，", "3", "一", "【")
+_PIECES = (
+    "我投3号，",
+    "投票：3号\n",
+    "决定：3号\n",
+    "(思考：",
+    '{"vote": ',
+    "\\boxed{3}",
+    "我自爆，",
+    "3",
+    "一",
+    "【",
+    "} ",
+)
 _LONG = 100_000
 
 

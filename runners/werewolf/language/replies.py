@@ -122,7 +122,7 @@ _CLAUSE_END = re.compile(r"[,:()|—→…]|->| - ")
 _SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}✅☑✔👉➡️🗳]+|<\|[^|<>\n]{1,30}\|>")
 _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
-_GAP = re.compile(r"(?<=[^\x00-\xff])[^\S\n]+|[^\S\n]+(?=[^\x00-\xff])")
+_GAP = re.compile(r"(?<=[^\x00-\xff])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
 _ASIDE = re.compile(r"(?<=毒药)[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE)
 """毒药，8号; 同意队友的提议，刀8号."""
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)

@@ -52,7 +52,8 @@ class SqlLightningStore(StoreSteps):
 
     async def statistics(self) -> LightningStoreStatistics:
         """The stock counts, and the database's size."""
-        return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
+        counts: Any = {"database_bytes": await self.collections.database.size_bytes()}
+        return (await super().statistics()) | counts
 
     async def close(self) -> None:
         await self.collections.database.close()

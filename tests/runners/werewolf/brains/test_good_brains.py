@@ -18,7 +18,6 @@ from runners.werewolf.game import (
     Side,
     new_game,
 )
-from runners.werewolf.language import saying
 from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
 from tests.support.game.game_playing import GUNS, NINE, TINY, TWELVE
@@ -28,9 +27,7 @@ from tests.support.werewolf.crafted_questions import (
     accuses,
     answers,
     claim,
-    died_by_night,
     each_brain,
-    exploded,
     finding,
     memory,
     role_claim,
@@ -85,13 +82,6 @@ def test_the_seer_votes_for_its_find_and_never_for_whom_it_cleared():
     assert answers(seen(2, Role.SEER, Decision.EXILE_VOTE, finds[1], claim(7, (1, 3, Side.GOOD)))) == {7}
 
 
-def test_a_seer_that_was_sheriff_passes_the_badge_to_whom_it_cleared_or_tears_it():
-    finds = [finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)]
-    living = (1, 3, 4, 5, 6)
-    assert answers(seen(2, Role.SEER, Decision.BADGE, *finds, living=living)) == {5}
-    assert answers(seen(2, Role.SEER, Decision.BADGE, *finds, living=(1, 3, 4, 6))) == {None}
-
-
 # --- the witch, the guard, the hunter -------------------------------------------------------------------------------
 
 
@@ -123,13 +113,6 @@ def test_the_witch_saves_in_the_first_night_and_herself_where_she_may():
     assert answers(potions(day=1, victim=1, options=())) == {None}
 
 
-def test_later_the_witch_saves_a_seer_and_a_sheriff_only():
-    seer = claim(3, (1, 5, Side.GOOD))
-    assert answers(potions(seer, day=2, victim=3)) == {Option.SAVE}
-    assert answers(potions(seer, day=2, victim=4)) == {None}
-    assert answers(potions(day=2, victim=4, sheriff=4)) == {Option.SAVE}
-
-
 def test_the_witch_poisons_whom_more_speaks_against_than_a_hunch_and_nobody_in_the_first_night():
     accused = [accuses(seat, 5) for seat in (2, 3, 4, 6, 7)]
     assert answers(potions(*accused, day=1, victim=None, options=())) == {None}
@@ -145,46 +128,6 @@ def test_the_witch_poisons_whom_more_speaks_against_than_a_hunch_and_nobody_in_t
     assert answers(undecided) <= {3, 4, None}
     assert answers(potions(rivals[0], claim(4, (1, 1, Side.WOLF)), day=2, victim=None, options=())) <= {4, 5}
     assert answers(potions(claim(3, (1, 5, Side.WOLF)), day=2, victim=None, options=(), targets=())) == {None}
-
-
-def test_from_the_third_night_on_the_witch_waits_no_longer():
-    chosen = [brain.act(potions(day=3, victim=None, options=())).choice for brain in each_brain(40)]
-    assert None not in chosen
-
-
-def test_the_witch_believes_a_seer_that_she_had_to_save():
-    saved = Event(EventKind.ANTIDOTE_USED, 1, frozenset({1}), seat=1, target=3)
-    rivals = [claim(4, (1, 6, Side.WOLF)), claim(3, (1, 5, Side.GOOD))]
-    assert answers(seen(1, Role.WITCH, Decision.PK_VOTE, saved, *rivals, targets=(3, 4))) == {4}
-
-
-def test_the_witch_tells_of_her_potions_in_her_last_words_and_when_accused():
-    used = [
-        Event(EventKind.ANTIDOTE_USED, 1, frozenset({1}), seat=1, target=3),
-        Event(EventKind.POISON_USED, 2, frozenset({1}), seat=1, target=6),
-    ]
-    accused = [accuses(seat, 1) for seat in (4, 5, 7)]
-    for brain in each_brain():
-        said = understand(brain.act(seen(1, Role.WITCH, Decision.SPEECH, *used, *accused, day=2)).text)
-        assert (said.claimed, said.saved, said.poisoned) == (Role.WITCH, {3}, {6})
-    for brain in each_brain():
-        said = understand(brain.act(seen(1, Role.WITCH, Decision.LAST_WORDS, *used, day=2)).text)
-        assert (said.claimed, said.saved, said.poisoned) == (Role.WITCH, {3}, {6})
-    reveals = {
-        understand(brain.act(seen(1, Role.WITCH, Decision.SPEECH, *used, day=2)).text).claimed for brain in each_brain()
-    }
-    assert reveals == {None, Role.VILLAGER, Role.WITCH}
-
-
-def test_who_a_witch_saved_is_spared_unless_two_call_themselves_witch():
-    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6, 7)]
-    witch = speech(8, role_claim(Role.WITCH) + "我救了5号，是银水。")
-    rival = speech(9, role_claim(Role.WITCH))
-    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *accused, targets=(5, 6))
-    assert answers(vote) - {None} == {5}
-    spared = [brain.act(replace(vote, events=(*accused, witch))).choice for brain in each_brain(100)]
-    assert spared.count(6) > 55  # the saved may still be a wolf that hit itself
-    assert answers(replace(vote, events=(*accused, witch, rival))) - {None} == {5}
 
 
 def test_the_guard_protects_the_seer_else_the_sheriff_else_itself_and_nobody_in_the_first_night():
@@ -208,13 +151,6 @@ def test_the_hunter_shoots_whom_it_suspects_and_nobody_on_a_hunch():
     assert answers(seen(1, Role.HUNTER, Decision.SHOT, accuses(2, 4))) == {4, None}
 
 
-@pytest.mark.parametrize("role", [Role.HUNTER, Role.GUARD])
-def test_gods_show_their_role_only_when_little_is_left_to_lose(role):
-    for brain in each_brain():
-        assert understand(brain.act(seen(1, role, Decision.SPEECH)).text).claimed in (None, Role.VILLAGER)
-        assert understand(brain.act(seen(1, role, Decision.PK_SPEECH)).text).claimed is role
-
-
 # --- villagers, and what all good seats share ------------------------------------------------------------------------
 
 
@@ -228,57 +164,11 @@ def test_a_villager_called_a_wolf_knows_the_claim_for_a_lie():
     assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 1, Side.WOLF)))) == {2}
 
 
-def test_a_claimant_killed_by_night_is_believed_over_its_rival():
-    events = [
-        claim(2, (1, 3, Side.GOOD)),
-        claim(4, (1, 3, Side.WOLF)),
-        died_by_night(2),
-    ]
-    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *events, living=(1, 3, 4, 5))) == {4}
-
-
-def test_a_seer_that_a_witch_poisoned_is_not_believed_for_its_death():
-    witch = speech(6, role_claim(Role.WITCH) + "我毒了2号。")
-    rivals = [claim(2, (1, 3, Side.WOLF)), claim(4, (1, 5, Side.WOLF))]
-    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *rivals, died_by_night(2), living=(1, 3, 4, 5, 6))
-    assert answers(vote) <= {3, 4}
-    assert 5 in answers(replace(vote, events=(*vote.events, witch)))
-
-
-def test_an_explosion_shows_which_seers_lied_and_which_told_the_truth():
-    living = NINE_SEATS[:-1]
-    cleared_it = (claim(2, (1, 9, Side.GOOD)), exploded(9))
-    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *cleared_it, living=living)) == {2}
-    named_it = (claim(3, (1, 5, Side.WOLF)), claim(4, (1, 9, Side.WOLF)), exploded(9))
-    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *named_it, living=living)) == {3}
-    was_it = (claim(9, (1, 5, Side.WOLF)), claim(4, (1, 6, Side.GOOD)), exploded(9))
-    assert answers(seen(1, Role.GUARD, Decision.GUARD, *was_it, living=living, targets=living, day=2)) == {4}
-
-
 def test_who_claims_ones_own_role_lies_unless_the_role_may_be_dealt_twice():
     cases = ((Role.GUARD, TWELVE, 5), (Role.WITCH, TWELVE, 5), (Role.HUNTER, TWELVE, 5), (Role.HUNTER, GUNS, 6))
     for role, preset, suspect in cases:
         vote = seen(1, role, Decision.PK_VOTE, speech(5, role_claim(role)), targets=(5, 6), deck=preset.deck)
         assert answers(vote) - {None} == {suspect}
-
-
-def test_who_turned_against_the_seer_or_followed_its_rival_is_suspected():
-    seer = (claim(4, (1, 3, Side.GOOD)), claim(2, (1, 3, Side.GOOD)), died_by_night(4, day=2))
-    voted = Event(EventKind.VOTE, 1, seat=6, target=4)
-    followed = speech(6, saying.FOLLOWINGS[0].format(seat=2))
-    for against in (voted, followed):
-        vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *seer, against, targets=(6, 7))
-        votes = [brain.act(vote).choice for brain in each_brain(100)]
-        assert votes.count(6) > 85
-
-
-def test_what_a_liar_says_does_not_count():
-    liars = [claim(seat, (1, 1, Side.WOLF)) for seat in (2, 3, 4)]
-    accused = [accuses(seat, 5) for seat in (2, 3, 4)]
-    called = Event(EventKind.CLOSING_SPEECH, 1, seat=2, text="", target=5)
-    vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *liars, *accused, called, targets=(5, 6), sheriff=2)
-    votes = [brain.act(vote).choice for brain in each_brain(100)]
-    assert votes.count(6) > 30
 
 
 @pytest.mark.parametrize("role", [Role.HUNTER, Role.WITCH, Role.GUARD])
@@ -339,70 +229,3 @@ def test_its_own_words_teach_a_player_nothing():
     deaf.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE))
     hearing.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *own))
     assert memory(deaf) == memory(hearing)
-
-
-def test_without_a_seer_good_seats_join_the_loudest_accusation_and_seldom_abstain():
-    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6)]
-    votes = [brain.act(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, *accused)).choice for brain in each_brain(300)]
-    assert votes.count(5) > 240
-    assert 0 < votes.count(None) < 30
-
-
-def test_accusations_count_for_one_day():
-    called = Event(EventKind.CLOSING_SPEECH, 1, seat=8, text="", target=5)
-    yesterday = [*(accuses(seat, 5) for seat in (2, 3, 4, 6, 7)), called, Event(EventKind.NIGHT_FALLS, 2)]
-    vote = seen(1, Role.VILLAGER, Decision.PK_VOTE, *yesterday, targets=(5, 6), day=2, sheriff=8)
-    votes = [brain.act(vote).choice for brain in each_brain(100)]
-    assert votes.count(6) > 30
-
-
-def test_votes_follow_where_the_sheriff_leads():
-    called = Event(EventKind.CLOSING_SPEECH, 1, seat=8, text="", target=5)
-    vote = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, called, living=(1, 4, 5, 6, 7, 8), sheriff=8)
-    assert answers(vote) - {None} == {5}
-    doubted = replace(vote, events=(called, claim(4, (1, 6, Side.GOOD)), claim(8, (1, 1, Side.WOLF))))
-    assert answers(doubted) == {8}
-
-
-def test_villagers_seldom_run_and_nearly_always_step_down_for_a_seer():
-    runs = [
-        brain.act(seen(1, Role.VILLAGER, Decision.SIGN_UP, options=(Option.RUN,))).choice for brain in each_brain(300)
-    ]
-    assert 5 < runs.count(Option.RUN) < 60
-    alone = seen(1, Role.VILLAGER, Decision.CAMPAIGN_SPEECH, options=(Option.WITHDRAW,))
-    assert answers(alone) == {None}
-    beside_a_seer = replace(alone, events=(claim(2, (1, 4, Side.GOOD)),))
-    stays = [brain.act(beside_a_seer).choice for brain in each_brain(100)]
-    assert stays.count(Option.WITHDRAW) > 75
-
-
-@pytest.mark.parametrize("decision", [Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE])
-def test_good_seats_elect_the_seer_that_they_believe(decision):
-    claims = [claim(2, (1, 4, Side.GOOD)), claim(3, (1, 1, Side.WOLF))]
-    assert answers(seen(1, Role.VILLAGER, decision, *claims, targets=(2, 3, 5))) == {2}
-    assert answers(seen(1, Role.VILLAGER, decision, *claims, targets=(3, 4, 5))) == {4}
-
-
-def test_a_sheriff_ends_the_discussion_with_whom_it_suspects_and_says_so():
-    for brain in each_brain():
-        said = brain.act(seen(1, Role.HUNTER, Decision.CLOSING_SPEECH, claim(3, (1, 5, Side.WOLF)), sheriff=1))
-        assert said.choice == 5
-        assert 5 in understand(said.text).accused
-
-
-def test_a_sheriff_picks_either_order():
-    orders = (Option.DEAD_LEFT, Option.DEAD_RIGHT)
-    for role in (Role.VILLAGER, Role.WOLF):
-        assert answers(seen(1, role, Decision.SPEAKING_ORDER, options=orders, may_pass=False, sheriff=1)) == set(orders)
-
-
-def test_a_dead_sheriff_passes_the_badge_to_the_seer_and_tears_it_where_it_trusts_nobody():
-    assert answers(seen(1, Role.VILLAGER, Decision.BADGE, claim(3, (1, 5, Side.WOLF)), living=NINE_SEATS[1:])) == {3}
-    assert answers(seen(1, Role.VILLAGER, Decision.BADGE, living=NINE_SEATS[1:])) == {None}
-
-
-@pytest.mark.parametrize("role", [Role.VILLAGER, Role.WOLF])
-def test_seats_on_the_pk_stage_defend_themselves(role):
-    for brain in each_brain():
-        said = brain.act(seen(1, role, Decision.PK_SPEECH, team(1, 2), accuses(4, 1))).text
-        assert any(said.endswith(line) for line in saying.DEFENCES)
