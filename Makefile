@@ -16,8 +16,9 @@ EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# Two suit two cores and 24 GB.
+# For two cores and 24 GB. Tests that start neither vLLM nor Ray wait more than they compute.
 TEST_WORKERS ?= 2
+FAST_TEST_WORKERS ?= 3
 # Of the recipes; see `python -m algo.recipe --help`.
 SIDE ?=
 SEEDS ?=
@@ -37,7 +38,7 @@ CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),-
 WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
 # What shares processes, or a file, stays in one worker.
-PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 # Only for the CPU set: a CPU build of torch found there would satisfy the GPU set, too.
 ifeq ($(SET),cpu)
@@ -88,16 +89,16 @@ agents: install ## Train an unmodified agent's service on this machine, with a r
 	$(RECIPE)/agents.yaml $(RECIPE_FLAGS)
 
 test: install ## Tests in minutes: all but those with vLLM, Ray or a browser, and one whole run with every real part
-	$(PYTEST) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
+	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
 
 test-rest: install ## The tests that `make test` leaves out
-	$(PYTEST) -m "full and not endurance and not soak" $(PYTEST_FLAGS)
+	$(PYTEST) -n $(TEST_WORKERS) -m "full and not endurance and not soak" $(PYTEST_FLAGS)
 
 test-all: install ## Both in one run
-	$(PYTEST) $(PYTEST_FLAGS)
+	$(PYTEST) -n $(TEST_WORKERS) $(PYTEST_FLAGS)
 
 coverage: install ## The tests of `make test`, and which lines they run
-	$(PYTEST) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
+	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)

@@ -7,13 +7,13 @@ matches (``algo.evaluation.panel``): ``v2`` is fixed, and its figures are compar
 import argparse
 import json
 import logging
+import re
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
@@ -31,12 +31,13 @@ DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.evaluate",
-        description="Evaluate a policy without training it: games on held-out deals through the hub and its runners, "
-        "each deal with sides swapped, against the opponents in evaluation.opponents.",
+    parser = configured_parser(
+        "algo.evaluate",
+        "Evaluate a policy without training it: games on held-out deals through the hub and its runners, each deal "
+        "with sides swapped, against the opponents in evaluation.opponents.",
+        example="evaluation.deals=50",
+        resume="add to the evaluations of this run.name, and go on with the games of this label",
     )
-    add_configuration_options(parser, example="evaluation.deals=50")
     parser.add_argument(
         "--model",
         type=Path,
@@ -67,13 +68,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="play nothing: count the games that people played in a browser against this run's policy and kept in the "
         "hub as evaluations; RUN is the name of its folder under run.dir",
     )
-    parser.add_argument(
-        "--resume",
-        choices=["never", "auto"],
-        default="never",
-        help="auto: add to the evaluations of this run.name, and go on with the games of this label; never (default): "
-        "begin a folder, under a name with a number if the name is taken",
-    )
     add_local_option(parser)
     options = parser.parse_args(arguments)
     if options.players and options.panel != "cross":
@@ -84,10 +78,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def _label(config: WerewolfConfig, options: argparse.Namespace) -> str:
-    from algo.evaluation.record import default_label  # brings agentlightning along
-
-    return options.label or default_label(options.model or config.model.path)
+def default_label(model: Path) -> str:
+    """The name of a model's folder, or of the checkpoint in which it lies."""
+    model = model.resolve()
+    name = model.parent.name if model.name == "huggingface" else model.name
+    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
 
 
 def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
@@ -97,22 +92,17 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
         return
     if not config.evaluation.deals:
         raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
-    check_players(options.players, config)
+    for name in options.players:
+        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
+            raise ConfigError(f"--players: {problem}")
+    if len(set(options.players)) < len(options.players):
+        raise ConfigError(f"--players {' '.join(options.players)}: a player is named twice")
     if options.label is not None:
         from algo.evaluation.record import check_label  # brings agentlightning along
 
         check_label(options.label)
     if "policy" in (options.players or ("policy",)) and (options.model is not None or config.serving.mode == "start"):
         check_model_folder(options.model or config.model.path, "--model" if options.model else "model.path")
-
-
-def check_players(players: Sequence[str], config: WerewolfConfig) -> None:
-    """Raise ConfigError for a player that is unknown or named twice."""
-    for name in players:
-        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
-            raise ConfigError(f"--players: {problem}")
-    if len(set(players)) < len(players):
-        raise ConfigError(f"--players {' '.join(players)}: a player is named twice")
 
 
 def main() -> int:
@@ -135,7 +125,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.report import tables_of
     from algo.run.command_line import begin_run, run_to_its_end
 
-    label = _label(config, options)
+    label = options.label or default_label(options.model or config.model.path)
     opened = begin_run(
         config,
         options.log_level,

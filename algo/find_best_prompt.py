@@ -14,10 +14,10 @@ import os
 import sys
 from pathlib import Path
 
-from algo.prompt_search.plan import SearchPlan, check_budget, check_players, read_halves, sides_of
+from algo.prompt_search.plan import SearchPlan, check_players, read_halves, sides_of
 from algo.prompt_search.prompts import Slots, Tree, agent_prompts, game_prompts
 from algo.run.local import add_local_option, run_locally
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
@@ -26,9 +26,12 @@ from configs.werewolf import WerewolfConfig
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.find_best_prompt",
-        description="Find the best of several prompts: of an agent (--tasks), or of the game (without).",
+    parser = configured_parser(
+        "algo.find_best_prompt",
+        "Find the best of several prompts: of an agent (--tasks), or of the game (without).",
+        example="store.url=http://hub:4747",
+        resume="go on with the search of this run.name",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
         "--prompts",
@@ -36,62 +39,51 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         required=True,
         metavar="PATH",
         help="an agent's: a file with a prompt a line, or with lines --- between them, or a folder of .txt files; the "
-        "first is the one to beat. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
-        "beside wolf/ is the text to beat (default: what is built in)",
+        "first is the baseline. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
+        "next to wolf/ is its baseline, or else what is built in",
     )
-    add_configuration_options(parser, example="store.url=http://hub:4747")
     search = parser.add_argument_group("the search")
-    search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
+    search.add_argument("--budget", type=int, default=400, help="rollouts in all")
     search.add_argument(
         "--apart",
         action="store_true",
         help="call a winner better only where its interval and the first prompt's do not touch, besides that of their "
         "difference leaving out zero",
     )
-    search.add_argument(
-        "--resume",
-        choices=["never", "auto"],
-        default="never",
-        help="auto: go on with the search of this run.name; never (default): begin one",
-    )
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
-    agent.add_argument(
-        "--held-out", type=float, default=0.5, metavar="SHARE", help="of the tasks, to confirm (default: %(default)s)"
-    )
-    agent.add_argument(
-        "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
-    )
+    agent.add_argument("--held-out", type=float, default=0.5, metavar="SHARE", help="of the tasks, to confirm")
+    agent.add_argument("--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"))
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: what its runner plays the tasks with")
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that ask for the policy")
     agent.add_argument("--model", default="", help="its model's name there")
     game = parser.add_argument_group("the game's prompts")
-    game.add_argument("--player", default="policy", help="whose prompts are searched (default: %(default)s)")
-    game.add_argument("--opponent", default="scripted", help="who plays the other side (default: %(default)s)")
+    game.add_argument("--player", default="policy", help="the player with the searched prompts")
+    game.add_argument("--opponent", default="scripted", help="who plays the other side")
     proposer = parser.add_argument_group("a model that edits prompts")
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
-    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most (default: %(default)s)")
-    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most (default: %(default)s)")
-    proposer.add_argument("--generations", type=int, default=2, help="default: %(default)s")
-    proposer.add_argument("--edits", type=int, default=3, help="a generation (default: %(default)s)")
+    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most")
+    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most")
+    proposer.add_argument("--generations", type=int, default=2, help="rounds of edits")
+    proposer.add_argument("--edits", type=int, default=3, help="of a round")
     options = parser.parse_args(arguments)
-    if bool(options.proposer_url) != bool(options.proposer_model):
-        parser.error("--proposer-url and --proposer-model: both or neither")
-    if not options.reward_range[0] < options.reward_range[1]:
-        parser.error("--reward-range: LOW must be below HIGH")
-    if bool(options.endpoint) != bool(options.model):
-        parser.error("--endpoint and --model: both or neither")
-    if not 0 < options.held_out < 1:
-        parser.error("--held-out: a share between 0 and 1")
-    if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
-        parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
-    if options.local and options.tasks and not options.agent:
-        parser.error("--local with --tasks needs --agent: what plays them")
-    if options.agent and not options.tasks:
-        parser.error("--agent: only with --tasks; the game has its own runner")
+    low, high = options.reward_range
+    for problem, found in {
+        "--proposer-url and --proposer-model: both or neither": bool(options.proposer_url)
+        != bool(options.proposer_model),
+        "--reward-range: LOW must be below HIGH": not low < high,
+        "--endpoint and --model: both or neither": bool(options.endpoint) != bool(options.model),
+        "--held-out: a share between 0 and 1": not 0 < options.held_out < 1,
+        f"--proposer-key-env: {options.proposer_key_env} is not set": options.proposer_key_env
+        and not os.environ.get(options.proposer_key_env),
+        "--local with --tasks needs --agent: what plays them": options.local and options.tasks and not options.agent,
+        "--agent: only with --tasks; the game has its own runner": options.agent and not options.tasks,
+    }.items():
+        if found:
+            parser.error(problem)
     return options
 
 
@@ -100,7 +92,8 @@ def main() -> int:
     options = parse_arguments()
     if options.tasks and options.config is None:
         options.config = CONFIG_DIR / "find_best_prompt.yaml"
-    plan = SearchPlan(options.budget, options.apart, options.generations, options.edits)
+    generations = options.generations if options.proposer_url else 0
+    plan = SearchPlan(options.budget, options.apart, generations, options.edits)
     found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:
@@ -114,7 +107,7 @@ def main() -> int:
         else:
             slots, tree = agent_prompts(options.prompts)
             read_halves(options.tasks, options.held_out, config.run.seed)
-        check_budget(plan, slots, tree, bool(options.proposer_url), rollouts_of_task)
+        plan.check(slots, tree, rollouts_of_task)
         found.append((slots, tree))
 
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)

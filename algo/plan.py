@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import read_architecture
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
@@ -15,12 +15,12 @@ H100_GIB = 79.2
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.plan",
-        description="Show by part what a run needs of the memory of its GPUs and its machine, from the model's "
-        "config.json alone. Starts nothing; the exit status is 2 for a run that does not fit.",
+    parser = configured_parser(
+        "algo.plan",
+        "Show by part what a run needs of the memory of its GPUs and its machine, from the model's config.json alone. "
+        "Starts nothing; the exit status is 2 for a run that does not fit.",
+        example="model.lora_rank=32",
     )
-    add_configuration_options(parser, example="model.lora_rank=32")
     parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: of those here, else {H100_GIB})")
     parser.add_argument("--host-gib", type=float, help="memory of the machine (default: of this one, if it has GPUs)")
     return parser.parse_args(arguments)
@@ -46,14 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
     # These take many seconds to import.
     import torch
 
-    from algo.evaluation.in_training import evaluate_in_training
-    from algo.run.plan import make_plan, servers_beside
+    from algo.evaluation.play import evaluate_in_training
+    from algo.run.plan import further_servers, make_plan
     from algo.werewolf.workload import Werewolf
 
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
-        workload = Werewolf(config, evaluate_in_training)
-        frozen = servers_beside(config, [*workload.frozen_names(), *workload.evaluated_names()])
+        frozen = further_servers(config, Werewolf(config, evaluate_in_training).frozen_names())
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, len(DECKS[config.game.preset])))
         plan.check(config)

@@ -12,7 +12,6 @@ from pathlib import Path
 from algo.recipes.recipe import read_recipe
 from algo.recipes.runner import begin, newest, resume, run, take_stages
 from configs.command_line import add_set_option
-from configs.loading import find_config
 from configs.section import ConfigError
 
 
@@ -23,7 +22,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Run a recipe's stages one after another, each a process of its own, and write a report. A recipe "
         "that was interrupted, or killed, goes on with --resume: stages that are done are skipped.",
     )
-    parser.add_argument("file", type=find_config, nargs="?", metavar="FILE", help="e.g. configs/recipes/demo.yaml")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="e.g. demo, or a recipe file of your own")
     add_set_option(parser, "run.steps=10", "override one setting in all stages")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each (default: the recipe's)")
     parser.add_argument("--resume", action="store_true", help="go on with the newest run of FILE, or in --directory")
@@ -45,7 +44,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     if options.compare is None and options.file is None and not (options.resume and options.directory):
-        parser.error("name a recipe, e.g. configs/recipes/demo.yaml")
+        parser.error("name a recipe, e.g. demo")
     if options.resume and (options.overrides or options.taken):
         parser.error("--resume goes on with the settings that the run began with: leave out --set and --from")
     return options
@@ -75,7 +74,9 @@ def main() -> int:
 def _report(folders: list[Path]) -> int:
     # matplotlib and agentlightning take seconds to import.
     from algo.evaluation.page import show_tables, wide_console
-    from algo.recipes.report import comparison_table, read_run, write_report
+    from algo.recipes.comparison import comparison_table
+    from algo.recipes.report import write_report
+    from algo.recipes.results import read_run
 
     console, runs = wide_console(), [read_run(folder) for folder in folders]
     for one in runs:

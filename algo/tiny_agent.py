@@ -99,13 +99,13 @@ def build_tiny_agent(
 
     steps: of imitation, eight lessons each. on_step: is called with each step's number and loss in nats per token.
     """
-    told = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
+    encoded = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
     recipe = {
         "built_by": "algo.tiny_agent",
         "format": 1,
         "seed": seed,
         "steps": steps,
-        "lessons": hashlib.blake2b(told.encode(), digest_size=8).hexdigest(),
+        "lessons": hashlib.blake2b(encoded.encode(), digest_size=8).hexdigest(),
     }
 
     def write(built: Path) -> None:
@@ -230,14 +230,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="steps of imitation (default: %(default)s)")
     options = parser.parse_args(arguments)
 
-    def told(step: int, loss: float) -> None:
+    def report(step: int, loss: float) -> None:
         if step % 50 == 0 or step == options.steps:
             print(f"step {step}: {loss:.3f} nats per token", flush=True)
 
     try:
         lessons = _lessons_of(options.lessons)
         directory = build_tiny_agent(
-            options.directory, lessons, options.seed, options.steps, force=options.force, on_step=told
+            options.directory, lessons, options.seed, options.steps, force=options.force, on_step=report
         )
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         parser.error(str(error))

@@ -9,7 +9,7 @@ import sys
 
 from algo.run.local import add_local_option, run_locally
 from algo.werewolf.file_names import WARM_START_SUFFIX, how_to_watch
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import check_model_folder
 from configs.werewolf import WerewolfConfig
 
@@ -18,12 +18,12 @@ logger = logging.getLogger("algo.werewolf_sft")
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m algo.werewolf_sft",
-        description="Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a "
-        "run, before it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: begin again.",
+    parser = configured_parser(
+        "algo.werewolf_sft",
+        "Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a run, before "
+        "it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: begin again.",
+        example="warm_start.games=200",
     )
-    add_configuration_options(parser, example="warm_start.games=200")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--from-people",

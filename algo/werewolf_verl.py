@@ -37,7 +37,7 @@ def main() -> int:
     if options.local:
         return run_locally("algo.werewolf_verl", config, options, training_suffix(options), "werewolf")
     # These bring agentlightning along.
-    from algo.evaluation.in_training import evaluate_in_training
+    from algo.evaluation.play import evaluate_in_training
     from algo.werewolf.file_names import how_to_watch
     from algo.werewolf.workload import Werewolf
 

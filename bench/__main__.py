@@ -40,7 +40,7 @@ PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
     "agents": agent_calls.measure,
     "prompts": lambda model: prompt_search.measure(),
     "step": training_step.measure,
-    "lag": lambda model: training_step.measure_lag(),
+    "lag": training_step.measure_lag,
     "league": league_games.measure,
     "web": web_pages.measure,
 }

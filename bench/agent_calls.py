@@ -20,9 +20,11 @@ from openai import AsyncOpenAI
 from rich.table import Table
 
 from bench.llm_proxy import Proxy, llm_proxy
+from bench.tables import table_of
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
+from runners.policy.servers import Connections
 from store.agents import AgentTask
 from store.schema import PolicyResources
 
@@ -67,7 +69,7 @@ class _Measured:
         self._url = url
         self._proxy = proxy
         self._resources = PolicyResources(run_name="bench", version=0, endpoints=(f"{url}/v1",), model="policy")
-        self._servers = ChatServers()
+        self._servers = Connections(ChatServer.of)
         self._gateway = Gateway()
         self._attempts = 0
 
@@ -152,16 +154,11 @@ def measure(model_folder: Path) -> Table:
         llm_proxy(url) as proxy,
     ):
         found = asyncio.run(_measure(url, proxy))
-    title = f"A call of {REPLY_TOKENS} sampled tokens: milliseconds, and times that of the same call made plainly"
-    table = Table(title=title, title_justify="left")
-    table.add_column("through")
-    for at_once in found:
-        for column in (f"{at_once} at once", "added", "ratio"):
-            table.add_column(column, justify="right")
+    rows = []
     for way, name in WAYS.items():
-        cells = []
-        for taken in found.values():
-            added = taken[way] - taken["plain"]
-            cells += [f"{1000 * taken[way]:.1f}", f"{1000 * added:.1f}", f"{taken[way] / taken['plain']:.2f}"]
-        table.add_row(name, *cells)
-    return table
+        figures = [(taken[way], taken[way] - taken["plain"], taken[way] / taken["plain"]) for taken in found.values()]
+        cells = ((f"{1000 * took:.1f}", f"{1000 * added:.1f}", f"{ratio:.2f}") for took, added, ratio in figures)
+        rows.append((name, *(cell for each in cells for cell in each)))
+    title = f"A call of {REPLY_TOKENS} sampled tokens: milliseconds, and times that of the same call made plainly"
+    columns = (column for at_once in found for column in (f"{at_once} at once", "added", "ratio"))
+    return table_of(title, ("through", *columns), rows)

@@ -27,6 +27,7 @@ from agentlightning import EnqueueRolloutRequest, LightningStoreClient, LitAgent
 
 from bench import held_games
 from bench.recorded import record_game, scripted_task
+from bench.tables import ratio_rows, table_of
 from tests.support.hub import hub_process
 
 PRESET, TURNS = "12p_sheriff", 60
@@ -189,18 +190,14 @@ def measure(model_folder: Path) -> Table:
     assert len(turns) >= TURNS, "the recorded game is too short"
     ours, stock = asyncio.run(_costs(Game(turns[:TURNS], result)))
     together, alone = asyncio.run(_memory(model_folder))
-    table = Table(
-        title=f"Runners, {TURNS} turns a game, {AT_ONCE} games at once: one process and bulk upload, against "
-        f"agentlightning's LitAgentRunner in {AT_ONCE} processes and a request a span",
-        title_justify="left",
+    title = (
+        f"Runners, {TURNS} turns a game, {AT_ONCE} games at once: one process and bulk upload, against "
+        f"agentlightning's LitAgentRunner in {AT_ONCE} processes and a request a span"
     )
-    for column in ("what", "ours", "LitAgentRunner", "ours / other"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for name, mine, other in (
+    figures = (
         ("games/s through the hub", ours.games_per_second, stock.games_per_second),
         ("CPU milliseconds of the hub a game", ours.hub_milliseconds, stock.hub_milliseconds),
         ("CPU milliseconds of the runners a game", ours.runner_milliseconds, stock.runner_milliseconds),
         (f"MB per concurrent game, {MEMORY_GAMES} in a process against one", together / MEMORY_GAMES, alone),
-    ):
-        table.add_row(name, f"{mine:.1f}", f"{other:.1f}", f"{mine / other:.3f}")
-    return table
+    )
+    return table_of(title, ("what", "ours", "LitAgentRunner", "ours / other"), ratio_rows(figures, ".1f"))

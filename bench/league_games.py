@@ -18,24 +18,21 @@ from algo.serving.launch import Launch, frozen_launch, policy_launches, pool_ser
 from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
-from runners.policy.model import TokenExactChatModel
+from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
-from runners.policy.servers import load_chat_tokens
-from runners.werewolf.game import Side, get_preset
-from runners.werewolf.players import PolicyPlayer
-from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.table import play_game
+from runners.werewolf.game import Side
 from store.schema import TRAINED_POLICY
-from store.werewolf import GameTask, TurnSpan
 
 # isort: split
 from algo.machine.ports import free_port
+from bench.policy_games import play_deal
+from bench.tables import table_of
 from tests.support.real_vllm import of_length
 from tests.support.small_models import random_adapters
 
 PRESET, POOL = "5p_tiny", 8
 GAMES, AT_ONCE, TURNS_OF_EACH = 24, 8, 2
-CONTEXT_TOKENS, REPLY_TOKENS = 3072, 20
+LIMITS = {"context_tokens": 3072, "reply_tokens": 20}
 RANK = 8
 
 
@@ -51,8 +48,8 @@ class Count:
 class Player:
     """Plays deals with the policy on one side and whoever ``others`` names on the other, in turns."""
 
-    def __init__(self, model: Path, policy: PolicyServer, others: Sequence[PolicyServer]):
-        self._model, self._tokens = model, load_chat_tokens(model)
+    def __init__(self, tokens: ChatTokens, policy: PolicyServer, others: Sequence[PolicyServer]):
+        self._tokens = tokens
         self._policy, self._others = policy, others
 
     async def play(self, first: int, count: Count) -> None:
@@ -69,34 +66,17 @@ class Player:
         count.seconds += time.monotonic() - began
 
     async def _game(self, number: int, count: Count) -> None:
-        preset, other = get_preset(PRESET), self._others[number % len(self._others)]
+        other = self._others[number % len(self._others)]
         own = (Side.WOLF, Side.GOOD)[number // len(self._others) % 2]
-        task = GameTask(
-            game_id=f"league-{number}",
-            group_id="league",
-            seed=number,
-            sampling_seed=number,
-            preset=PRESET,
-            rules={},
-            seating=dict.fromkeys(Side, TRAINED_POLICY),
-            trainable=frozenset(),
-            limits={"context_tokens": CONTEXT_TOKENS, "reply_tokens": REPLY_TOKENS},
-        )
-
-        def seat_player(seat, role, name) -> PolicyPlayer:
-            server = self._policy if role.side == own else other
-            model = TokenExactChatModel(server, self._tokens, task.limits, f"{number}/{seat}")
-            return PolicyPlayer(seat, model, system_prompt(preset, seat, role))
-
-        turns: list[TurnSpan] = []
-        await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
+        servers = {side: self._policy if side is own else other for side in Side}
+        count.calls += len(await play_deal(PRESET, number, LIMITS, self._tokens, servers))
         count.games += 1
-        count.calls += len(turns)
 
 
 async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServer]) -> Mapping[str, Count]:
     """Alone and with the pool in turns, the same deals in both; a few games before that warm the servers."""
-    players = {"none": Player(model, policy, [policy]), "pool": Player(model, policy, past)}
+    tokens = await ChatTokens.load(model)
+    players = {"none": Player(tokens, policy, [policy]), "pool": Player(tokens, policy, past)}
     counts = {name: Count() for name in players}
     try:
         await asyncio.gather(*(player.play(10_000, Count()) for player in players.values()))
@@ -109,7 +89,7 @@ async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServe
 
 
 def _config(model: Path, *settings: str) -> Config:
-    shape = of_length(CONTEXT_TOKENS, REPLY_TOKENS)
+    shape = of_length(**LIMITS)
     pool = ["league.every_steps=1", f"league.size={POOL}", "game.opponent=past", f"game.preset={PRESET}"]
     ports = [f"serving.port={free_port()}", "serving.mode=start"]
     return load_config(None, [f"model.path={model}", *shape, *pool, *ports, *settings])
@@ -144,25 +124,17 @@ async def _whole(model: Path, folder: Path) -> Mapping[str, Count]:
 
 
 def measure(model: Path) -> Table:
-    """Start the servers and play; replies are noise within the format's limits, alike in all."""
-    table = Table(
-        title=f"{PRESET}: {GAMES * TURNS_OF_EACH} games a row, {AT_ONCE} at once, the same deals", title_justify="left"
-    )
-    for column in ("weights", "against", "games per hour", "calls a game", "calls per second", "ratio of games"):
-        table.add_column(column, justify="right")
+    """Start the servers, play both ways."""
+    rows = []
     ways = (("adapters", _adapters, f"a pool of {POOL}"), ("whole", _whole, "one of a pool, on a server of its own"))
     for weights, play, against in ways:
         with tempfile.TemporaryDirectory() as folder:
             counts = asyncio.run(play(model, Path(folder)))
         rates = {name: 3600 * count.games / count.seconds for name, count in counts.items()}
         for name, label in (("none", "itself"), ("pool", against)):
-            count = counts[name]
-            table.add_row(
-                weights,
-                label,
-                f"{rates[name]:.0f}",
-                f"{count.calls / count.games:.1f}",
-                f"{count.calls / count.seconds:.1f}",
-                f"{rates[name] / rates['none']:.2f}",
-            )
-    return table
+            count, ratio = counts[name], f"{rates[name] / rates['none']:.2f}"
+            figures = (f"{figure:.1f}" for figure in (count.calls / count.games, count.calls / count.seconds))
+            rows.append((f"{weights}, against {label}", f"{rates[name]:.0f}", *figures, ratio))
+    title = f"{PRESET}: {GAMES * TURNS_OF_EACH} games a row, {AT_ONCE} at once, the same deals"
+    columns = ("weights", "games per hour", "calls a game", "calls per second", "ratio of games")
+    return table_of(title, columns, rows)

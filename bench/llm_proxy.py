@@ -4,19 +4,21 @@
 """
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import aiohttp
+import httpx
 import psutil
 
 from algo.machine.ports import free_port
+from store.client import connect
+from tests.support.hub.hub_process import StockHub
+from tests.support.processes import wait_until
 
 START_SECONDS = 300.0
 
@@ -30,8 +32,6 @@ class Proxy:
 
     async def attempts(self, count: int) -> list[str]:
         """Base URLs, ending in /v1, of attempts that it may store spans of."""
-        from store.client import connect
-
         client = connect(self._hub)
         await client.wait_until_reachable()
         made = [await client.start_rollout(input={}) for _ in range(count)]
@@ -41,43 +41,32 @@ class Proxy:
 
 @contextmanager
 def llm_proxy(vllm: str) -> Iterator[Proxy]:
-    """A proxy before the vLLM at this base URL, until the end of the block. TimeoutError where it does not start."""
-    ports = free_port(), free_port()
-    hub, address = (f"http://127.0.0.1:{port}" for port in ports)
-    environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment, "start_new_session": True}
-    commands = (
-        [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(ports[0])],
-        [sys.executable, "-m", "bench.llm_proxy", hub, f"{vllm}/v1", str(ports[1])],
-    )
-    processes = [subprocess.Popen(command, **quiet) for command in commands]
-    try:
-        asyncio.run(_until_healthy(f"{address}/health/liveliness", processes))
-        yield Proxy(address, hub)
-    finally:
-        for process in processes:  # the proxy's own child outlives it
-            children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.terminate()
-            process.wait()
-            for child in children:
-                if child.is_running():
-                    child.kill()
+    """A proxy before the vLLM at this base URL, until the end of the block. AssertionError where it does not start."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as folder:
+        hub = StockHub(Path(folder))
+        asyncio.run(hub.start())
+        command = [sys.executable, "-m", "bench.llm_proxy", hub.url, f"{vllm}/v1", str(port)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-
-async def _until_healthy(url: str, processes: list[subprocess.Popen]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    async with aiohttp.ClientSession(trust_env=False) as http:
-        while time.monotonic() < deadline:
-            if any(process.poll() is not None for process in processes):
-                raise TimeoutError("the hub or agentlightning's LLMProxy has ended: is litellm[proxy] installed?")
+        def is_up() -> bool:
+            assert process.poll() is None, "agentlightning's LLMProxy has ended: is litellm[proxy] installed?"
             try:
-                async with http.get(url) as answer:
-                    if answer.status < 500:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.5)
-    raise TimeoutError(f"agentlightning's LLMProxy has not started within {START_SECONDS:g} s")
+                return httpx.get(f"{address}/health/liveliness", trust_env=False).status_code < 500
+            except httpx.TransportError:
+                return False
+
+        try:
+            wait_until(is_up, START_SECONDS, "the start of agentlightning's LLMProxy")
+            yield Proxy(address, hub.url)
+        finally:
+            # Its own child outlives it.
+            family = [*psutil.Process(process.pid).children(recursive=True), process] if process.poll() is None else []
+            for each in family:
+                each.kill()
+            process.wait()
+            hub.kill()
 
 
 async def _serve(hub: str, endpoint: str, port: int) -> None:

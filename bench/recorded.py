@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
+from runners.policy.codecs import LocalCodec
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.brains import Brain, ScriptedBrain
@@ -93,7 +94,7 @@ async def play_scripted(
 ) -> ResultSpan:
     """Play a task as ``record_game`` does, all of its seats by scripted players in a policy's tokens."""
     preset, tokenizer = get_preset(task.preset), _tokenizer(model_folder)
-    tokens = ChatTokens(tokenizer)
+    tokens = await ChatTokens.of(LocalCodec(tokenizer), tokenizer.get_added_vocab())
 
     def seat_player(seat: int, role: Role, name: str) -> ScriptedPolicyPlayer:
         key = f"{task.sampling_seed}/{seat}"

@@ -1,19 +1,16 @@
 """Single small requests and bulk ones, one after another: our hub against ``agl store``, which keeps all in memory.
 
-Both run as processes of their own and get the same requests, in turns, so that what else the machine does slows both.
-Milliseconds of the whole request, seen by a client on the same machine: the median over many.
+Both run as processes of their own and get the same requests, in turns. Milliseconds of CPU that the hub takes for a
+request, and of the whole request as a client on the same machine sees it, in which other programs have their part: the
+medians over many.
 """
 
 import asyncio
 import gzip
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import aiohttp
@@ -24,7 +21,8 @@ from store.client import encode_otlp
 # isort: split
 from agentlightning import Span
 
-from algo.machine.ports import free_port
+from bench.tables import ratio_rows, table_of
+from tests.support.hub.hub_process import HubProcess, StockHub
 
 ROUNDS = 40
 BULK = 100
@@ -36,21 +34,29 @@ TEXT = "x" * 400
 class Side:
     """One hub under measurement."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str):
+    def __init__(self, session: aiohttp.ClientSession, url: str, pid: int):
         self.session = session
         self.url = url
+        self.pid = pid
         self.times: dict[str, list[float]] = {}
+        self.cpu: dict[str, list[float]] = {}
 
     async def ask(self, name: str | None, method: str, path: str, **request: Any) -> Any:
         """Send a request and read the answer; its time counts for ``name``."""
-        started = time.perf_counter()
+        started, before = time.perf_counter(), cpu_milliseconds(self.pid)
         async with self.session.request(method, f"{self.url}/v1/{path}", **request) as response:
             body = await response.read()
             taken = time.perf_counter() - started
             assert response.status < 300, body
             if name is not None:
                 self.times.setdefault(name, []).append(1000 * taken)
+                self.cpu.setdefault(name, []).append(cpu_milliseconds(self.pid) - before)
             return await response.json() if path != "traces" else None
+
+
+def cpu_milliseconds(pid: int) -> float:
+    """What all threads of a process have taken so far."""
+    return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e6
 
 
 def span(key: tuple[str, str], number: int) -> Span:
@@ -109,56 +115,34 @@ async def one_round(side: Side) -> None:
         await ask(None, "POST", path, json={"status": "succeeded"})
 
 
-@asynccontextmanager
-async def running(command: Callable[[int], list[str]]) -> AsyncIterator[str]:
-    """A hub of its own process; yields its address."""
-    port = free_port()
-    process = subprocess.Popen(command(port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            while True:
-                try:
-                    async with session.get(f"{url}/v1/agl/health") as response:
-                        response.raise_for_status()
-                    break
-                except aiohttp.ClientConnectionError:
-                    assert process.poll() is None
-                    await asyncio.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def both_sides(folder: Path) -> tuple[Side, Side]:
     """(ours, stock), measured."""
-    binary = str(Path(sys.executable).with_name("agl"))
-
-    def ours(port: int) -> list[str]:
-        return [sys.executable, "-m", "store", "--port", str(port), "--db", str(folder / "hub.sqlite3")]
-
-    def stock(port: int) -> list[str]:
-        return [binary, "store", "--host", "127.0.0.1", "--port", str(port), "--log-level", "WARNING"]
-
-    async with running(ours) as our_url, running(stock) as stock_url, aiohttp.ClientSession() as session:
-        sides = Side(session, our_url), Side(session, stock_url)
-        for round_number in range(ROUNDS + 2):
-            for side in sides:
-                if round_number == 2:  # the first rounds warm both up
-                    side.times.clear()
-                await one_round(side)
-    return sides
+    (folder / "stock").mkdir()
+    hubs = HubProcess(folder), StockHub(folder / "stock")
+    try:
+        await asyncio.gather(*(hub.start() for hub in hubs))
+        async with aiohttp.ClientSession() as session:
+            ours, stock = (Side(session, hub.url, hub.process.pid) for hub in hubs)
+            for round_number in range(ROUNDS + 2):
+                for side in (ours, stock):
+                    if round_number == 2:  # the first rounds warm both up
+                        side.times.clear()
+                        side.cpu.clear()
+                    await one_round(side)
+    finally:
+        for hub in hubs:
+            hub.kill()
+    return ours, stock
 
 
 def measure(model_folder: Path) -> Table:
     """The table of all operations."""
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = asyncio.run(both_sides(Path(folder)))
-    table = Table(title="Milliseconds of a request, one after another", title_justify="left")
-    for column in ("request", "ours", "agl store", "ours / other"):
-        table.add_column(column, justify="left" if column == "request" else "right")
-    for name, times in ours.times.items():
-        mine, other = statistics.median(times), statistics.median(stock.times[name])
-        table.add_row(name, f"{mine:.2f}", f"{other:.2f}", f"{mine / other:.2f}")
-    return table
+    figures = (
+        ratio_rows(((name, median(mine[name]), median(other[name])) for name in mine), ".2f", ".2f")
+        for mine, other in ((ours.cpu, stock.cpu), (ours.times, stock.times))
+    )
+    columns = ("request", "CPU: ours", "agl store", "ours / other", "wall: ours", "agl store", "ours / other")
+    rows = ((*cpu, *wall[1:]) for cpu, wall in zip(*figures, strict=True))
+    return table_of("Milliseconds of a request, one after another", columns, rows)

@@ -7,8 +7,7 @@ that agentlightning's own adapter reads. Bytes of the request bodies, and CPU se
 import asyncio
 import gzip
 import json
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -21,8 +20,9 @@ from store.werewolf import TurnSpan
 # isort: split
 from agentlightning import EnqueueRolloutRequest, Span
 
-from algo.machine.ports import free_port
 from bench.recorded import record_game
+from bench.tables import ratio_rows, table_of
+from tests.support.hub.hub_process import StockHub
 
 GAMES = 5
 PRESET = "12p_sheriff"
@@ -64,10 +64,10 @@ def spans_both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> 
     return ours, full
 
 
-async def through_the_hub(url: str, hub: psutil.Process, turns: list[TurnSpan]) -> dict[str, tuple[float, float]]:
+async def through_the_hub(folder: Path, turns: list[TurnSpan]) -> dict[str, tuple[float, float]]:
     """(megabytes per game, hub CPU seconds per game) of both ways."""
-    client = connect(url)
-    await client.wait_until_reachable()
+    stock = await StockHub(folder).start()
+    hub, client = psutil.Process(stock.process.pid), connect(stock.url)
     costs: dict[str, list[tuple[float, float]]] = {"ours": [], "full": []}
     for _ in range(GAMES):
         for way in ("ours", "full"):
@@ -84,24 +84,15 @@ async def through_the_hub(url: str, hub: psutil.Process, turns: list[TurnSpan]) 
                 await client.add_many_spans(full)
             costs[way].append((size / 1e6, sum(hub.cpu_times()[:2]) - before))
     await client.close()
+    stock.kill()
     return {way: tuple(sum(values) / len(values) for values in zip(*rows, strict=True)) for way, rows in costs.items()}
 
 
 def measure(model_folder: Path) -> Table:
     """Send a recorded game through a hub of its own, both ways."""
     _, turns = asyncio.run(record_game(PRESET, 0, model_folder))
-    port = free_port()
-    command = [str(Path(sys.executable).with_name("agl")), "store", "--host", "127.0.0.1", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        costs = asyncio.run(through_the_hub(f"http://127.0.0.1:{port}", psutil.Process(process.pid), turns))
-    finally:
-        process.terminate()
-        process.wait()
-    table = Table(title=f"One {PRESET} game of {len(turns)} turns through the hub", title_justify="left")
-    for column in ("what", "ours", "full id lists", "ours / other"):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for column, (name, form) in enumerate((("MB sent", ".3f"), ("CPU seconds of the hub", ".3f"))):
-        ours, full = costs["ours"][column], costs["full"][column]
-        table.add_row(name, f"{ours:{form}}", f"{full:{form}}", f"{ours / full:.3f}")
-    return table
+    with tempfile.TemporaryDirectory() as folder:
+        costs = asyncio.run(through_the_hub(Path(folder), turns))
+    figures = zip(("MB sent", "CPU seconds of the hub"), costs["ours"], costs["full"], strict=True)
+    title = f"One {PRESET} game of {len(turns)} turns through the hub"
+    return table_of(title, ("what", "ours", "full id lists", "ours / other"), ratio_rows(figures))

@@ -10,6 +10,8 @@ from statistics import fmean
 
 from rich.table import Table
 
+from bench.tables import table_of
+
 STEPS = 3
 STEPS_WITH_LAG = 8
 LAG = ("rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token")
@@ -31,33 +33,25 @@ def _steps(model_folder: Path, count: int, *settings: str) -> list[dict[str, flo
 def measure(model_folder: Path) -> Table:
     """Run it with that configuration."""
     steps = _steps(model_folder, STEPS)
-    table = Table(title=f"A training step of the tiny model, mean of {len(steps)}", title_justify="left")
-    table.add_column("what")
-    table.add_column("seconds", justify="right")
-    for name in [name for name in steps[0] if name.startswith("seconds/")]:
-        table.add_row(name.removeprefix("seconds/"), f"{fmean(step[name] for step in steps):.1f}")
+    stages = [name for name in steps[0] if name.startswith("seconds/")]
+    rows = [(name.removeprefix("seconds/"), f"{fmean(step[name] for step in steps):.1f}") for name in stages]
     outside = fmean(step["time/share_outside_vllm_and_verl"] for step in steps)
-    table.add_row("share outside vLLM and verl", f"{outside:.1%}")
-    return table
+    rows.append(("share outside vLLM and verl", f"{outside:.1%}"))
+    return table_of(f"A training step of the tiny model, mean of {len(steps)}", ("what", "seconds"), rows)
 
 
 def measure_lag(model_folder: Path) -> Table:
     """Run it twice, without lag and with a lag of one update."""
-    table = Table(title=f"tiny_cpu.yaml, {STEPS_WITH_LAG - 1} steps each", title_justify="left")
-    for column in ("max_policy_lag", "seconds a step", "waiting for games", "games per hour", "ratio", "policy lag"):
-        table.add_column(column, justify="right")
-    rates: list[float] = []
+    rates, rows = [], []
     for name, settings in (("0", ()), ("1", LAG)):
         # The last step of a run with lag has no further games beside it.
         steps = _steps(model_folder, STEPS_WITH_LAG, *settings)
-        seconds = fmean(step["seconds/step"] for step in steps)
-        rates.append(3600 * fmean(step["games/finished"] for step in steps) / seconds)
-        table.add_row(
-            name,
-            f"{seconds:.1f}",
-            f"{fmean(step['seconds/play'] for step in steps):.1f}",
-            f"{rates[-1]:.0f}",
-            f"{rates[-1] / rates[0]:.2f}",
-            f"{fmean(step.get('policy_lag/mean', 0.0) for step in steps):.2f}",
+        seconds, waiting, games, lag = (
+            fmean(step.get(metric, 0.0) for step in steps)
+            for metric in ("seconds/step", "seconds/play", "games/finished", "policy_lag/mean")
         )
-    return table
+        rates.append(3600 * games / seconds)
+        figures = (f"{seconds:.1f}", f"{waiting:.1f}", f"{rates[-1]:.0f}", f"{rates[-1] / rates[0]:.2f}", f"{lag:.2f}")
+        rows.append((name, *figures))
+    columns = ("max_policy_lag", "seconds a step", "waiting for games", "games per hour", "ratio", "policy lag")
+    return table_of(f"tiny_cpu.yaml, {STEPS_WITH_LAG - 1} steps each", columns, rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.recorded import record_game
+from bench.tables import ratio_rows, table_of
 
 CALL_SECONDS = 0.2
 PRESET, SEED = "12p_sheriff", 7
@@ -32,8 +33,6 @@ def measure(model_folder: Path) -> Table:
     together, calls = asyncio.run(_seconds(model_folder, at_once=True))
     one_by_one, calls_again = asyncio.run(_seconds(model_folder, at_once=False))
     assert calls == calls_again, "the two ways must play the same game"
-    table = Table(title=f"One {PRESET} game of {calls} calls, {CALL_SECONDS * 1000:.0f} ms each", title_justify="left")
-    for column in ("asked at once, s", "one by one, s", "at once / one by one"):
-        table.add_column(column, justify="right")
-    table.add_row(f"{together:.1f}", f"{one_by_one:.1f}", f"{together / one_by_one:.3f}")
-    return table
+    title = f"One {PRESET} game of {calls} calls, {CALL_SECONDS * 1000:.0f} ms each"
+    rows = ratio_rows([("seconds", together, one_by_one)], ".1f")
+    return table_of(title, ("", "asked at once", "one by one", "at once / one by one"), rows)

@@ -7,6 +7,7 @@ what the game itself costs. Pages are opened in Chromium where there is one.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
@@ -23,6 +24,7 @@ from rich.console import Group
 from rich.table import Table
 
 from bench.recorded import record_game, scripted_task
+from bench.tables import table_of
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
 from store.hub.database.opening import opened_store
@@ -145,21 +147,18 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     finally:
         await client.close()
         hub.kill()
-    costs = Table(
-        title=f"One 12p_sheriff game of {len(turns)} calls in {PLAY_SECONDS:.0f} s, a hub of {GAMES} games "
-        f"(filled in {filled:.0f} s), the list open and the game followed",
-        title_justify="left",
+    spent = {
+        "nothing played, no page": idle,
+        "the game": alone,
+        "the game and the pages": watched,
+        "the pages": watched - alone,
+    }
+    rows = ((name, f"{seconds:.2f}", f"{100 * seconds / PLAY_SECONDS:.2f}") for name, seconds in spent.items())
+    title = (
+        f"One 12p_sheriff game of {len(turns)} calls in {PLAY_SECONDS:.0f} s, a hub of {GAMES} games "
+        f"(filled in {filled:.0f} s), the list open and the game followed"
     )
-    for column in ("CPU of the hub", "seconds", "% of a core"):
-        costs.add_column(column, justify="left" if column == "CPU of the hub" else "right")
-    for name, seconds in (
-        ("nothing played, no page", idle),
-        ("the game", alone),
-        ("the game and the pages", watched),
-        ("the pages", watched - alone),
-    ):
-        costs.add_row(name, f"{seconds:.2f}", f"{100 * seconds / PLAY_SECONDS:.2f}")
-    return Group(costs, opened)
+    return Group(table_of(title, ("CPU of the hub", "seconds", "% of a core"), rows), opened)
 
 
 async def _opened(server: WebServer, client: PatientStoreClient, result: str) -> Table:
@@ -171,21 +170,17 @@ async def _opened(server: WebServer, client: PatientStoreClient, result: str) ->
         "a game": (f"/game?id=hub:{newest}", ".board .seat"),
         "a table": ("/play", "form button.primary"),
     }
-    table = Table(title="Seconds until a page shows what it is for", title_justify="left")
-    for column in ("page", "first", "again"):
-        table.add_column(column, justify="left" if column == "page" else "right")
-    try:
+    rows = []
+    with contextlib.suppress(pytest.skip.Exception):  # where there is no Chromium
         driver = start_driver()
-    except pytest.skip.Exception:  # there is no Chromium
-        return table
-    try:
-        person = Person(driver)
-        for name, (path, shows) in pages.items():
-            times = [await asyncio.to_thread(_seconds, person, server.url + path, shows) for _ in range(2)]
-            table.add_row(name, *(f"{seconds:.2f}" for seconds in times))
-    finally:
-        driver.quit()
-    return table
+        try:
+            person = Person(driver)
+            for name, (path, shows) in pages.items():
+                times = [await asyncio.to_thread(_seconds, person, server.url + path, shows) for _ in range(2)]
+                rows.append((name, *(f"{seconds:.2f}" for seconds in times)))
+        finally:
+            driver.quit()
+    return table_of("Seconds until a page shows what it is for", ("page", "first", "again"), rows)
 
 
 def _seconds(person: Person, url: str, shows: str) -> float:

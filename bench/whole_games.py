@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from bench.tables import table_of
 from runners.werewolf.brains import Brain
 from runners.werewolf.game import PRESETS, Action, Observation, Option, Preset, Side
 from runners.werewolf.local import play_locally, seeded_brains
@@ -52,20 +53,12 @@ def play_for_a_while(preset: Preset, players: str) -> Play:
 
 def measure() -> Table:
     """Play every preset for a while, with random and with scripted players."""
-    table = Table(title="Whole games, rules and players alone, on one core", title_justify="left")
-    columns = ("preset", "players", "games/s", "decisions", "rounds", "per round", "calls, against offers apart")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("preset", "players") else "right")
+    rows = []
     for name, preset in PRESETS.items():
         for players in ("random", "scripted"):
             play = play_for_a_while(preset, players)
-            table.add_row(
-                name,
-                players,
-                f"{play.games_per_second:.0f}",
-                f"{play.decisions:.1f}",
-                f"{play.rounds:.1f}",
-                f"{play.decisions / play.rounds:.2f}",
-                f"{play.decisions / (play.decisions + play.offers):.3f}",
-            )
-    return table
+            figures = (play.games_per_second, play.decisions, play.rounds, play.decisions / play.rounds)
+            saved = play.decisions / (play.decisions + play.offers)
+            rows.append((f"{name}, {players}", *(f"{figure:.1f}" for figure in figures), f"{saved:.3f}"))
+    columns = ("preset, players", "games/s", "decisions", "rounds", "per round", "calls, against offers apart")
+    return table_of("Whole games, rules and players alone, on one core", columns, rows)

@@ -47,7 +47,7 @@ class AgentRewardConfig(Section):
         {}, description="actors that are rewarded otherwise -> their own weights, e.g. {planner: {correct: 1}}"
     )
     failure: dict[str, float] = Field(
-        {}, description="what an agent earns, by name, that fails by its own doing; what is not named here is 0"
+        {}, description="rewards, by name, of an agent that crashes or takes too long; what is not named here is 0"
     )
     invalid_call: float = Field(
         0.0,
@@ -84,7 +84,6 @@ class AgentEvaluationConfig(EvaluationConfig):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to evaluate."""
         return self.tasks > 0
 
 

@@ -25,18 +25,40 @@ def add_set_option(parser: argparse.ArgumentParser, example: str, what: str = "o
     )
 
 
-def add_configuration_options(parser: argparse.ArgumentParser, example: str, default: str | None = "tiny_cpu") -> None:
-    """Add ``--config``, ``--set``, ``--print-config`` and ``--log-level``.
+def configured_parser(
+    module: str,
+    description: str,
+    example: str,
+    default: str | None = "tiny_cpu",
+    resume: str | None = None,
+    formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter,
+) -> argparse.ArgumentParser:
+    """The command line of a program that takes a configuration, as ``python -m MODULE``, to which it adds its own.
 
-    example: an override to show in the help. default: what stands in the help for it; None where FILE must be named.
+    example: an override to show in the help. default: what stands in the help for ``--config``; None where FILE must be
+    named. resume: what ``--resume auto`` does; None without it.
     """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=description, formatter_class=formatter_class
+    )
     shown = "configuration, or the name of a shipped one" + ("" if default is None else f" (default: {default})")
     parser.add_argument("--config", type=find_config, metavar="FILE", required=default is None, help=shown)
     add_set_option(parser, example)
     parser.add_argument("--print-config", action="store_true", help="print the resulting configuration and exit")
     parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="verbosity (default: INFO)"
+        "--log-level",
+        default="INFO",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="verbosity (default: %(default)s)",
     )
+    if resume is not None:
+        parser.add_argument(
+            "--resume",
+            choices=["never", "auto"],
+            default="never",
+            help=f"auto: {resume}; never (default): begin one, under a name with a number if run.name is taken",
+        )
+    return parser
 
 
 def read_configuration(
@@ -44,7 +66,7 @@ def read_configuration(
 ) -> AnyConfig | int:
     """The configuration that the command line asks for; or the exit status where there is nothing more to do.
 
-    options: with those of ``add_configuration_options``. schema: what a run of the workload can be told.
+    options: of ``configured_parser``. schema: what a run of the workload can be told.
     check: raises ConfigError for what cannot be run.
     """
     try:

@@ -244,5 +244,4 @@ class Config(Section):
 
     @property
     def run_dir(self) -> Path:
-        """Folder that holds everything this run writes."""
         return self.run.dir / self.run.name

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from configs.roles_and_decks import DECKS, Role
 from configs.schema import Config, EvaluationConfig
+from configs.section import Section
 from configs.sections.game import GameConfig
 from configs.sections.league import LeagueConfig
 from configs.sections.opponents import (
@@ -16,7 +17,6 @@ from configs.sections.opponents import (
     unknown_player,
 )
 from configs.sections.policies import LearnerConfig, problem_with_team
-from configs.sections.probes import ProbeConfig
 from configs.sections.rewards import RewardConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.sections.watch import BoundConfig
@@ -36,7 +36,6 @@ class GameEvaluationConfig(EvaluationConfig):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to evaluate."""
         return self.deals > 0
 
     @field_validator("opponents")
@@ -47,6 +46,29 @@ class GameEvaluationConfig(EvaluationConfig):
         if len(set(opponents)) < len(opponents):
             raise ValueError("an opponent is named twice")
         return opponents
+
+
+class ProbeConfig(Section):
+    """Learning to listen: questions outside the game about other seats' roles, trained towards the true roles.
+
+    Off by default. The questions change no turn of the game. The loss is lowest where an answer is as certain as the
+    speeches allow.
+    """
+
+    listening: float = Field(
+        0.0,
+        ge=0,
+        description="weight of the listening loss, added to the policy's; 0: none",
+    )
+    moments: tuple[Literal["speech", "vote"], ...] = Field(
+        ("vote",), min_length=1, description="when: before each public speech, before each vote to exile"
+    )
+    questions: int | None = Field(
+        1, ge=1, description="questions at each moment, about seats drawn by the deal's seed; null: about all others"
+    )
+    share_of_deals: float = Field(
+        1.0, gt=0, le=1, description="share of the deals with questions, drawn by the deal's seed"
+    )
 
 
 class WerewolfConfig(Config):
@@ -79,13 +101,11 @@ class WerewolfConfig(Config):
     )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
-        """The models behind an API, by where they are configured."""
         named = {f"players.{name}": endpoint for name, endpoint in self.players.items()}
         return named | ({"judge": self.judge} if self.judge else {})
 
     @property
     def pool(self) -> LeagueConfig | None:
-        """The pool of past selves; None without one."""
         return self.league if self.league.every_steps else None
 
     @property
@@ -95,7 +115,6 @@ class WerewolfConfig(Config):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files with prompts that replace built-in ones, by setting."""
         return {f"game.prompts.{name}": path for name, path in self.game.prompts.items()}
 
     @model_validator(mode="after")

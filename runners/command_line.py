@@ -14,22 +14,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from store.printable import LogFormatter
 
+if TYPE_CHECKING:
+    from runners.play import Play
+
 logger = logging.getLogger(__name__)
-
-
-class ClosablePlay(Protocol):
-    """A ``runners.play.Play`` that holds connections."""
-
-    async def __call__(self, rollout: object, on_turn: object) -> object:
-        """Play one attempt."""
-
-    async def close(self) -> None:
-        """Close the connections."""
 
 
 def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
@@ -147,7 +140,7 @@ def run_fleet(module: str, options: argparse.Namespace) -> int:
     return Fleet(command, options.processes, patience_seconds=options.patience).run()
 
 
-async def run_worker(options: argparse.Namespace, open_play: Callable[[object], ClosablePlay]) -> int:
+async def run_worker(options: argparse.Namespace, open_play: Callable[[object], "Play"]) -> int:
     """Play until stopped; the exit status.
 
     open_play: makes what plays, given the hub's client. A ValueError of its is told in one line, with status 2.

@@ -82,7 +82,6 @@ class Worker:
 
     @property
     def playing(self) -> int:
-        """Rollouts under way."""
         return len(self._games)
 
     def drain(self) -> None:

@@ -70,9 +70,6 @@ def _drop_output() -> None:
 
 def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
-    words = " ".join(arguments).replace("=", " ")
-    if "--backend mongo" in words or "--mongo-" in words:
-        parser.error(f"MongoDB is no backend any more: --db {EXAMPLE} serves several hub processes")
     options = parser.parse_args(arguments)
     on_postgres = isinstance(options.db, PostgresUrl)
     backend = options.backend or ("postgres" if on_postgres else "sqlite")
@@ -86,12 +83,14 @@ def _serve(arguments: Sequence[str]) -> None:
         parser.error("--fsync is for SQLite: PostgreSQL survives a power cut as its synchronous_commit says")
     if (options.certificate is None) != (options.key is None):
         parser.error("--certificate and --key go together")
-    if _retention(options) is not None and backend == "memory":
+    keeps_all = options.keep_games is None and options.keep_days is None
+    if backend == "memory" and not keeps_all:
         parser.error("--keep-games and --keep-days do not go with --backend memory")
 
     from agentlightning import setup_logging
 
     from store.auth import read_token
+    from store.hub.retention import RetentionRule
     from store.hub.server import HubSettings, run
     from store.hub.workers import run_workers
 
@@ -111,7 +110,7 @@ def _serve(arguments: Sequence[str]) -> None:
         key=options.key,
         n_workers=options.workers,
         tracker=_tracker(options.tracker, options.workers),
-        retention=_retention(options),
+        retention=None if keeps_all else RetentionRule(options.keep_games, options.keep_days),
     )
     if options.workers > 1:
         run_workers(settings)
@@ -182,7 +181,14 @@ def _serve_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fsync", action="store_true", help="flush every change to disk: slower, and survives a power cut, too"
     )
-    _add_retention(parser)
+    kept = parser.add_argument_group(
+        "which finished games stay in the database (default: all)",
+        "The others are deleted; `export` copies them before. Every game stays for an hour after its end. One that the "
+        "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
+        "and for longer than a run may pause.",
+    )
+    kept.add_argument("--keep-games", type=_count, metavar="N", help="the newest N")
+    kept.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
     door = parser.add_argument_group("who may use it")
     door.add_argument(
         "--token-file",
@@ -259,26 +265,6 @@ def _database(text: str) -> Path | PostgresUrl:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _add_retention(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "which finished games stay in the database (default: all)",
-        "The others are deleted; `export` copies them before. Every game stays for an hour after its end. One that the "
-        "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
-        "and for longer than a run may pause.",
-    )
-    group.add_argument("--keep-games", type=_count, metavar="N", help="the newest N")
-    group.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
-
-
-def _retention(options: argparse.Namespace):
-    """The RetentionRule that the options ask for, or None."""
-    from store.hub.retention import RetentionRule
-
-    if options.keep_games is None and options.keep_days is None:
-        return None
-    return RetentionRule(keep_games=options.keep_games, keep_days=options.keep_days)
-
-
 def _port(text: str) -> int:
     number = _count(text)
     if number >= 2**16:
@@ -308,10 +294,7 @@ def _tracker(names: Sequence[str] | None, n_workers: int):
 
     if names and "prometheus" in names and n_workers > 1:
         metrics.setup_multiprocess_prometheus()
-    makers: dict[str, Callable[[], metrics.MetricsBackend]] = {
-        "prometheus": metrics.PrometheusMetricsBackend,
-        "console": metrics.ConsoleMetricsBackend,
-    }
+    makers = {"prometheus": metrics.PrometheusMetricsBackend, "console": metrics.ConsoleMetricsBackend}
     backends = [makers[name]() for name in dict.fromkeys(names or ())]
     return metrics.MultiMetricsBackend(backends) if len(backends) > 1 else next(iter(backends), None)
 

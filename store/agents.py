@@ -53,7 +53,6 @@ class AgentTask(BaseModel):
         return self.trainable is None or actor in self.trainable
 
     def encode(self) -> dict[str, Any]:
-        """The rollout input, JSON only."""
         payload = self.model_dump(mode="json")
         payload["trainable"] = None if self.trainable is None else sorted(self.trainable)
         return payload
@@ -92,13 +91,7 @@ class AgentCallSpan(CallSpan):
         return facts
 
     @property
-    def task(self) -> str:
-        """Id of the task."""
-        return self.task_id
-
-    @property
     def actor(self) -> str:
-        """Name of the actor that called."""
         return self.name
 
 
@@ -150,11 +143,6 @@ class AgentOutcome(OutcomeSpan):
         return dimensions
 
     @property
-    def task(self) -> str:
-        """Id of the task."""
-        return self.task_id
-
-    @property
     def told(self) -> str:
         """How it ended, in a few words."""
         failed = f", failed ({self.failure})" if self.failure else ""
@@ -162,11 +150,9 @@ class AgentOutcome(OutcomeSpan):
 
     @property
     def own_failure(self) -> str:
-        """Its failure."""
         return self.failure
 
     def rewards(self) -> dict[str, float]:
-        """The dimensions."""
         return self.dimensions
 
 

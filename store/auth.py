@@ -67,7 +67,6 @@ class BearerAuthentication:
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
         if scope["type"] == "lifespan" or self._is_known(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -1,8 +1,7 @@
-"""A LightningStoreClient that rides out a hub outage and uploads spans in bulk.
+"""A LightningStoreClient that waits for a hub that is away, and uploads spans in bulk.
 
-agentlightning's own client gives up on a dead hub after 0.8 s and sends one request per span. This
-one waits as long as it is told to, and sends many spans of many games as one compressed OTLP request,
-the only bulk route of the protocol.
+agentlightning's own client gives up on a dead hub after 0.8 s and sends one request per span. This one sends many spans
+of many games as one compressed OTLP request, the only bulk route of the protocol.
 """
 
 import asyncio
@@ -49,6 +48,7 @@ _SPANS_PER_REQUEST = 200
 _VALUES_PER_REQUEST = 200_000
 """Of lists in spans' attributes: our hub takes a million parts of a request."""
 _NANOSECONDS = 1_000_000_000
+_OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
 
 class StoreUnreachable(ConnectionError):
@@ -87,11 +87,7 @@ class PatientStoreClient(LightningStoreClient):
     """
 
     def __init__(
-        self,
-        url: str,
-        patience_seconds: float = 120.0,
-        token: str | None = None,
-        request_timeout_seconds: float = 30.0,
+        self, url: str, patience_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0
     ):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
@@ -158,26 +154,21 @@ class PatientStoreClient(LightningStoreClient):
 
         None where the hub cannot tell: a stock one, or one that does not know the mark.
         """
-        try:
-            answer = await self._request_json("post", "/queues/rollouts/finished", json={"after": after})
-        except aiohttp.ClientResponseError as error:
-            if error.status in (400, 404, 405):
-                return None
-            raise
-        return answer["rollout_ids"], answer["mark"]
+        answer = await self._ask_ours("/queues/rollouts/finished", {"after": after}, (400, 404, 405))
+        return None if answer is None else (answer["rollout_ids"], answer["mark"])
 
     async def keep_alive(self, attempts: Sequence[AttemptKey]) -> bool:
-        """Tell the hub that these attempts are being made; those that it has closed meanwhile stay closed.
+        """A heartbeat of all these attempts; those that are closed stay closed. False where the hub is a stock one."""
+        return await self._ask_ours("/queues/attempts/alive", {"attempts": attempts}, (404, 405)) is not None
 
-        False, and the hub knows nothing, where it has to be told of each: a stock one.
-        """
+    async def _ask_ours(self, path: str, json: Any, absent: Sequence[int]) -> Any:
+        """The answer to a request that only our hub knows; None for a status in ``absent``."""
         try:
-            await self._request_json("post", "/queues/attempts/alive", json={"attempts": attempts})
+            return await self._request_json("post", path, json=json)
         except aiohttp.ClientResponseError as error:
-            if error.status in (404, 405):
-                return False
-            raise
-        return True
+            if error.status not in absent:
+                raise
+            return None
 
     async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
@@ -256,52 +247,42 @@ class PatientStoreClient(LightningStoreClient):
                 by_attempt[span.rollout_id, span.attempt_id].append(span)
             # One attempt that the hub cannot take makes it refuse a whole request, so find out which it was.
             if not await self._post_spans(by_attempt):
-                for key, group in by_attempt.items():
-                    if not await self._post_spans({key: group}) and not await self._insist(key, group):
-                        refused.add(key)
+                refused |= {key for key, group in by_attempt.items() if not await self._insist(key, group)}
         return refused
 
     async def _insist(self, key: AttemptKey, spans: list[Span]) -> bool:
-        """Send an attempt's refused spans again, as long as the hub knows the attempt; False when it is no use."""
-        for delay in _RETRY_DELAYS:
-            if not await self.knows_attempt(key):
-                return False
-            await asyncio.sleep(delay)
+        """Send an attempt's spans, again as long as the hub knows the attempt; False when it is no use."""
+        for delay in (*_RETRY_DELAYS, None):
             if await self._post_spans({key: spans}):
                 return True
+            if not await self.knows_attempt(key):
+                return False
+            if delay is not None:
+                await asyncio.sleep(delay)
         logger.error("the hub keeps answering spans of rollout %s with a server error; see its log", key[0])
         return False
 
     async def knows_attempt(self, key: AttemptKey) -> bool:
         """Whether the hub still has this attempt. A restarted in-memory hub has forgotten it."""
-        rollout_id, attempt_id = key
-        attempts = await self.query_attempts(rollout_id)
-        return any(attempt.attempt_id == attempt_id for attempt in attempts)
+        return any(attempt.attempt_id == key[1] for attempt in await self.query_attempts(key[0]))
 
     async def _post_spans(self, by_attempt: dict[AttemptKey, list[Span]]) -> bool:
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
-        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        started = time.monotonic()
-        away = 0.0
+        deadline = time.monotonic() + self.patience_seconds
 
         async def wait_for_hub(state: RetryCallState) -> None:
-            nonlocal away
-            assert state.outcome is not None
-            logger.warning(
-                "span upload interrupted (%s); waiting for the hub", type(state.outcome.exception()).__name__
-            )
+            nonlocal deadline
+            error = state.outcome.exception() if state.outcome else None
+            logger.warning("span upload interrupted (%s); waiting for the hub", type(error).__name__)
             interrupted = time.monotonic()
             await self.wait_until_reachable()
-            away += time.monotonic() - interrupted  # an outage has its own patience
-
-        def is_spent(_: RetryCallState) -> bool:
-            return time.monotonic() - started - away > self.patience_seconds
+            deadline += time.monotonic() - interrupted  # an outage has its own patience
 
         try:
-            async for attempt in _retrying(_is_outage, is_spent, wait_for_hub):
+            async for attempt in _retrying(_is_outage, lambda _: time.monotonic() > deadline, wait_for_hub):
                 with attempt:
-                    return await self._post_body(body, headers)
+                    return await self._post_body(body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
                 f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
@@ -309,15 +290,14 @@ class PatientStoreClient(LightningStoreClient):
             ) from error
         return False
 
-    async def _post_body(self, body: bytes, headers: dict[str, str]) -> bool:
+    async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
-        async with session.post(self.otlp_traces_endpoint(), data=body, headers=headers) as response:
+        async with session.post(self.otlp_traces_endpoint(), data=body, headers=_OTLP_HEADERS) as response:
             self._check_admission(response)
             if response.status in _NOT_THE_HUB:
                 response.raise_for_status()
-            if response.status in (400, 404):  # our own hub's answers, where the stock one answers 500
-                return False
-            if 400 <= response.status < 500:
+            # Our hub answers 400 or 404 where the stock one answers 500.
+            if 400 <= response.status < 500 and response.status not in (400, 404):
                 raise StoreUnreachable(
                     f"the hub at {self.server_address_root} does not take spans: it answers "
                     f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
@@ -366,12 +346,8 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
     request = ExportTraceServiceRequest()
     for (rollout_id, attempt_id), spans in by_attempt.items():
         group: ResourceSpans = request.resource_spans.add()
-        group.resource.attributes.extend(
-            [
-                _key_value(LightningResourceAttributes.ROLLOUT_ID.value, rollout_id),
-                _key_value(LightningResourceAttributes.ATTEMPT_ID.value, attempt_id),
-            ]
-        )
+        names = [LightningResourceAttributes.ROLLOUT_ID.value, LightningResourceAttributes.ATTEMPT_ID.value]
+        group.resource.attributes.extend(map(_key_value, names, (rollout_id, attempt_id)))
         scope = group.scope_spans.add()
         for span in spans:
             encoded = scope.spans.add(
@@ -388,22 +364,14 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
     return request
 
 
-def _key_value(key: str, value: object) -> KeyValue:
-    return KeyValue(key=key, value=_any_value(key, value))
+def _key_value(key: str, value: Any) -> KeyValue:
+    return KeyValue(key=key, value=_any_value(value))
 
 
-def _any_value(key: str, value: object) -> AnyValue:
-    match value:
-        case bool():  # before int: a bool is one
-            return AnyValue(bool_value=value)
-        case int():
-            return AnyValue(int_value=value)
-        case float():
-            return AnyValue(double_value=value)
-        case str():
-            return AnyValue(string_value=value)
-        case list():
-            return AnyValue(array_value=ArrayValue(values=[_any_value(key, item) for item in value]))
-    raise TypeError(
-        f"span attribute {key!r} has type {type(value).__name__}; only bool, int, float, str and lists of them are sent"
-    )
+def _any_value(value: Any) -> AnyValue:
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=map(_any_value, value)))
+    return AnyValue(**{_VALUE_FIELDS[type(value)]: value})
+
+
+_VALUE_FIELDS = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value"}

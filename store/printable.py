@@ -23,9 +23,7 @@ class LogFormatter(logging.Formatter):
         super().__init__(f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The record's line."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei) -> str:
-        """The traceback."""
         return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))

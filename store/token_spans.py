@@ -39,7 +39,7 @@ class SpanRecord(BaseModel):
 
     Of a class: span_name, what its spans are called; prefix, what the names of their attributes begin with; kind, the
     value of the attribute ``<prefix>span``, which tells one kind of record from the others; json_fields, fields
-    that travel as JSON text.
+    that travel as JSON text; task_field, the field with the task's id.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +48,12 @@ class SpanRecord(BaseModel):
     prefix: ClassVar[str]
     kind: ClassVar[str]
     json_fields: ClassVar[tuple[str, ...]] = ()
+    task_field: ClassVar[str] = "task_id"
+
+    @property
+    def task(self) -> str:
+        """Id of the task, unique within its run."""
+        return getattr(self, self.task_field)
 
     @classmethod
     def is_in(cls, span: Span) -> bool:
@@ -135,11 +141,6 @@ class CallSpan(SpanRecord):
         return self.policy_version if self.version_until is None else self.version_until
 
     @property
-    def task(self) -> str:
-        """Id of the task, unique within its run."""
-        raise NotImplementedError
-
-    @property
     def actor(self) -> str:
         """Who called, unlike all others of the rollout; a sequence is one actor's."""
         raise NotImplementedError
@@ -189,11 +190,6 @@ class OutcomeSpan(SpanRecord):
     transcript: str
 
     @property
-    def task(self) -> str:
-        """Id of the task, unique within its run."""
-        raise NotImplementedError
-
-    @property
     def told(self) -> str:
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
@@ -223,11 +219,6 @@ class OutcomeSpan(SpanRecord):
 
 class NoteSpan(SpanRecord):
     """What is noted of a finished rollout beside its calls and its end; stored after both, and needed by neither."""
-
-    @property
-    def task(self) -> str:
-        """Id of the task, unique within its run."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

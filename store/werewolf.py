@@ -103,7 +103,6 @@ class GameTask(BaseModel):
 
     @property
     def task_id(self) -> str:
-        """The game's id."""
         return self.game_id
 
     def may_train(self, player: str, side: str) -> bool:
@@ -111,7 +110,6 @@ class GameTask(BaseModel):
         return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
 
     def encode(self) -> dict[str, Any]:
-        """The rollout input, JSON only."""
         payload = self.model_dump(mode="json", exclude={"study"} if self.study is None else None)
         payload["trainable"] = sorted(self.trainable)
         payload["demonstrators"] = sorted(self.demonstrators)
@@ -187,6 +185,7 @@ class TurnSpan(CallSpan):
     span_name: ClassVar[str] = "werewolf.turn"
     prefix: ClassVar[str] = "werewolf."
     json_fields: ClassVar[tuple[str, ...]] = ("facts",)
+    task_field: ClassVar[str] = "game_id"
 
     game_id: str
     group_id: str
@@ -203,23 +202,15 @@ class TurnSpan(CallSpan):
     events: str = ""
 
     @property
-    def task(self) -> str:
-        """The game."""
-        return self.game_id
-
-    @property
     def actor(self) -> str:
-        """The seat."""
         return seat_name(self.seat)
 
     @property
     def card(self) -> tuple[str, str]:
-        """The seat's role and side."""
         return self.role, self.side
 
     @property
     def question(self) -> str:
-        """The decision."""
         return self.decision
 
 
@@ -282,6 +273,7 @@ class ResultSpan(OutcomeSpan):
 
     prefix: ClassVar[str] = "werewolf."
     json_fields: ClassVar[tuple[str, ...]] = ("seats", "judgements")
+    task_field: ClassVar[str] = "game_id"
 
     game_id: str
     preset: str
@@ -294,13 +286,7 @@ class ResultSpan(OutcomeSpan):
     events: str = ""
 
     @property
-    def task(self) -> str:
-        """The game."""
-        return self.game_id
-
-    @property
     def told(self) -> str:
-        """The winner and the days."""
         return f"{self.result} after {self.days} days"
 
     def rewards(self) -> dict[str, float]:

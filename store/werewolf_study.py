@@ -128,6 +128,7 @@ class StudySpan(NoteSpan):
     prefix: ClassVar[str] = "werewolf."
     kind: ClassVar[str] = "study"
     json_fields: ClassVar[tuple[str, ...]] = ("votes", "speeches", "kills", "checks", "deaths", "beliefs")
+    task_field: ClassVar[str] = "game_id"
 
     game_id: str
     votes: tuple[NotedVote, ...] = ()
@@ -136,11 +137,6 @@ class StudySpan(NoteSpan):
     checks: tuple[NotedChoice, ...] = ()
     deaths: dict[int, int] = Field(default_factory=dict)
     beliefs: tuple[NotedBelief, ...] = ()
-
-    @property
-    def task(self) -> str:
-        """The game."""
-        return self.game_id
 
     @model_validator(mode="after")
     def _chances_are_shares(self) -> Self:

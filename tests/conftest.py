@@ -46,7 +46,7 @@ STARTED_BY = {
     "vllm": {"serve_vllm", "real_vllm"},
     "ray": {"ray_cluster"},
     "browser": {"drivers", "start_driver"},
-    "postgres": {"postgres_server", "postgres"},
+    "postgres": {"postgres_server", "new_server", "postgres"},
     "hub": {"HubProcess", "StockHub", "hub_process"},
 }
 LONGEST_ID = 60

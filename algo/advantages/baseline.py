@@ -19,7 +19,6 @@ from statistics import fmean
 
 import torch
 
-from algo.advantages.credit import rewards_by_question
 from algo.advantages.registry import ESTIMATORS
 from algo.sequences.actor_rows import ActorRow
 from configs.sections.training import AdvantageConfig
@@ -49,15 +48,15 @@ class Comparison:
 
     by_outcome: whether the estimator can tell the row's outcome from others.
     by_turn: whether its turn rewards are compared on their own, and differ from others.
-    turn_means: m, by question. deviation: s (``algo.advantages.credit``).
-    baseline: of its role; None with other estimators than role_baseline.
+    turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
+    mean: what its role earned before; 0 with other estimators than role_baseline.
     """
 
     by_outcome: bool
     by_turn: bool = False
     turn_means: Mapping[str, float] = field(default_factory=dict)
     deviation: float = 1.0
-    baseline: Baseline | None = None
+    mean: float = 0.0
 
 
 class RoleBaselines:
@@ -109,6 +108,15 @@ def equal(values: Iterable[float]) -> bool:
     return not found or max(found) - min(found) <= EQUAL_WITHIN
 
 
+def rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
+    """Question -> what each turn that answered it added."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for turn in row.turns:
+            found[turn.question].append(turn.reward)
+    return found
+
+
 def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
     """Of rows of several rollouts of one group, each with the others."""
     turns = rewards_by_question(members)
@@ -156,7 +164,7 @@ def against_roles(
             by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
             turn_means=means,
             deviation=baseline.deviation if divides else 1.0,
-            baseline=baseline,
+            mean=baseline.mean,
         )
     metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
     metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}

@@ -12,13 +12,11 @@ added that are in no trajectory. Then
   by none, and where all O are equal. A reward of its own for each turn: Zeng et al., 2025, arXiv:2505.11821.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from verl.trainer.ppo.core_algos import kl_penalty
 
-from algo.sequences.actor_rows import ActorRow
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, ReferenceConfig, TrainingConfig
@@ -28,15 +26,6 @@ PROPORTIONAL_LOSSES = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo"
 compare it with thresholds and with other tokens' advantages, or add what does not scale with it."""
 
 _EVEN_AGGREGATION = "seq-mean-token-mean"
-
-
-def rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
-    """Question -> what each turn that answered it added."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for turn in row.turns:
-            found[turn.question].append(turn.reward)
-    return found
 
 
 def kl_in_reward(

@@ -22,15 +22,7 @@ import torch
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from algo.advantages.baseline import (
-    Baseline,
-    Comparison,
-    RoleBaselines,
-    against_roles,
-    equal,
-    within_group,
-    within_side,
-)
+from algo.advantages.baseline import Comparison, RoleBaselines, against_roles, equal, within_group, within_side
 from algo.advantages.registry import ESTIMATORS, ROLE_BASELINE, check_estimator
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
@@ -105,7 +97,7 @@ def token_advantages(
     returns = [torch.zeros(row.tokens) for row in rows]
     for side in sorted({row.side for row in rows}):
         heard = [number for number, row in enumerate(rows) if row.side == side and compared[number].by_outcome]
-        found = _estimate([rows[number] for number in heard], [compared[number].baseline for number in heard], config)
+        found = _estimate([rows[number] for number in heard], [compared[number] for number in heard], config)
         for number, (advantage, value) in zip(heard, found, strict=True):
             advantages[number], returns[number] = advantage, value
     advantages = [
@@ -115,6 +107,7 @@ def token_advantages(
         for row, advantage, comparison in zip(rows, advantages, compared, strict=True)
     ]
 
+    rewards = [row.reward for row in rows]
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
     metrics |= {
         "advantage/groups": len(groups),
@@ -122,6 +115,8 @@ def token_advantages(
         "advantage/groups_of_equal_rewards": len(equal_rewards - one_game),
         "advantage/seats": len(rows),
         "advantage/seats_without_information": informative.count(False),
+        "advantage/reward_mean": fmean(rewards) if rewards else 0.0,
+        "advantage/reward_std": pstdev(rewards) if rewards else 0.0,
     }
     tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
     return TokenAdvantages(
@@ -129,7 +124,6 @@ def token_advantages(
         informative=tuple(tells[number] for number in range(len(trajectories))),
         returns=spread_over_tokens(trajectories, rows, returns) if needs_values else None,
         metrics={name: float(value) for name, value in metrics.items()}
-        | _reward_metrics(rows)
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
     )
 
@@ -157,7 +151,7 @@ def _comparisons(
 
 
 def _estimate(
-    rows: Sequence[ActorRow], baselines: Sequence[Baseline | None], config: AdvantageConfig
+    rows: Sequence[ActorRow], compared: Sequence[Comparison], config: AdvantageConfig
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Advantages and returns of each row's sampled tokens: float32, shape (sampled tokens,)."""
     if not rows:
@@ -171,13 +165,23 @@ def _estimate(
         if row.values is not None:
             values[number, : row.tokens] = row.values
     if config.estimator == ROLE_BASELINE:
-        advantages = returns = _against_baselines(token_level_rewards, mask, baselines, config)
+        scores = token_level_rewards.sum(dim=-1) - torch.tensor([each.mean for each in compared])
+        if config.normalize_by_std:
+            scores = scores / (torch.tensor([each.deviation for each in compared]) + _EPSILON)
+        advantages = returns = scores.unsqueeze(-1) * mask
     elif estimator.values:
         advantages, returns = get_adv_estimator_fn(config.estimator)(
             token_level_rewards, values, mask, gamma=config.gamma, lam=config.lam
         )
     else:
-        arguments: dict[str, Any] = {"config": _verl_config(config)}
+        arguments: dict[str, Any] = {
+            "config": AlgoConfig(
+                adv_estimator=config.estimator,
+                gamma=config.gamma,
+                lam=config.lam,
+                norm_adv_by_std_in_grpo=config.normalize_by_std,
+            )
+        }
         if estimator.groups:
             arguments["index"] = np.array([row.group for row in rows], dtype=object)
         if estimator.divides:
@@ -192,34 +196,6 @@ def _estimate(
         )
         for number, row in enumerate(rows)
     ]
-
-
-def _against_baselines(
-    token_level_rewards: torch.Tensor, mask: torch.Tensor, baselines: Sequence[Baseline | None], config: AdvantageConfig
-) -> torch.Tensor:
-    """(reward - baseline of the row's role) / its deviation, at every sampled token; shapes (rows, tokens)."""
-    known = [baseline for baseline in baselines if baseline is not None]
-    scores = token_level_rewards.sum(dim=-1) - torch.tensor([each.mean for each in known])
-    if config.normalize_by_std:
-        scores = scores / (torch.tensor([each.deviation for each in known]) + _EPSILON)
-    return scores.unsqueeze(-1) * mask
-
-
-def _verl_config(config: AdvantageConfig) -> AlgoConfig:
-    return AlgoConfig(
-        adv_estimator=config.estimator,
-        gamma=config.gamma,
-        lam=config.lam,
-        norm_adv_by_std_in_grpo=config.normalize_by_std,
-    )
-
-
-def _reward_metrics(rows: Sequence[ActorRow]) -> dict[str, float]:
-    rewards = [row.reward for row in rows]
-    return {
-        "advantage/reward_mean": fmean(rewards) if rows else 0.0,
-        "advantage/reward_std": pstdev(rewards) if rows else 0.0,
-    }
 
 
 def _advantage_metrics(rows: Sequence[ActorRow], advantages: Sequence[torch.Tensor]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from algo.agents.workload import Agents
 from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NothingUsable
 from algo.run.folder import give_up_rollouts, open_run, set_up_logging
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
@@ -61,7 +61,7 @@ class AgentVerl(Algorithm):
             return
         try:
             self.summary = await train(opened, Agents(opened.config))
-        except NothingFinished:
+        except NothingUsable:
             give_up_rollouts(opened.config.run_dir)
             raise
         show_summary(self.summary, wide_console())

@@ -1,6 +1,6 @@
 """Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,9 @@ from algo.agents.metrics import check_attempts, invalid_calls, of_policy
 from algo.agents.tasks import digest_of, held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
-from algo.evaluation.statistics import (
-    Estimate,
-    clustered_share,
-    mean_by_cluster,
-    paired_difference,
-    sums_by_cluster,
-)
+from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import NothingFinished, PlayedRollouts
+from algo.rollouts.played import NothingUsable
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -69,7 +63,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises, and NothingFinished where all failed (``check_attempts``).
+    Raises what ``play_and_record`` raises, and NothingUsable where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
@@ -92,15 +86,23 @@ async def evaluate(
         seed=settings.seed,
         planned={"held-out tasks": len(tasks)},
     )
-    transcripts = config.run_dir / "transcripts" / f"evaluation-{step:04d}"
-
-    finished: list[FinishedRollout] = []
+    finished: list[AgentOutcome] = []
 
     def to_row(number: int, rollout: FinishedRollout) -> AttemptRow:
-        finished.append(rollout)
+        outcome: AgentOutcome = rollout.outcome
+        finished.append(outcome)
         if number < config.log.transcripts_per_step:
-            write_transcripts_to(transcripts, [rollout])
-        return row_of(number, number // settings.attempts, rollout)
+            write_transcripts_to(config.run_dir / "transcripts" / f"evaluation-{step:04d}", [rollout])
+        actors = of_policy(outcome)
+        return AttemptRow(
+            number=number,
+            task_id=outcome.task_id,
+            cluster=number // settings.attempts,
+            rewards=outcome.dimensions,
+            failure=outcome.failure,
+            calls=sum(actor.turns for actor in actors),
+            invalid=int(sum(map(invalid_calls, actors))),
+        )
 
     # By an id of their own: runners remember resources by id.
     sampling = resources.sampling.model_copy(update={"temperature": temperature})
@@ -118,8 +120,8 @@ async def evaluate(
     )
     if len(finished) == len(evaluation.rows):  # else an earlier process has seen some of them
         try:
-            check_attempts(PlayedRollouts(tuple(finished), Counter(), Counter(), 0, Counter()))
-        except NothingFinished:
+            check_attempts(finished)
+        except NothingUsable:
             record.forget(header)
             raise
     write_page(config.run_dir)
@@ -127,44 +129,30 @@ async def evaluate(
     return EvaluationResult(metrics, metrics.get("evaluation/reward"))
 
 
-def row_of(number: int, task: int, rollout: FinishedRollout) -> AttemptRow:
-    """The row of a finished attempt. number: among all of the evaluation. task: which input."""
-    outcome: AgentOutcome = rollout.outcome
-    actors = of_policy(outcome)
-    return AttemptRow(
-        number=number,
-        task_id=outcome.task_id,
-        cluster=task,
-        rewards=outcome.dimensions,
-        failure=outcome.failure,
-        calls=sum(actor.turns for actor in actors),
-        invalid=int(sum(map(invalid_calls, actors))),
-    )
-
-
 def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
     """Everything that is counted; follows from the rows alone."""
     rows, seed = evaluation.rows, evaluation.header.seed
     told = [row for row in rows if not row.failure] or rows
-    names = dict.fromkeys(name for row in told for name in row.rewards)
     calls = sum(row.calls for row in rows)
 
-    def mean(among: Sequence[AttemptRow], value: Callable[[AttemptRow], float]) -> Estimate | None:
+    def mean(value: Callable[[AttemptRow], float], among: Sequence[AttemptRow] = rows) -> Estimate | None:
         return mean_by_cluster([row.cluster for row in among], [value(row) for row in among], seed) if among else None
 
     def mean_of(name: str) -> Estimate | None:
         # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
         given = [row for row in rows if name in row.rewards or row.failure]
-        return mean(given, lambda row: row.rewards.get(name, 0.0))
+        return mean(lambda row: row.rewards.get(name, 0.0), given)
 
-    invalid, of_calls = sums_by_cluster(
-        [row.cluster for row in rows], [float(row.invalid) for row in rows], [float(row.calls) for row in rows]
-    )
+    names = dict.fromkeys(name for row in told for name in row.rewards)
     return AgentFigures(
-        reward=mean(rows, lambda row: row.reward),
+        reward=mean(lambda row: row.reward),
         rewards={name: found for name in names if (found := mean_of(name)) is not None},
-        failed=mean(rows, lambda row: float(bool(row.failure))),
-        invalid_calls=clustered_share(invalid, of_calls, seed) if calls else None,
+        failed=mean(lambda row: float(bool(row.failure))),
+        invalid_calls=mean_by_cluster(
+            [row.cluster for row in rows], [row.invalid for row in rows], seed, [row.calls for row in rows]
+        )
+        if calls
+        else None,
         calls_per_attempt=calls / len(rows) if rows else None,
     )
 
@@ -177,16 +165,16 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
 def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
     """The figures as flat numbers for a log, below ``evaluation/``."""
     found = figures_of(evaluation)
-    estimates = {"reward": found.reward, "failed": found.failed, "invalid_calls": found.invalid_calls}
-    estimates |= {f"reward/{name}": value for name, value in found.rewards.items()}
-    metrics = {
-        "attempts/finished": float(len(evaluation.rows)),
-        "attempts/not_finished": float(evaluation.not_finished),
-    }
-    for name, estimate in estimates.items():
-        if estimate is not None:
-            metrics |= {name: estimate.value, f"{name}/low": estimate.low, f"{name}/high": estimate.high}
-    return {f"evaluation/{name}": value for name, value in metrics.items()}
+    return flat_metrics(
+        {
+            "reward": found.reward,
+            "failed": found.failed,
+            "invalid_calls": found.invalid_calls,
+            **{f"reward/{name}": value for name, value in found.rewards.items()},
+            "attempts/finished": float(len(evaluation.rows)),
+            "attempts/not_finished": float(evaluation.not_finished),
+        }
+    )
 
 
 def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:

@@ -1,8 +1,10 @@
 """Numbers about a step's tasks, for the log."""
 
+from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean
 
-from algo.rollouts.played import NothingFinished, PlayedRollouts
+from algo.rollouts.played import NothingUsable, PlayedRollouts
 from algo.run.summary import failed_of
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY
@@ -34,22 +36,22 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
     return metrics
 
 
-def check_attempts(played: PlayedRollouts) -> None:
-    """Raise NothingFinished where nothing can be learned: every attempt failed, or called the policy in vain or never.
+def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
+    """Raise NothingUsable where nothing can be learned: every attempt failed, or called the policy in vain or never.
 
     Going on would train on nothing, and look healthy.
     """
-    outcomes: list[AgentOutcome] = [rollout.outcome for rollout in played.finished]
     if any(not outcome.failure and of_policy(outcome) for outcome in outcomes):
         return
-    count, failures, refused = len(outcomes), played.own_failures, sum(outcome.refused for outcome in outcomes)
+    count, refused = len(outcomes), sum(outcome.refused for outcome in outcomes)
+    failures = Counter(outcome.own_failure for outcome in outcomes if outcome.own_failure)
     found = [failed_of(failures, count)] if failures else []
     if failures.total() < count:
         found.append(
             f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
             f"refused): the agent must call the base URL and the model that it is given"
         )
-    raise NothingFinished(
+    raise NothingUsable(
         f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
         f"resumed run (--resume auto) makes these attempts again"
     )

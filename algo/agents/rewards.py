@@ -22,20 +22,18 @@ def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict
         assert isinstance(call, AgentCallSpan)
         if invalid := call.facts.get("invalid", 0.0):
             turns[call.actor][call.turn] = settings.invalid_call * invalid
-    return {
-        actor.name: _reward_of(
-            actor.name,
-            _weighed(outcome, settings.weights_of(actor.name)),
-            turns[actor.name],
-            outcome.dimensions | {"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns},
+    rewards = {}
+    for actor in outcome.actors:
+        earned, of_turns = _weighed(outcome, settings.weights_of(actor.name)), turns[actor.name]
+        rewards[actor.name] = ActorReward(
+            role=actor.name,
+            side=actor.name,
+            total=earned + math.fsum(of_turns.values()),
+            outcome=earned,
+            turns=of_turns,
+            dimensions=outcome.dimensions | {"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns},
         )
-        for actor in outcome.actors
-    }
-
-
-def _reward_of(name: str, outcome: float, turns: Mapping[int, float], dimensions: Mapping[str, float]) -> ActorReward:
-    total = outcome + math.fsum(turns.values())
-    return ActorReward(role=name, side=name, total=total, outcome=outcome, turns=turns, dimensions=dimensions)
+    return rewards
 
 
 def _weighed(outcome: AgentOutcome, weights: Mapping[str, float]) -> float:

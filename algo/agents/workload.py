@@ -29,37 +29,27 @@ class Agents:
         self._data = read_data(config)
 
     def tasks(self, step: int) -> Sequence[AgentTask]:
-        """The tasks of one step."""
         return step_tasks(self.config, self._data.train, step)
 
     def published(self) -> Mapping[str, Any]:
-        """Nothing: agents have their prompts themselves."""
-        return {}
+        return {}  # agents have their prompts themselves
 
     def frozen_names(self) -> Sequence[str]:
-        """All frozen policies: which of them an agent calls, it alone knows."""
-        return sorted(self.config.frozen)
-
-    def evaluated_names(self) -> Sequence[str]:
-        """Likewise."""
-        return self.frozen_names()
+        return sorted(self.config.frozen)  # which of them an agent calls, it alone knows
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
-        """What each actor earns."""
         return agent_rewards(rollout, self.config.reward)
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
-        """Nothing besides what agents were rewarded for."""
         return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the tasks. Raises NothingFinished where all failed (``check_attempts``)."""
-        check_attempts(played)
+        """Numbers about the tasks. Raises NothingUsable where all failed (``check_attempts``)."""
+        check_attempts([rollout.outcome for rollout in played.finished])
         return agent_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
-        """None: tasks have no opponents."""
-        return ()
+        return ()  # tasks have no opponents
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
         """Do held-out tasks; the score is the mean reward."""

@@ -12,39 +12,32 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
-
-from algo.evaluation.statistics import Estimate, mean_by_cluster
+from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from configs.roles_and_decks import DECKS, Role, Side
 from store.werewolf_study import Chances, StudySpan
 
 LEAST = 1e-4
 """What counts at least as the chance of what was true: one certain error is not to drown everything else."""
 _BINS = 10
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
 
 Source = Literal["own", "exact", "deaf", "deck"]
 
 
-class Given(BaseModel):
+class Given(Frozen):
     """What one answer gives the seats asked about. wolf: chance of being a wolf, each. log_loss: of their true roles,
     a mean, in nats, each at most that of ``LEAST``."""
-
-    model_config = _FROZEN
 
     wolf: tuple[float, ...]
     log_loss: float
 
 
-class ProbedAnswer(BaseModel):
+class ProbedAnswer(Frozen):
     """One answer. seat: who was asked. wolves: whether each seat asked about is one, in the order of ``Given.wolf``.
 
     mass: mean share of the whole probability that the names of roles had; None of a player without tokens.
     """
-
-    model_config = _FROZEN
 
     seat: int
     wolves: tuple[bool, ...]
@@ -63,25 +56,21 @@ class ProbedAnswer(BaseModel):
         return list(zip(getattr(self, source).wolf, self.wolves, strict=True))
 
 
-class CalibrationBin(BaseModel):
+class CalibrationBin(Frozen):
     """Seats about which a chance of being a wolf within one tenth was given. said: its mean. true: share of wolves."""
-
-    model_config = _FROZEN
 
     seats: int
     said: float
     true: float
 
 
-class BeliefScores(BaseModel):
+class BeliefScores(Frozen):
     """Scores of many answers, each the mean over the seats asked about; intervals by deals.
 
     brier: squared error of the chance that a seat is a wolf; 0 is best. log_loss: of its role, in nats. auc: how often
     a wolf is put above a seat that is none, in answers about both; 0.5 is blind; None without any such answer.
     calibration: by tenths of the chance given; calibration_error: its mean distance from what was true.
     """
-
-    model_config = _FROZEN
 
     answers: int
     brier: Estimate
@@ -91,10 +80,8 @@ class BeliefScores(BaseModel):
     calibration_error: float
 
 
-class BeliefReport(BaseModel):
+class BeliefReport(Frozen):
     """One player's beliefs between the bounds, on the same answers."""
-
-    model_config = _FROZEN
 
     own: BeliefScores
     exact: BeliefScores
@@ -135,29 +122,23 @@ def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> Bel
     if not answers:
         return None
     masses = [answer.mass for _, answer in answers if answer.mass is not None]
-    sources: tuple[Source, ...] = ("own", "exact", "deaf", "deck")
-    scores = {source: belief_scores(answers, source, seed) for source in sources}
+    scores = {source: _scores(answers, source, seed) for source in get_args(Source)}
     return BeliefReport(**scores, mass=fmean(masses) if masses else None)
 
 
-def belief_scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
-    """The scores of the chances of one source."""
+def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
     deals = [deal for deal, _ in answers]
-    pairs = [answer.pairs(source) for _, answer in answers]
-    ranked = [
-        (deal, value)
-        for deal, of_answer in zip(deals, pairs, strict=True)
-        if (value := area_under_curve(of_answer)) is not None
-    ]
-    bins = calibration([pair for of_answer in pairs for pair in of_answer])
+    ranked = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
+    ranked = [(deal, area) for deal, area in ranked if area is not None]
+    bins = calibration(pair for _, answer in answers for pair in answer.pairs(source))
+    seats = sum(each.seats for each in bins)
     return BeliefScores(
         answers=len(answers),
         brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
         log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
-        auc=mean_by_cluster(*map(list, zip(*ranked, strict=True)), seed) if ranked else None,
+        auc=mean_by_cluster([deal for deal, _ in ranked], [area for _, area in ranked], seed) if ranked else None,
         calibration=bins,
-        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins)
-        / sum(each.seats for each in bins),
+        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins) / seats,
     )
 
 

@@ -1,27 +1,19 @@
-"""Charts as PNG images that pages hold within themselves.
-
-A chart is drawn inside ``chart_style()``: ``panels``, what is in them, ``finish`` for each, ``legend``, ``picture``.
-"""
+"""Charts as PNG images that pages hold within themselves."""
 
 import io
 import math
-from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from algo.evaluation.page import Picture
 from algo.evaluation.statistics import Estimate
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Okabe and Ito's, which colour-blind people can tell apart, without black and yellow."""
-OF_ALL = "#222222"
-BEFORE = "#888888"
-
 _STYLE = {
     "figure.dpi": 150,
     "font.size": 9,
@@ -33,84 +25,47 @@ _STYLE = {
     "legend.frameon": False,
     "text.parse_math": False,  # a name with dollar signs is no formula
 }
+_COLUMNS, _WIDTH, _HEIGHT = 3, 9.0, 2.6  # inches of a figure, and of a row of charts
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A chart. name: of its file, without suffix. caption: what it shows and how it was counted."""
+class Chart:
+    """lines: label -> (step, value) of each. points: label -> (step, estimate), shown with their intervals.
 
-    name: str
-    caption: str
-    png: bytes
+    percent: the values are shares.
+    """
 
-    @property
-    def source(self) -> str:
-        """For the ``src`` of an image."""
-        return f"data:image/png;base64,{b64encode(self.png).decode('ascii')}"
-
-
-def chart_style() -> AbstractContextManager[None]:
-    """Everything that is drawn within has the same look."""
-    return rc_context(_STYLE)
+    title: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    points: Mapping[str, Sequence[tuple[float, Estimate]]]
+    percent: bool
 
 
-def color_of(number: int) -> str:
-    """The colour of the ``number``-th of what a chart compares, from 0."""
-    return PALETTE[number % len(PALETTE)]
-
-
-def panels(count: int, columns: int, *, height: float, width: float = 9.0) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels. height: inches of a row of them."""
-    rows = math.ceil(count / columns)
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
-    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
-
-
-def points(
-    axes: Axes, found: Iterable[tuple[float, Estimate | None]], color: str, label: str, *, joined: bool = False
-) -> None:
-    """Values with their intervals, each (position, estimate); None where there is nothing to show."""
-    known = [(position, rate) for position, rate in found if rate is not None]
-    if known:
-        errors = [[rate.value - rate.low for _, rate in known], [rate.high - rate.value for _, rate in known]]
-        where, values = [position for position, _ in known], [rate.value for _, rate in known]
-        form = "o-" if joined else "o"
-        axes.errorbar(where, values, errors, fmt=form, color=color, markersize=4, capsize=2.5, lw=1.2, label=label)
-
-
-def before_and_after(axes: Axes, rates: dict[str, tuple[Estimate | None, Estimate | None]], color: str) -> None:
-    """A row for each name: its rate before in grey, and its rate after in a colour."""
-    for number, pair in enumerate(rates.values()):
-        for rate, offset, shown_in in zip(pair, (-0.15, 0.15), (BEFORE, color), strict=True):
-            if rate is not None:
-                where, errors = number + offset, [[rate.value - rate.low], [rate.high - rate.value]]
-                axes.errorbar([rate.value], [where], xerr=errors, fmt="o", color=shown_in, markersize=5, capsize=3)
-                place = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-                axes.annotate(f"{rate.value:.0%}", (rate.high, where), color=shown_in, **place)
-    axes.set_yticks(range(len(rates)), list(rates))
-    axes.set_ylim(len(rates) - 0.4, -0.6)
-    axes.set_xlim(-0.02, 1.02)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-
-
-def finish(axes: Axes, title: str, *, percent: bool, below: str) -> None:
-    """Titles, and ticks at whole steps. percent: the values are shares."""
-    axes.set_title(title, loc="left")
-    axes.set_xlabel(below)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    if percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-
-
-def legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """One legend for all panels, below them."""
-    entries = {label: handle for each in axes for handle, label in zip(*each.get_legend_handles_labels(), strict=True)}
-    if entries:
-        figure.legend(entries.values(), entries, loc="outside lower center", ncols=4, fontsize=8)
-
-
-def picture(figure: Figure, name: str, caption: str) -> Picture:
-    """The figure as an image; the same figure is the same bytes."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
-    return Picture(name, caption, file.getvalue())
+def draw(charts: Sequence[Chart], caption: str, below: str) -> Picture:
+    """Charts side by side, with one legend; the same charts are the same bytes. below: what steps are."""
+    rows = math.ceil(len(charts) / _COLUMNS)
+    entries = {}
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
+        for number, chart in enumerate(charts, 1):
+            axes = figure.add_subplot(rows, min(_COLUMNS, len(charts)), number)
+            for index, (label, line) in enumerate(chart.lines.items()):
+                axes.plot(*zip(*line, strict=True), color=_PALETTE[index % len(_PALETTE)], label=label)
+            for index, (label, found) in enumerate(chart.points.items()):
+                color = _PALETTE[index % len(_PALETTE)]
+                where, values = [step for step, _ in found], [rate.value for _, rate in found]
+                errors = [[rate.value - rate.low for _, rate in found], [rate.high - rate.value for _, rate in found]]
+                axes.errorbar(
+                    where, values, errors, fmt="o", color=color, markersize=4, capsize=2.5, lw=1.2, label=label
+                )
+            axes.set_title(chart.title, loc="left")
+            axes.set_xlabel(below)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+            if chart.percent:
+                axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        if entries:
+            figure.legend(entries.values(), entries, loc="outside lower center", ncols=4, fontsize=8)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    return Picture(caption, file.getvalue())

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from algo.evaluation.beliefs import ProbedAnswer, probed_answers
-from algo.evaluation.record import Row
+from algo.evaluation.record import Evaluation, Row
+from algo.evaluation.statistics import Frozen
 from algo.rollouts.triplets import FinishedRollout
+from algo.werewolf.matches import SIDES
 from algo.werewolf.rewards import game_rewards
-from configs.roles_and_decks import Role, Side
+from configs.roles_and_decks import Role
 from configs.sections.rewards import RewardConfig
 from store.werewolf import GameTask, ResultSpan, SideName, read_events, seat_name
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote, StudySpan
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
 
-
-class SeatRow(BaseModel):
+class SeatRow(Frozen):
     """One seat. player: who had it. won: whether its side did.
 
     turns: model calls made; 0 for players without tokens of their own. invalid: replies that could not be used.
@@ -25,8 +25,6 @@ class SeatRow(BaseModel):
     leaks: public speeches that gave the wolves away or printed the system prompt.
     reward: what it earns by the run's weights; None without turns.
     """
-
-    model_config = _FROZEN
 
     seat: int
     role: str
@@ -40,11 +38,13 @@ class SeatRow(BaseModel):
     leaks: int = Field(ge=0)
     reward: float | None = None
 
+    def is_of(self, player: str, side: SideName) -> bool:
+        """Whether ``player`` had it, as ``side``."""
+        return (self.player, self.side) == (player, side)
 
-class SampleTurn(BaseModel):
+
+class SampleTurn(Frozen):
     """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
-
-    model_config = _FROZEN
 
     seat: int
     day: int
@@ -55,13 +55,11 @@ class SampleTurn(BaseModel):
     target: int | None
 
 
-class Sample(BaseModel):
+class Sample(Frozen):
     """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat.
 
     events: the same for programs (``store.werewolf.read_events``).
     """
-
-    model_config = _FROZEN
 
     transcript: str
     events: tuple[dict[str, Any], ...] = ()
@@ -100,12 +98,14 @@ class GameRow(Row):
         wolves, good = ("+".join(sorted(self.players_of(side))) for side in ("wolf", "good"))
         return f"{self.cluster}: {wolves} against {good}"
 
+    @property
+    def players(self) -> set[str]:
+        """Everybody who had a seat."""
+        return {seat.player for seat in self.seats}
+
     def seat(self, number: int) -> SeatRow:
-        """The seat of this number. Raises KeyError."""
-        for seat in self.seats:
-            if seat.seat == number:
-                return seat
-        raise KeyError(number)
+        """The seat of this number. Raises StopIteration."""
+        return next(seat for seat in self.seats if seat.seat == number)
 
     def players_of(self, side: SideName) -> set[str]:
         """Who plays a side."""
@@ -113,11 +113,10 @@ class GameRow(Row):
 
     def sides_of(self, player: str) -> list[SideName]:
         """The sides that a player has whole: one of them, or both where it plays itself."""
-        return [side for side in ("wolf", "good") if self.single is None and self.players_of(side) == {player}]
+        return [side for side in SIDES if self.single is None and self.players_of(side) == {player}]
 
-    def is_wolf(self, seat: int) -> bool:
-        """Whether a seat is of the wolves."""
-        return self.seat(seat).side == Side.WOLF
+
+GameEvaluation = Evaluation[GameRow]
 
 
 def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: RewardConfig, *, whole: bool) -> GameRow:

@@ -4,6 +4,7 @@ Everything on it is escaped: names, reasons, settings, replies and transcripts a
 same tables are printed on a terminal.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,6 @@ from rich.console import Console
 from rich.table import Table as ShownTable
 from rich.text import Text
 
-from algo.evaluation.charts import Picture
 from algo.evaluation.statistics import Estimate
 from algo.machine.whole_files import write_whole
 
@@ -28,6 +28,19 @@ class Table:
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart. caption: what it shows and how it was counted."""
+
+    caption: str
+    png: bytes
+
+    @property
+    def source(self) -> str:
+        """For the ``src`` of an image."""
+        return f"data:image/png;base64,{b64encode(self.png).decode('ascii')}"
 
 
 @dataclass(frozen=True)

@@ -53,22 +53,17 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Match:
-    """Some games of one evaluation. name: of the opponent, of both players, or "single seat"."""
-
-    name: str
-    tasks: tuple[GameTask, ...]
-
-
-@dataclass(frozen=True)
 class Matches:
-    """Everything that an evaluation plays, and what its figures hang on (``Header.terms``)."""
+    """Everything that an evaluation plays, and what its figures hang on (``Header.terms``).
+
+    by_name: of the opponent, of both players, or "single seat" -> games.
+    """
 
     panel: Panel
     players: tuple[str, ...]
     deals: tuple[int, ...]
     terms: Mapping[str, Any]
-    matches: tuple[Match, ...]
+    by_name: Mapping[str, Sequence[GameTask]]
 
     @property
     def digest(self) -> str:
@@ -78,13 +73,14 @@ class Matches:
     @property
     def tasks(self) -> list[GameTask]:
         """All games, in their order."""
-        return [task for match in self.matches for task in match.tasks]
+        return [task for tasks in self.by_name.values() for task in tasks]
 
 
 def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, players: Sequence[str] = ()) -> Matches:
     """The matches of a panel. prefix: of the game ids. model: folder of the policy, on which the ids hang, too.
 
     players: of the panel "cross". The sampling follows from the terms, so that every model has the same chances.
+    Nothing of these games is ever trained on: no side is trainable.
     """
     own = tuple(name for name in config.evaluation.opponents if name not in panel.opponents)
     opponents = () if panel.name == CROSS else (*panel.opponents, *own)
@@ -107,34 +103,65 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
     }
     chance = _digest(str(terms))
+    ids = f"{prefix}-{_digest(f'{chance}/{model}')}"
     deals = held_out_deals(config.evaluation.deals, config.evaluation.seed)
-    name = f"{prefix}-{_digest(f'{chance}/{model}')}"
-    if panel.name == CROSS:
-        matches = [
-            Match(f"{first}, {second}", tuple(_whole_sides(first, second, deals, config, name, chance)))
-            for first, second in combinations_with_replacement(players, 2)
-        ]
-    else:
-        matches = [
-            Match(
-                opponent,
-                tuple(
-                    task
-                    for player in dict.fromkeys((TRAINED_POLICY, panel.reference or TRAINED_POLICY))
-                    for task in _whole_sides(player, opponent, deals, config, name, chance)
-                ),
+
+    def game(number: int, group: str, who: str, seating: Sequence[SeatingRule], sampled_for: str) -> GameTask:
+        group_id = f"{ids}-{group}-deal{number:03d}"
+        return GameTask(
+            game_id=f"{group_id}-{who}",
+            group_id=group_id,
+            seed=deals[number],
+            sampling_seed=derived_seed(sampled_for, deals[number]),
+            preset=config.game.preset,
+            rules=config.game.rules.chosen(),
+            seating=tuple(seating),
+            trainable=frozenset(),
+            limits=token_limits(config.rollout),
+            study=Study(probes=frozenset({"vote"} if number < panel.probed_deals else ())),
+        )
+
+    def whole_sides(first: str, second: str) -> list[GameTask]:
+        """Of each deal one game with ``first`` as the wolves, and one with sides swapped; with itself one."""
+        return [
+            game(
+                number,
+                f"{first}-{second}",
+                side,
+                [SeatingRule(side=side, players={first: 1.0}), SeatingRule(side=other, players={second: 1.0})],
+                f"match/{chance}/{second}/{side}",  # of the place against ``second``, whoever takes it
             )
-            for opponent in opponents
+            for number in range(len(deals))
+            for side, other in (SIDES, SIDES[::-1])[: 1 if first == second else 2]
         ]
+
+    def single_seats() -> list[GameTask]:
+        """Of each deal one seat, in turn, for the policy and once more for the reference, among the same company."""
+        company = SeatingRule(players=dict.fromkeys(panel.company, 1.0))
+        seats = len(DECKS[config.game.preset])
+        return [
+            game(
+                number,
+                "seat",
+                player,
+                [SeatingRule(seat=1 + number % seats, players={player: 1.0}), company],
+                f"seat/{chance}",
+            )
+            for number in range(len(deals))
+            for player in (TRAINED_POLICY, panel.reference)
+        ]
+
+    if panel.name == CROSS:
+        by_name = {
+            f"{one}, {other}": whole_sides(one, other) for one, other in combinations_with_replacement(players, 2)
+        }
+    else:
+        places = dict.fromkeys((TRAINED_POLICY, panel.reference or TRAINED_POLICY))
+        by_name = {name: [task for player in places for task in whole_sides(player, name)] for name in opponents}
         if panel.company:
-            matches.append(Match("single seat", tuple(_single_seats(panel, deals, config, name, chance))))
-    probed = set(deals[: panel.probed_deals])
-    studied = tuple(
-        Match(match.name, tuple(task.model_copy(update={"study": _study(task.seed in probed)}) for task in match.tasks))
-        for match in matches
-    )
+            by_name["single seat"] = single_seats()
     everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))
-    return Matches(panel, tuple(everybody), tuple(deals), terms, studied)
+    return Matches(panel, tuple(everybody), tuple(deals), terms, by_name)
 
 
 def temperature_of(config: WerewolfConfig) -> float:
@@ -158,65 +185,6 @@ def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
         )
         text += f"; single seats {widths} points; beliefs are asked on {min(deals, panel.probed_deals)} deals"
     return text
-
-
-def _whole_sides(
-    first: str, second: str, deals: Sequence[int], config: WerewolfConfig, name: str, chance: str
-) -> list[GameTask]:
-    """Two games for each deal: ``first`` as the wolves against ``second``, and with sides swapped; with itself one.
-
-    Nothing of such a game is ever trained on: no side of it is trainable.
-    """
-    tasks = []
-    for number, deal in enumerate(deals):
-        group_id = f"{name}-{first}-{second}-deal{number:03d}"
-        for side, other in (SIDES, SIDES[::-1])[: 1 if first == second else 2]:
-            tasks.append(
-                GameTask(
-                    game_id=f"{group_id}-{side}",
-                    group_id=group_id,
-                    seed=deal,
-                    # Of the place against ``second``, whoever takes it.
-                    sampling_seed=derived_seed(f"match/{chance}/{second}/{side}", deal),
-                    preset=config.game.preset,
-                    rules=config.game.rules.chosen(),
-                    seating=(
-                        SeatingRule(side=side, players={first: 1.0}),
-                        SeatingRule(side=other, players={second: 1.0}),
-                    ),
-                    trainable=frozenset(),
-                    limits=token_limits(config.rollout),
-                )
-            )
-    return tasks
-
-
-def _single_seats(panel: Panel, deals: Sequence[int], config: WerewolfConfig, name: str, chance: str) -> list[GameTask]:
-    """Of each deal one seat, in turn, for the policy and once more for the reference, among the same company."""
-    tasks = []
-    company = SeatingRule(players=dict.fromkeys(panel.company, 1.0))
-    for number, deal in enumerate(deals):
-        seat = 1 + number % len(DECKS[config.game.preset])
-        group_id = f"{name}-seat-deal{number:03d}"
-        tasks += [
-            GameTask(
-                game_id=f"{group_id}-{player}",
-                group_id=group_id,
-                seed=deal,
-                sampling_seed=derived_seed(f"seat/{chance}", deal),
-                preset=config.game.preset,
-                rules=config.game.rules.chosen(),
-                seating=(SeatingRule(seat=seat, players={player: 1.0}), company),
-                trainable=frozenset(),
-                limits=token_limits(config.rollout),
-            )
-            for player in (TRAINED_POLICY, panel.reference)
-        ]
-    return tasks
-
-
-def _study(probed: bool) -> Study:
-    return Study(probes=frozenset({"vote"} if probed else ()))
 
 
 def _digest(what: str | bytes) -> str:

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 
 from algo.evaluation.figures import Score
 from algo.evaluation.games import GameRow
 from algo.evaluation.page import Table, share_text, show_tables
 from algo.evaluation.record import Record
-from algo.evaluation.statistics import wilson_interval
+from algo.evaluation.statistics import Frozen
 from algo.machine.whole_files import write_whole
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.demonstrations import StoredGames, stored_games
@@ -29,15 +28,13 @@ from store.werewolf import EVALUATION, PERSON, SideName
 _ALL = 1_000_000
 
 
-class PeopleAgainst(BaseModel):
+class PeopleAgainst(Frozen):
     """People against one opponent.
 
     label: what the run calls it, such as "step 24", or the name of a player that is not the policy.
     policy_version: of the policy that played, or for whose run the game was kept.
     by_side: the side that people were on -> how it fared. games: rollout ids in the hub.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     player: str
@@ -46,10 +43,8 @@ class PeopleAgainst(BaseModel):
     games: tuple[str, ...]
 
 
-class PeopleScores(BaseModel):
+class PeopleScores(Frozen):
     """What is kept in a run's folder, the newest version last."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str
     against: tuple[PeopleAgainst, ...]
@@ -66,30 +61,26 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
     for game in games:
         others = {seat.policy for seat in game.outcome.seats} - {PERSON}
         found.setdefault((game.outcome.policy_version, "+".join(sorted(others))), []).append(game)
-    return PeopleScores(
-        run=run_id,
-        against=tuple(
+    against = []
+    for (version, player), of_player in sorted(found.items()):
+        by_side = {
+            side: Score.of_side([game.outcome.result for game in of_player if _people_on(game, side)], side)
+            for side in SIDES
+        }
+        against.append(
             PeopleAgainst(
                 label=labels.get(version, f"version {version}") if player == TRAINED_POLICY else player or PERSON,
                 player=player or PERSON,
                 policy_version=version,
-                by_side={side: _score(of_player, side) for side in SIDES},
+                by_side=by_side,
                 games=tuple(game.rollout_id for game in of_player),
             )
-            for (version, player), of_player in sorted(found.items())
-        ),
-    )
+        )
+    return PeopleScores(run=run_id, against=tuple(against))
 
 
-def _score(games: Iterable[FinishedRollout], side: SideName) -> Score:
-    results = [
-        game.outcome.result
-        for game in games
-        if any(seat.policy == PERSON and seat.side == side for seat in game.outcome.seats)
-    ]
-    wins = results.count(side)
-    rate = wilson_interval(wins, len(results)) if results else None
-    return Score(games=len(results), wins=wins, draws=results.count("draw"), win_rate=rate)
+def _people_on(game: FinishedRollout, side: SideName) -> bool:
+    return any(seat.policy == PERSON and seat.side == side for seat in game.outcome.seats)
 
 
 async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tuple[PeopleScores, Path]:
@@ -114,12 +105,11 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
 def show_people(scores: PeopleScores, console: Console) -> None:
     """Print how people fared."""
     rows = [
-        (against.label, *(text for score in against.by_side.values() for text in _texts(score)))
-        for against in scores.against
+        (
+            one.label,
+            *(text for score in one.by_side.values() for text in (share_text(score.win_rate), str(score.games))),
+        )
+        for one in scores.against
     ]
     head = ("people against", "as wolves", "games", "as good", "games")
     show_tables([Table(f"Games that people won, {scores.run}, with 95 % intervals", head, rows)], console)
-
-
-def _texts(score: Score) -> tuple[str, str]:
-    return share_text(score.win_rate), str(score.games)

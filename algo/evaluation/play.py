@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from algo.evaluation.figures import GameEvaluation, figures_of
-from algo.evaluation.games import GameRow, row_of
+from algo.evaluation.figures import figures_of, metrics_of
+from algo.evaluation.games import GameEvaluation, GameRow, row_of
 from algo.evaluation.panel import PANELS, RUN, matches_of, power_text, temperature_of
 from algo.evaluation.players import serve_players
 from algo.evaluation.record import Header, Record, play_and_record
 from algo.evaluation.report import write_page
+from algo.loop.workload import EvaluatedPolicy, EvaluationResult
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.folder import OpenedRun
@@ -23,6 +24,40 @@ logger = logging.getLogger("algo.evaluate")
 
 DEALS_KEPT_WHOLE = 2
 """Of each match, for as many deals, a game as either side keeps every thought and reply."""
+
+
+async def evaluate_in_training(
+    config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
+) -> EvaluationResult:
+    """Play held-out deals with the policy after ``step``; the score is the win rate against all opponents."""
+    evaluation = await evaluate(
+        config, policy.queue, policy.resources(), policy.keep_serving, f"step {step}", resumed=resumed, step=step
+    )
+    metrics = metrics_of(evaluation, figures_of(evaluation))
+    return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
+
+
+async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:
+    """Serve a model folder and evaluate it through the hub and the runners.
+
+    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    chosen: panel and players, as of ``evaluate``. Frozen policies among the players are served, too; "initial" is
+    ``model.path``. Raises StoreUnreachable, ServingError, NothingFinished, ConfigError, and ValueError as ``evaluate``.
+    """
+    config = opened.config
+    panel = PANELS[chosen.get("panel", RUN)]
+    players = chosen.get("players") or (TRAINED_POLICY, *panel.opponents, *config.evaluation.opponents)
+    async with serve_players(opened, players, model) as served:
+        return await evaluate(
+            config,
+            served.games,
+            served.resources,
+            served.check_alive,
+            label,
+            resumed=opened.began_before,
+            model=model or config.model.path,
+            **chosen,
+        )
 
 
 async def evaluate(
@@ -65,24 +100,19 @@ async def evaluate(
         terms=dict(matches.terms),
         digest=matches.digest,
         seed=config.evaluation.seed,
-        planned={match.name: len(match.tasks) for match in matches.matches},
+        planned={name: len(tasks) for name, tasks in matches.by_name.items()},
         notes=power,
     )
     # By an id of their own: runners remember resources by id, and training's may name other players.
     sampling = resources.sampling.model_copy(update={"temperature": temperature_of(config)})
     own = {"run_name": f"{resources.run_name}-evaluation", "sampling": sampling, "judge": None}
-    whole = {
-        task.game_id
-        for match in matches.matches
-        for task in match.tasks
-        if task.seed in matches.deals[:DEALS_KEPT_WHOLE]
-        and TRAINED_POLICY in {name for rule in task.seating for name in rule.players}
-    }
     tasks = matches.tasks
 
     def to_row(number: int, rollout: FinishedRollout) -> GameRow:
         task = tasks[number]
-        return row_of(number, task, rollout, config.reward, whole=task.game_id in whole)
+        policy_plays = any(TRAINED_POLICY in rule.players for rule in task.seating)
+        whole = policy_plays and task.seed in matches.deals[:DEALS_KEPT_WHOLE]
+        return row_of(number, task, rollout, config.reward, whole=whole)
 
     evaluation = await play_and_record(
         Record(config.run_dir, GameRow),
@@ -93,30 +123,7 @@ async def evaluate(
         check_alive,
         to_row,
         resumed=resumed,
-        figures=lambda played: figures_of(played).model_dump(mode="json", exclude={"by_game"}),
+        figures=lambda played: figures_of(played).model_dump(mode="json"),
     )
     write_page(config.run_dir)
     return evaluation
-
-
-async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:
-    """Serve a model folder and evaluate it through the hub and the runners.
-
-    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
-    chosen: panel and players, as of ``evaluate``. Frozen policies among the players are served, too; "initial" is
-    ``model.path``. Raises StoreUnreachable, ServingError, NothingFinished, ConfigError, and ValueError as ``evaluate``.
-    """
-    config = opened.config
-    panel = PANELS[chosen.get("panel", RUN)]
-    players = chosen.get("players") or (TRAINED_POLICY, *panel.opponents, *config.evaluation.opponents)
-    async with serve_players(opened, players, model) as served:
-        return await evaluate(
-            config,
-            served.games,
-            served.resources,
-            served.check_alive,
-            label,
-            resumed=opened.began_before,
-            model=model or config.model.path,
-            **chosen,
-        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.resources import policy_resources
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.serving.policies import open_frozen
 from algo.serving.servers import Servers
@@ -23,10 +23,7 @@ logger = logging.getLogger("algo.evaluation.players")
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """Games to be enqueued, what runners need to play them, and what to call while they are played.
-
-    check_alive: starts what has died again; see ``RolloutQueue.collect``.
-    """
+    """check_alive: to be called while games are played (``RolloutQueue.collect``); restarts servers that have died."""
 
     games: RolloutQueue
     resources: PolicyResources
@@ -71,7 +68,7 @@ async def serve_players(
         beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
         frozen = await stack.enter_async_context(open_frozen(config, beside))
         stack.push_async_callback(games.cancel_open)
-        policy = serving or UnservedPolicy(model=str(model or config.model.path))
-        yield ServedPlayers(
-            games, policy_resources(config, policy, frozen, opened.state.run_id, 0, published), check_alive
-        )
+        name = serving.model if serving else str(model or config.model.path)
+        endpoints = serving.endpoints if serving else ()
+        resources = policy_resources(config, opened.state.run_id, name, endpoints, policies=frozen, **published)
+        yield ServedPlayers(games, resources, check_alive)

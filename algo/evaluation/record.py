@@ -1,18 +1,19 @@
 """``evaluations.jsonl``: every evaluation of a run, one line a game or task, appended as it ends.
 
-A line is one of ``{"evaluation": …}`` (begun), ``{"row": …}`` and ``{"end": …}``. A killed process loses at most the
-line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
+A line has one of ``evaluation`` (begun), ``row``, ``end`` and ``forgotten`` (it begins again). A killed process loses
+at most the line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
 """
 
 import json
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from algo.evaluation.statistics import Frozen
 from algo.machine.progress import game_progress
 from algo.rollouts.played import NothingFinished, Progress
 from algo.rollouts.queue import RolloutQueue
@@ -26,13 +27,11 @@ PAGE_FILE = "evaluations.html"
 _LABEL = re.compile(r"\w[\w .+-]*")
 
 
-class Row(BaseModel):
+class Row(Frozen):
     """One finished game or task. number: its place among the evaluation's tasks, from 0.
 
     cluster: deal or task that it shares with other rows, which are resampled together.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     number: int = Field(ge=0)
     task_id: str
@@ -42,7 +41,7 @@ class Row(BaseModel):
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 
-class Header(BaseModel):
+class Header(Frozen):
     """What was evaluated, and how.
 
     label: what the run calls it, such as "step 5". player: the policy's name in tables. step: updates made; None where
@@ -52,8 +51,6 @@ class Header(BaseModel):
     seed: of what is played, and of the resampling behind intervals. planned: name of the match -> its tasks.
     notes: what so many tasks can show, as said before they were played.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     player: str
@@ -74,13 +71,11 @@ class Header(BaseModel):
         return f"{self.label}|{self.digest}|{self.model}"
 
 
-class Evaluation(BaseModel, Generic[AnyRow]):
+class Evaluation(Frozen, Generic[AnyRow]):
     """One evaluation as far as it is played. rows: in the order of their tasks, whenever they ended.
 
     failures, retried: reasons of tasks that are in no row, and of attempts that were repeated, with their numbers.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     header: Header
     rows: tuple[AnyRow, ...]
@@ -112,9 +107,10 @@ class Record(Generic[AnyRow]):
     def read(self) -> list[Evaluation[AnyRow]]:
         """The evaluations, in the order in which they began. Raises ValueError, naming the line that is no record."""
         headers: dict[str, Header] = {}
-        rows: dict[str, dict[str, AnyRow]] = {}
-        ends: dict[str, Mapping[str, Any]] = {}
-        for number, line in enumerate(self._whole_lines(), 1):
+        rows: defaultdict[str, dict[str, AnyRow]] = defaultdict(dict)
+        ends: dict[str, dict[str, Any]] = {}
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
             try:
                 document = json.loads(line)
                 if "evaluation" in document:
@@ -122,7 +118,7 @@ class Record(Generic[AnyRow]):
                     headers.setdefault(header.key, header)
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
-                    rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
+                    rows[document["of"]].setdefault(row.task_id, row)
                 elif "forgotten" in document:
                     for found in (headers, rows, ends):
                         found.pop(document["of"], None)
@@ -134,7 +130,7 @@ class Record(Generic[AnyRow]):
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
                 header=header,
-                rows=tuple(sorted(rows.get(key, {}).values(), key=lambda row: row.number)),
+                rows=tuple(sorted(rows[key].values(), key=lambda row: row.number)),
                 failures=ends.get(key, {}).get("failures", {}),
                 retried=ends.get(key, {}).get("retried", {}),
                 ended=key in ends,
@@ -145,6 +141,10 @@ class Record(Generic[AnyRow]):
 
     def begin(self, header: Header) -> set[str]:
         """Write the header, unless this evaluation began before; returns the tasks that have a row already."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab+") as file:  # a line that a killed process did not finish is cut off
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         found = next((one for one in self.read() if one.header.key == header.key), None)
         if found is None:
             self._append({"evaluation": header.model_dump(mode="json")})
@@ -165,20 +165,8 @@ class Record(Generic[AnyRow]):
         """Append that nothing so far of this evaluation counts: it begins again."""
         self._append({"of": header.key, "forgotten": True})
 
-    def _whole_lines(self) -> Iterator[str]:
-        if self.path.exists():
-            text = self.path.read_text(encoding="utf-8")
-            yield from text[: text.rfind("\n") + 1].splitlines()
-
     def _append(self, document: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            size = file.seek(0, 2)
-            if size:
-                file.seek(size - 1)
-                if file.read(1) != b"\n":  # a process was killed while it wrote
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
+        with self.path.open("ab") as file:
             file.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
 
 
@@ -234,10 +222,3 @@ def check_label(label: str) -> None:
     """Raise ConfigError for a label that cannot name games and files."""
     if not _LABEL.fullmatch(label):
         raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
-
-
-def default_label(model: Path) -> str:
-    """The name of a model's folder, or of the checkpoint in which it lies."""
-    model = model.resolve()
-    name = model.parent.name if model.name == "huggingface" else model.name
-    return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"

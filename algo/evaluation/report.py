@@ -1,18 +1,14 @@
 """An evaluation of the game as sections of a page, and as tables on a terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
-
-from algo.evaluation.charts import OF_ALL, Picture, chart_style, color_of, finish, legend, panels, picture, points
-from algo.evaluation.figures import AMONG, Among, Figures, GameEvaluation, SideScore, differences, figures_of
-from algo.evaluation.games import GameRow, Sample
+from algo.evaluation.deeds import OF_VOTES
+from algo.evaluation.figures import AMONG, Among, Conduct, Figures, Score, differences, figures_of
+from algo.evaluation.games import GameEvaluation, GameRow, Sample
 from algo.evaluation.page import Page, Section, Table, counts_text, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Record
-from algo.evaluation.statistics import Estimate
-from algo.werewolf.matches import SIDES
+from algo.evaluation.statistics import Estimate, wilson_interval
 from store.schema import TRAINED_POLICY
 
 _LEAD = (
@@ -33,48 +29,24 @@ def write_page(run_dir: Path) -> Path:
 
 def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
     """The page. evaluations: in their order, at least one; tables and transcripts are of the last."""
-    last = evaluations[-1]
+    last, header = evaluations[-1], evaluations[-1].header
     found = [figures_of(evaluation) for evaluation in evaluations]
+    comparable = [other for other in evaluations[:-1] if other.header.digest == header.digest]
     sections = [
-        Section(last.header.label, tables=tuple(tables_of(last))),
-        Section("Curves", pictures=_charts(evaluations, found)) if len(found) > 1 else None,
-        Section("All evaluations", tables=(_overview(evaluations, found), *_comparisons(evaluations))),
-        Section(f"Sample games, {last.header.label}", texts=sample_texts(last)),
+        Section(header.label, tables=tuple(tables_of(last))),
+        Section(
+            "All evaluations",
+            tables=(_overview(evaluations, found), *(difference_table(last, other) for other in comparable)),
+        ),
+        Section(f"Sample games, {header.label}", texts=sample_texts(last)),
     ]
     facts = {
-        "policy": f"{last.header.player} {last.header.model}",
-        "panel": f"{last.header.panel}, terms {last.header.digest}, seed {last.header.seed}",
-        "games": f"{len(last.rows)} of {sum(last.header.planned.values())}",
-        "what they can show": last.header.notes,
+        "policy": f"{header.player} {header.model}",
+        "panel": f"{header.panel}, terms {header.digest}, seed {header.seed}",
+        "games": f"{len(last.rows)} of {sum(header.planned.values())}",
+        "what they can show": header.notes,
     }
-    return Page(f"Evaluations of {title}", [one for one in sections if one], lead=[_LEAD], facts=facts)
-
-
-def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
-    """All tables of one evaluation, for all games and, where it differs, for those without errors."""
-    for among in AMONG:
-        figures = figures_of(evaluation, among)
-        if among != "all" and figures.games in (0, len(evaluation.rows)):
-            continue
-        suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
-        for table in _tables(figures):
-            if table.rows:
-                yield Table(table.caption + suffix, table.head, table.rows)
-    reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
-    counts = [(each, str(evaluation.failures.get(each, 0)), str(evaluation.retried.get(each, 0))) for each in reasons]
-    yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
-
-
-def cell_table(figures: Figures) -> Table:
-    """Who beats whom: the share of the games that the wolves (row) won against the good side (column)."""
-    cells = {(cell.wolf, cell.good): cell for cell in figures.cells}
-    players = list(dict.fromkeys(name for pair in cells for name in pair))
-    rows = [
-        (wolf, *(share_text(cells[wolf, good].win_rate("wolf") if (wolf, good) in cells else None) for good in players))
-        for wolf in players
-        if any(wolf == pair[0] for pair in cells)
-    ]
-    return Table("Games won by the wolves (row) against the good side (column)", ("wolves", *players), rows)
+    return Page(f"Evaluations of {title}", sections, lead=[_LEAD], facts=facts)
 
 
 def sample_texts(evaluation: GameEvaluation) -> list[tuple[str, str]]:
@@ -101,79 +73,72 @@ def sample_text(row: GameRow, sample: Sample) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _tables(figures: Figures) -> Iterator[Table]:
-    yield _rates(figures)
-    roles = sorted({role for against in figures.opponents.values() for role in against.by_role})
-    yield Table(
-        "Games won, by role of the policy's seats",
-        ("role", *(f"against {name}" for name in figures.opponents)),
-        [
-            (
-                role,
-                *(
-                    share_text(against.by_role[role].win_rate if role in against.by_role else None)
-                    for against in figures.opponents.values()
-                ),
-            )
-            for role in roles
-        ],
-    )
-    yield cell_table(figures)
-    yield _strengths(figures)
-    yield Table(
-        "Conduct of the policy",
-        ("side", "replies", "unusable", "decided by default", "games with an identity leak", "days", "replies a game"),
-        [
-            (
-                side,
-                str(conduct.turns),
-                share_text(conduct.invalid_replies),
-                str(conduct.defaulted_decisions),
-                share_text(conduct.games_with_leak),
-                _number(conduct.days),
-                _number(conduct.turns_per_game),
-            )
-            for side, conduct in figures.conduct.items()
-            if conduct.turns
-        ],
-    )
-    yield _votes(figures)
-    yield _deeds(figures)
-    yield _beliefs(figures)
-    yield Table(
-        "Calibration",
-        ("good seats of", "said to be a wolf", "are wolves", "seats"),
-        [
-            (player, f"{each.said:.2f}", f"{each.true:.2f}", str(each.seats))
-            for player, report in figures.beliefs.items()
-            for each in report.own.calibration
-        ],
-    )
+def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
+    """All tables of one evaluation, for all games and, where it differs, for those without errors."""
+    for among in AMONG:
+        figures = figures_of(evaluation, among)
+        if among != "all" and figures.games in (0, len(evaluation.rows)):
+            continue
+        suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
+        for table_of in (
+            _win_rates,
+            _by_role,
+            cell_table,
+            _strengths,
+            _conduct,
+            _votes,
+            _deeds,
+            _beliefs,
+            _calibration,
+        ):
+            table = table_of(figures)
+            if table.rows:
+                yield Table(table.caption + suffix, table.head, table.rows)
+    reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
+    counts = [(each, str(evaluation.failures.get(each, 0)), str(evaluation.retried.get(each, 0))) for each in reasons]
+    yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
 
 
-def _rates(figures: Figures) -> Table:
-    compared = any(score.reference for _, _, score in _side_scores(figures))
-    head = ["policy", "games won", "games", "draws", "not finished"]
-    if compared:
-        head[2:2] = ["the reference in its place", "points between them"]
+def _win_rates(figures: Figures) -> Table:
     rows = []
-    for name, side, score in _side_scores(figures):
-        missing = figures.opponents[name].not_finished if name in figures.opponents and side == SIDES[0] else ""
-        row = [f"{side} against {name}", share_text(score.win_rate), str(score.games), str(score.draws), str(missing)]
-        if compared:
-            row[2:2] = [share_text(score.reference), signed_text(score.difference, 100, 0)]
-        rows.append(row)
-    for name, against in figures.opponents.items():
-        both = against.both_sides
-        row = [f"both sides against {name}", share_text(both.win_rate), str(both.games), str(both.draws), ""]
-        rows.append(row[:2] + ["", ""] * compared + row[2:])
+
+    def add(name: str, score: Score, missing: object = "") -> None:
+        beside = (share_text(score.reference), signed_text(score.difference, 100, 0)) if score.reference else ("", "")
+        rows.append((name, share_text(score.win_rate), *beside, str(score.games), str(score.draws), str(missing)))
+
+    for opponent, against in figures.opponents.items():
+        for side, score in against.by_side.items():
+            add(f"{side} against {opponent}", score)
+        add(f"both sides against {opponent}", against.both_sides, against.not_finished)
+    for side, score in figures.single_seats.items():
+        add(f"{side}, in a single seat among mixed players", score)
+    head = (
+        "policy",
+        "games won",
+        "the reference in its place",
+        "points between them",
+        "games",
+        "draws",
+        "not finished",
+    )
     return Table("Win rates", head, rows)
 
 
-def _side_scores(figures: Figures) -> Iterator[tuple[str, str, SideScore]]:
-    for name, against in figures.opponents.items():
-        yield from ((name, side, score) for side, score in against.by_side.items())
-    yield from (("mixed players, in a single seat", side, score) for side, score in figures.single_seats.items())
+def _by_role(figures: Figures) -> Table:
+    head = ("role of the policy's seats", *(f"against {name}" for name in figures.opponents))
+    scores = [against.by_role for against in figures.opponents.values()]
+    roles = sorted({role for by_role in scores for role in by_role})
+    rows = [(role, *(share_text(of[role].win_rate if role in of else None) for of in scores)) for role in roles]
+    return Table("Games won, by role", head, rows)
+
+
+def cell_table(figures: Figures) -> Table:
+    """Who beats whom: the share of the games that the wolves (row) won against the good side (column)."""
+    rates = {(cell.wolf, cell.good): wilson_interval(cell.wolf_wins, cell.games) for cell in figures.cells}
+    players = list(dict.fromkeys(name for pair in rates for name in pair))
+    wolves = dict.fromkeys(wolf for wolf, _ in rates)
+    rows = [(wolf, *(share_text(rates.get((wolf, good))) for good in players)) for wolf in wolves]
+    return Table("Games won by the wolves (row) against the good side (column)", ("wolves", *players), rows)
 
 
 def _strengths(figures: Figures) -> Table:
@@ -187,44 +152,79 @@ def _strengths(figures: Figures) -> Table:
     return Table(f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0", head, rows)
 
 
+def _conduct(figures: Figures) -> Table:
+    head = (
+        "side",
+        "replies",
+        "unusable",
+        "decided by default",
+        "games with an identity leak",
+        "days",
+        "replies a game",
+    )
+    return Table("Conduct of the policy", head, [_of_side(*item) for item in figures.conduct.items() if item[1].turns])
+
+
+def _of_side(side: str, conduct: Conduct) -> Sequence[str]:
+    shares = (
+        share_text(conduct.invalid_replies),
+        str(conduct.defaulted_decisions),
+        share_text(conduct.games_with_leak),
+    )
+    return (side, str(conduct.turns), *shares, f"{conduct.days:.1f}", f"{conduct.turns_per_game:.1f}")
+
+
 def _votes(figures: Figures) -> Table:
-    head = ("player and side", "votes", "abstained", "name a wolf", "odds of whom they name", "the expert's best odds",
-            "by chance", "as the expert", "pivotal", "pivotal ones that name a wolf")  # fmt: skip
-    rows = []
-    for deeds in figures.deeds:
-        votes = deeds.votes
-        shares = (votes.on_wolf, votes.odds, votes.expert, votes.chance, votes.as_expert)
-        last = (str(votes.pivotal), share_text(votes.pivotal_on_wolf))
-        who = f"{deeds.player}, {deeds.side}"
-        rows.append((who, str(votes.cast), str(votes.abstained), *map(share_text, shares), *last))
-    return Table("Votes to exile, against the expert's odds of what was public", head, rows)
+    rows = [
+        (
+            f"{deeds.player}, {deeds.side}",
+            *(share_text(deeds.shares.get(what)) for what in OF_VOTES),
+            counts_text(votes),
+        )
+        for deeds in figures.deeds
+        if (votes := deeds.counts.get("votes"))
+    ]
+    head = ("player and side", *OF_VOTES, "all votes")
+    return Table("Votes to exile; odds of a wolf are an expert's, of what was public", head, rows)
 
 
 def _deeds(figures: Figures) -> Table:
     rows = []
     for deeds in figures.deeds:
-        who = f"{deeds.player}, {deeds.side}"
-        rows += [(who, name, counts_text(counts)) for name, counts in deeds.counts().items()]
-        rows += [(who, f"{role} alive at the end", share_text(share)) for role, share in deeds.survival.items()]
-    return Table("What seats did", ("player and side", "of", "shares"), rows)
+        told = {what: share_text(share) for what, share in deeds.shares.items() if what not in OF_VOTES}
+        told |= {what: counts_text(counts) for what, counts in deeds.counts.items() if what != "votes"}
+        rows += [(f"{deeds.player}, {deeds.side}", what, text) for what, text in told.items()]
+    return Table("What seats did", ("player and side", "", ""), rows)
 
 
 def _beliefs(figures: Figures) -> Table:
-    head = ("good seats of", "answers", "Brier score", "log loss", "AUC", "calibration error", "listened",
-            "mass on roles")  # fmt: skip
+    head = (
+        "good seats of",
+        "answers",
+        "Brier score",
+        "log loss",
+        "AUC",
+        "calibration error",
+        "listened",
+        "mass on roles",
+    )
     rows = []
     for player, report in figures.beliefs.items():
-        for name, scores in (
-            ("", report.own),
-            (": exact odds", report.exact),
-            (": deaf", report.deaf),
-            (": the deck", report.deck),
-        ):
-            shown = (report.listened, report.mass) if not name else (None, None)
+        bounds = {"": report.own, ": exact odds": report.exact, ": deaf": report.deaf, ": the deck": report.deck}
+        for name, scores in bounds.items():
             values = (value_text(each) for each in (scores.brier, scores.log_loss, scores.auc))
-            last = ("" if each is None else f"{each:.3f}" for each in shown)
-            rows.append((player + name, str(scores.answers), *values, f"{scores.calibration_error:.3f}", *last))
+            own = ("" if name or each is None else f"{each:.3f}" for each in (report.listened, report.mass))
+            rows.append((player + name, str(scores.answers), *values, f"{scores.calibration_error:.3f}", *own))
     return Table("Beliefs before votes, beside the expert's odds with and without what was said", head, rows)
+
+
+def _calibration(figures: Figures) -> Table:
+    rows = [
+        (player, f"{each.said:.2f}", f"{each.true:.2f}", str(each.seats))
+        for player, report in figures.beliefs.items()
+        for each in report.own.calibration
+    ]
+    return Table("Calibration", ("good seats of", "said to be a wolf", "are wolves", "seats"), rows)
 
 
 def _overview(evaluations: Sequence[GameEvaluation], found: Sequence[Figures]) -> Table:
@@ -237,19 +237,11 @@ def _overview(evaluations: Sequence[GameEvaluation], found: Sequence[Figures]) -
             str(figures.games),
             str(evaluation.not_finished),
             share_text(figures.conduct["both"].invalid_replies),
-            signed_text(None if figures.strengths is None else figures.strengths.players.get(TRAINED_POLICY)),
+            signed_text(_strength(figures)),
         )
         for evaluation, figures in zip(evaluations, found, strict=True)
     ]
     return Table("Over all opponents", head, rows)
-
-
-def _comparisons(evaluations: Sequence[GameEvaluation]) -> Iterator[Table]:
-    """The last evaluation less each other of the same terms."""
-    last = evaluations[-1]
-    for other in evaluations[:-1]:
-        if other.header.digest == last.header.digest:
-            yield difference_table(last, other)
 
 
 def difference_table(ours: GameEvaluation, other: GameEvaluation) -> Table:
@@ -262,64 +254,5 @@ def difference_table(ours: GameEvaluation, other: GameEvaluation) -> Table:
     return Table(caption, ("figure", "difference: points, scores as they are", "deals of both"), rows)
 
 
-# --- charts -----------------------------------------------------------------------------------------------------------
-
-
-def _charts(evaluations: Sequence[GameEvaluation], found: Sequence[Figures]) -> tuple[Picture, ...]:
-    with chart_style():
-        return _win_rates(evaluations, found), _conduct(evaluations, found)
-
-
-def _win_rates(evaluations: Sequence[GameEvaluation], found: Sequence[Figures]) -> Picture:
-    titles = {"wolf": "as the wolves", "good": "as the good side", "both": "both sides"}
-    figure, axes = panels(len(titles), len(titles), height=3.4)
-    opponents = list(dict.fromkeys(name for figures in found for name in figures.opponents))
-    for panel, sides in zip(axes, titles, strict=True):
-        for number, opponent in enumerate(opponents):
-            against = [figures.opponents.get(opponent) for figures in found]
-            rates = [
-                each and (each.both_sides if sides == "both" else each.by_side[sides]).win_rate for each in against
-            ]
-            where = zip(_positions(evaluations), rates, strict=True)
-            points(panel, where, color_of(number), f"against {opponent}", joined=True)
-        panel.axhline(0.5, color=OF_ALL, linewidth=0.6, linestyle=":")
-        panel.set_ylim(-0.02, 1.02)
-        _finish(panel, titles[sides], evaluations, percent=True)
-    legend(figure, axes)
-    return picture(figure, "win_rates", "Win rate against each opponent, as the wolves, as the good side, and as both")
-
-
-def _conduct(evaluations: Sequence[GameEvaluation], found: Sequence[Figures]) -> Picture:
-    shown: Mapping[str, Callable[[Figures], Estimate | float | None]] = {
-        "strength, log-odds": lambda each: each.strengths and each.strengths.players.get(TRAINED_POLICY),
-        "unusable replies": lambda each: each.conduct["both"].invalid_replies,
-        "games with a leak": lambda each: each.conduct["both"].games_with_leak,
-        "days a game": lambda each: each.conduct["both"].days,
-    }
-    figure, axes = panels(len(shown), len(shown), height=2.6)
-    for panel, (title, of) in zip(axes, shown.items(), strict=True):
-        values = [of(figures) for figures in found]
-        known = [
-            Estimate(value=each, low=each, high=each) if isinstance(each, int | float) else each for each in values
-        ]
-        points(panel, zip(_positions(evaluations), known, strict=True), color_of(0), "policy", joined=True)
-        _finish(panel, title, evaluations, percent=title in ("unusable replies", "games with a leak"))
-    return picture(figure, "conduct", "Strength by one fit, and shares of replies and games that break the form")
-
-
-def _positions(evaluations: Sequence[GameEvaluation]) -> list[int]:
-    """Where evaluations stand from left to right: at their policy's version, or, where that says nothing, in a row."""
-    versions = [evaluation.header.policy_version for evaluation in evaluations]
-    return versions if all(a < b for a, b in pairwise(versions)) else [*range(len(versions))]
-
-
-def _finish(axes: Axes, title: str, evaluations: Sequence[GameEvaluation], *, percent: bool) -> None:
-    where = _positions(evaluations)
-    in_a_row = where != [evaluation.header.policy_version for evaluation in evaluations]
-    finish(axes, title, percent=percent, below="" if in_a_row else "updates made")
-    if in_a_row:
-        axes.set_xticks(where, [evaluation.header.label for evaluation in evaluations])
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+def _strength(figures: Figures) -> Estimate | None:
+    return figures.strengths and figures.strengths.players.get(TRAINED_POLICY)

@@ -20,6 +20,8 @@ PRIOR_DEVIATION = 2.0
 """Of every coefficient of the logistic fit but the first, in log-odds."""
 ADVANTAGE_DEVIATION = 10.0
 """Of the first: it matters only where one side always wins."""
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+_REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
 _FITS = 300
 _STEPS = 50
@@ -28,10 +30,14 @@ _SETTLED = 1e-8
 Floats = NDArray[np.float64]
 
 
-class Estimate(BaseModel):
-    """A value with its 95 % confidence interval."""
+class Frozen(BaseModel):
+    """A value of known fields that never changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Estimate(Frozen):
+    """A value with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -51,61 +57,38 @@ def wilson_interval(successes: float, trials: float) -> Estimate:
     """
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(f"{successes} successes in {trials} trials give no share")
-    z = _quantile(CONFIDENCE)
-    share = successes / trials
-    center = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    half = z / (1 + z**2 / trials) * (share * (1 - share) / trials + z**2 / (4 * trials**2)) ** 0.5
+    share, squared = successes / trials, _Z**2
+    center = (share + squared / (2 * trials)) / (1 + squared / trials)
+    half = _Z / (1 + squared / trials) * (share * (1 - share) / trials + squared / (4 * trials**2)) ** 0.5
     # Rounding must not put the share itself outside, as it would at 0 and 1.
     return Estimate(value=share, low=max(0.0, min(center - half, share)), high=min(1.0, max(center + half, share)))
 
 
-def clustered_share(counts: Sequence[float], totals: Sequence[float], seed: int) -> Estimate:
-    """sum(counts) / sum(totals), with the percentile bootstrap over clusters (Davison and Hinkley, 1997, 3.8 and 5.3).
+def mean_by_cluster(
+    clusters: Sequence[Hashable], values: Sequence[float], seed: int, counts: Sequence[float] | None = None
+) -> Estimate:
+    """sum(values) / sum(counts), with the percentile bootstrap over clusters (Davison and Hinkley, 1997, 3.8 and 5.3).
 
-    counts, totals: one entry for each cluster, 0 <= count <= total. Where all clusters have the same share, resampling
-    says nothing of chance; then the interval is Wilson's, with each cluster as one trial.
-    Raises ValueError when the totals are all 0.
+    clusters: of each value, its own. counts: what each value is a sum of; 1 each by default.
+    Where all clusters have the same mean, resampling says nothing of chance: the interval then is Wilson's, with each
+    cluster as one trial, for a mean from 0 to 1, and else the mean alone. Raises ValueError when the counts are all 0.
     """
-    parts = [(count, total) for count, total in zip(counts, totals, strict=True) if total > 0]
-    if not parts:
-        raise ValueError("no cluster has a total above 0, so there is no share")
-    count, total = np.array(parts, dtype=float).T
-    share = float(count.sum() / total.sum())
-    if np.ptp(count / total) == 0:
-        return wilson_interval(share * len(parts), len(parts))
-    weights = _draws(len(parts), _RESAMPLES, seed)
-    return percentile_interval(share, (weights @ count) / (weights @ total))
-
-
-def clustered_mean(sums: Sequence[float], counts: Sequence[float], seed: int) -> Estimate:
-    """sum(sums) / sum(counts) of values of any size, with the bootstrap of ``clustered_share``.
-
-    Where all clusters have the same mean, the interval is Wilson's for a mean from 0 to 1, and else the mean alone.
-    Raises ValueError when there are no values.
-    """
-    means = [total / count for total, count in zip(sums, counts, strict=True) if count]
-    if means and max(means) == min(means) and not 0 <= means[0] <= 1:
-        return Estimate(value=means[0], low=means[0], high=means[0])
-    return clustered_share(sums, counts, seed)
-
-
-def sums_by_cluster(
-    clusters: Sequence[Hashable], values: Sequence[float], counts: Sequence[float] | None = None
-) -> tuple[list[float], list[float]]:
-    """Values and counts (1 each by default) added up by cluster, in the order in which the clusters first come."""
-    sums: Mapping[Hashable, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    sums: defaultdict[Hashable, Floats] = defaultdict(lambda: np.zeros(2))
     for cluster, value, count in zip(clusters, values, counts or [1.0] * len(values), strict=True):
-        sums[cluster][0] += value
-        sums[cluster][1] += count
-    return [value for value, _ in sums.values()], [count for _, count in sums.values()]
-
-
-def mean_by_cluster(clusters: Sequence[Hashable], values: Sequence[float], seed: int) -> Estimate:
-    """The mean of values, with an interval over clusters. clusters: of each value, its own.
-
-    Raises ValueError without values.
-    """
-    return clustered_mean(*sums_by_cluster(clusters, values), seed)
+        sums[cluster] += value, count
+    parts = [part for part in sums.values() if part[1] > 0]
+    if not parts:
+        raise ValueError("there is nothing to take a mean of")
+    total, count = np.array(parts).T
+    mean = float(total.sum() / count.sum())
+    if np.ptp(total / count) == 0:
+        return (
+            wilson_interval(mean * len(parts), len(parts))
+            if 0 <= mean <= 1
+            else Estimate(value=mean, low=mean, high=mean)
+        )
+    weights = _draws(len(parts), _RESAMPLES, seed)
+    return percentile_interval(mean, (weights @ total) / (weights @ count))
 
 
 def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
@@ -122,7 +105,7 @@ def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, 
     if max(differences) == min(differences):
         unseen = wilson_interval(0, len(both)).high
         return Estimate(value=differences[0], low=differences[0] - unseen, high=differences[0] + unseen)
-    return clustered_mean(differences, [1.0] * len(both), seed)
+    return mean_by_cluster(both, differences, seed)
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------
@@ -181,36 +164,23 @@ def _curvature(table: Floats, likely: Floats, weights: Floats) -> Floats:
 # --- what a sample can show -------------------------------------------------------------------------------------------
 
 
-def deals_needed(difference: float, share: float = 0.5) -> int:
-    """Deals, each with one game of a side, with which two win rates that differ so much are told apart.
+def deals_needed(difference: float) -> int:
+    """Deals, each with one game of a side, with which two win rates about 1/2 that differ so much are told apart.
 
     Normal approximation of a two-sided test at 5 % between two independent evaluations; on the same deals fewer are
-    needed. share: about which the rates lie; 0.5 needs the most.
-    Raises ValueError unless 0 < difference < 1 and 0 < share < 1.
+    needed. Rates further from 1/2 need fewer, too.
     """
-    if not (0 < difference < 1 and 0 < share < 1):
-        raise ValueError(f"difference {difference} and share {share} must lie between 0 and 1")
-    return math.ceil(2 * share * (1 - share) * (_reach() / difference) ** 2)
+    return math.ceil((_REACH / difference) ** 2 / 2)
 
 
-def difference_seen(deals: int, share: float = 0.5) -> float:
-    """The smallest difference that so many deals show, likewise. Raises ValueError without deals."""
-    if deals < 1:
-        raise ValueError("no deals show no difference")
-    return _reach() * math.sqrt(2 * share * (1 - share) / deals)
+def difference_seen(deals: int) -> float:
+    """The smallest difference that so many deals show, likewise."""
+    return _REACH / math.sqrt(2 * deals)
 
 
-def half_width(deals: float, share: float = 0.5) -> float:
-    """Half of the 95 % interval of one win rate over so many deals, one game each."""
-    return _quantile(CONFIDENCE) * math.sqrt(share * (1 - share) / deals)
-
-
-def _reach() -> float:
-    return _quantile(CONFIDENCE) + NormalDist().inv_cdf(POWER)
-
-
-def _quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf((1 + confidence) / 2)
+def half_width(deals: float) -> float:
+    """Half of the 95 % interval of a win rate about 1/2 over so many deals, one game each."""
+    return _Z / (2 * math.sqrt(deals))
 
 
 def _draws(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
@@ -222,3 +192,17 @@ def percentile_interval(value: float, resampled: Floats) -> Estimate:
     """A value between the percentiles of its resamples; the interval holds the value itself."""
     low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def flat_metrics(figures: Mapping[str, Estimate | float | None]) -> dict[str, float]:
+    """Numbers for a log, below ``evaluation/``; of an estimate also the ends of its interval. None is left out."""
+    found: dict[str, float] = {}
+    for name, value in figures.items():
+        if isinstance(value, Estimate):
+            found |= {name: value.value, f"{name}/low": value.low, f"{name}/high": value.high}
+        elif value is not None:
+            found[name] = value
+    return {f"evaluation/{name}": value for name, value in found.items()}

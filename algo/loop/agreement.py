@@ -73,11 +73,14 @@ def check_agreement(config: Config, found: Mapping[str, float], what: str) -> No
     """
     tolerance = config.logprob_tolerance
     # The trainer's log-probs are float32, whose own rounding a very small tolerance must not be held against.
-    allowed = {"mean": tolerance, "q99": 10 * tolerance, "kl": max(2 * tolerance**2, 1e-7)}
-    for name, most in allowed.items():
+    for name, shown, most in (
+        ("mean", "their mean", tolerance),
+        ("q99", "the 99 % quantile", 10 * tolerance),
+        ("kl", "the estimated KL", max(2 * tolerance**2, 1e-7)),
+    ):
         if not (found[name] <= most and math.isfinite(found["max"])):
             raise WeightsNotServed(
-                f"vLLM's {what} differ from the trainer's: {_NAMES[name]} is {found[name]:.2e} nats per token (at most "
+                f"vLLM's {what} differ from the trainer's: {shown} is {found[name]:.2e} nats per token (at most "
                 f"{most:.1e} is allowed with serving.logprob_tolerance={tolerance:.0e}): vLLM does not serve the "
                 f"trained weights, samples from another distribution, or computes in another precision than model.dtype"
             )
@@ -91,22 +94,11 @@ def logprob_agreement(
     policy_version: the trainer's. Turns sampled by older weights say nothing about agreement and are not compared; with
     no other turns nothing is returned.
     """
-    differences = torch.cat(
-        [
-            (recomputed - torch.tensor(trajectory.logprobs))[_sampled_by(trajectory, policy_version)]
-            for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True)
-        ]
-    )
-    return measured(differences) if len(differences) else {}
-
-
-_NAMES = {"mean": "their mean", "q99": "the 99 % quantile", "kl": "the estimated KL"}
-
-
-def _sampled_by(trajectory: Trajectory, version: int) -> torch.Tensor:
-    """Which tokens were sampled by these weights: bool, aligned with ``token_ids``."""
-    chosen = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
-    for (start, end), played_by in zip(trajectory.turn_spans(), trajectory.turn_versions, strict=True):
-        if played_by != version:
-            chosen[start:end] = False
-    return chosen
+    differences = []
+    for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True):
+        compared = torch.tensor(trajectory.loss_mask, dtype=torch.bool)
+        for (start, end), version in zip(trajectory.turn_spans(), trajectory.turn_versions, strict=True):
+            compared[start:end] &= version == policy_version
+        differences.append((recomputed - torch.tensor(trajectory.logprobs))[compared])
+    together = torch.cat(differences)
+    return measured(together) if len(together) else {}

@@ -20,7 +20,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
-from algo.run.plan import make_plan, servers_beside
+from algo.run.plan import further_servers, make_plan
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -62,8 +62,15 @@ class Running:
         """What runners are told about the policies as they stand."""
         past = self.league.policies() if self.league else []
         policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
+        serving, state = self.serving, self.state
         return policy_resources(
-            self.config, self.serving, policies, self.state.run_id, self.state.policy_version, self.published
+            self.config,
+            state.run_id,
+            serving.model,
+            serving.endpoints,
+            state.policy_version,
+            policies,
+            **self.published,
         )
 
     async def keep_serving(self) -> None:
@@ -74,14 +81,14 @@ class Running:
 
     async def seat_past_selves(self) -> None:
         """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""
-
-        async def log_probs() -> Sequence[float]:
-            if self.state.probe is not None and not self._served_before:
-                self._served_before = await self.serving.score(self.state.probe)
-            return self._served_before
-
         if self.league:
-            await self.league.prepare(self.state.step, self.state.policy_version, log_probs)
+            await self.league.prepare(self.state.step, self.state.policy_version, self._probed)
+
+    async def _probed(self) -> Sequence[float]:
+        """How vLLM scores the probe under the present weights; empty without a probe."""
+        if self.state.probe is not None and not self._served_before:
+            self._served_before = await self.serving.score(self.state.probe)
+        return self._served_before
 
     def count_matches(self, played: PlayedRollouts) -> dict[str, float]:
         """After a step's games: what they say of the policy beside its past; numbers for the log."""
@@ -99,10 +106,8 @@ class Running:
             # Scoring asks for one token more than the probe has.
             length = min(PROBE_TOKENS, self.config.rollout.context_tokens - 1)
             self.state.probe = list(trajectories[0].token_ids[:length])
-        if self.state.probe is not None and not self._served_before:
-            self._served_before = await self.serving.score(self.state.probe)
-        if self.league and self._served_before:
-            self.league.know(self.state.policy_version, self._served_before)
+        if (probed := await self._probed()) and self.league:
+            self.league.know(self.state.policy_version, probed)
         await self.serving.sleep()
 
     async def push(self) -> dict[str, float]:
@@ -158,8 +163,8 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     client = connect(config.store.url, config.store.patience_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
-    names = {*workload.frozen_names(), *workload.evaluated_names()}
-    plan = make_plan(config, servers_beside(config, names))
+    names = workload.frozen_names()
+    plan = make_plan(config, further_servers(config, names))
     logger.info("planned: %s", "; ".join(map(str, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
 
@@ -97,17 +97,20 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Policy
 
 
 async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, TrainerThread]:
-    """Start the trainer; it is stopped when ``stack`` closes, and when starting it is cancelled."""
+    """Start the trainer; it is stopped when ``stack`` closes, also where it has not loaded by then."""
     trainer = TrainerThread()
     logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
     starting = trainer.submit(Engine, config)
-    try:
-        engine = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(Exception):  # loading cannot be interrupted half-way; the engine may come up after all
-            await asyncio.to_thread((await starting).close)
-        raise
-    stack.push_async_callback(asyncio.to_thread, engine.close)
+
+    async def close() -> None:
+        try:
+            engine = await starting  # loading cannot be interrupted half-way
+        except Exception:
+            return  # it was raised below
+        await asyncio.to_thread(engine.close)
+
+    stack.push_async_callback(close)
+    engine = await asyncio.shield(starting)
     logger.info("the trainer has started")
     return engine, trainer
 

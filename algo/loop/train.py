@@ -67,7 +67,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 most_in_flight = (len(schedule.open) + schedule.room) * per_group
                 with game_progress(f"{title}: rollouts", most_in_flight, (step - 1, config.run.steps)) as on_progress:
                     made_of = await in_flight.play_step(
-                        state.policy_version, run.resources, run.keep_serving, on_progress
+                        state.policy_version, run.resources(), run.keep_serving, on_progress
                     )
             played = made_of.rollouts
             write_transcripts(config, step, played.finished)

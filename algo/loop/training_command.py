@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from configs.command_line import add_configuration_options
+from configs.command_line import configured_parser
 from configs.schema import Config
 
 if TYPE_CHECKING:
@@ -28,17 +28,16 @@ def parse_training_arguments(
 ) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used.
 
-    one: what a rollout is called in the help: game, task. default: see ``add_configuration_options``.
+    one: what a rollout is called in the help: game, task. default: see ``configured_parser``.
     add: adds what the program has besides.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    add_configuration_options(parser, example="run.steps=5", default=default)
-    parser.add_argument(
-        "--resume",
-        choices=["never", "auto"],
-        default="never",
-        help=f"auto: go on with the run of this name, from its newest checkpoint and with its {one}s in flight, or "
-        "begin it if there is none; never (default): begin a run, under a name with a number if the name is taken",
+    parser = configured_parser(
+        program,
+        description,
+        example="run.steps=5",
+        default=default,
+        resume=f"go on with the run of this name, from its newest checkpoint and with its {one}s in flight, or begin "
+        f"it if there is none",
     )
     parser.add_argument(
         "--dry-run",

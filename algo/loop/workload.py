@@ -53,10 +53,7 @@ class Workload(Protocol):
         """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run's rollouts need (``algo.serving.policies``)."""
-
-    def evaluated_names(self) -> Sequence[str]:
-        """Policies with frozen weights that its evaluations need."""
+        """Policies with frozen weights that the run's rollouts and evaluations need (``algo.serving.policies``)."""
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each actor of a finished rollout earns, by its name."""

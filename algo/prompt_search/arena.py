@@ -8,18 +8,16 @@ import json
 import logging
 import math
 import os
-import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NothingUsable
 from algo.rollouts.queue import RolloutQueue
 from algo.run.summary import failed_of
 from configs.section import ConfigError
@@ -39,17 +37,11 @@ class Journal:
         self._file = path.open("ab")
         self._file.truncate(len(whole))
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
     def get(self, key: str) -> Any | None:
-        """The answer, if there is one."""
         return self._answers.get(key)
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer; what JSON can hold, and not None."""
-        line = json.dumps({"key": key, "answer": answer}, ensure_ascii=False)
-        self._file.write(line.encode() + b"\n")
+        self._file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self._answers[key] = answer
@@ -59,25 +51,22 @@ class Journal:
         known = self.get("plan")
         if known is None:
             self.put("plan", plan)
-            return
-        if changed := sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name)):
+        elif changed := sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name)):
             raise ConfigError(
-                f"{self._path} is the journal of a search with other {', '.join(changed)}: resume it with what it was "
-                f"begun with, or begin another with --resume never"
+                f"{self._path} is the journal of a search with other {', '.join(changed)}: resume it with the same "
+                f"arguments, or begin another with --resume never"
             )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of one candidate's task. reward: NaN where it failed. told, transcript: for reading."""
+    """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
 
-    task: int
     reward: float
-    told: str = ""
+    summary: str = ""
     transcript: str = ""
 
 
@@ -102,76 +91,63 @@ class Arena:
         self._journal = journal
         self._check_alive = check_alive
         self._resumed = resumed
-        self._played: dict[tuple[str, int], list[Played]] = {}
 
-    def results(self, stage: Stage, candidate: Candidate) -> list[Played]:
-        """What a candidate has played in a stage, in the order of its tasks."""
-        return self._played.get((stage.name, candidate.number), [])
+    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
+        """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
 
-    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> np.ndarray:
-        """Let each candidate do each of a stage's tasks, which it has not done before.
-
-        Returns rewards, shape (tasks, candidates), NaN where a rollout failed for good.
-        Raises what ``RolloutQueue.collect`` does, NothingFinished where an agent failed every time, and ConfigError for
+        Raises what ``RolloutQueue.collect`` does, NothingUsable where an agent failed every time, and ConfigError for
         a reward out of bounds.
         """
-        wanted = [[self.workload.tasks(stage, number, one) for number in numbers] for one in candidates]
-        missing = [
-            [task for tasks in of_one for task in tasks if self._journal.get(task.task_id) is None] for of_one in wanted
-        ]
-        if any(missing):
-            await self._play_missing(stage, candidates, missing)
-        table = np.full((len(numbers), len(candidates)), math.nan)
-        for column, (candidate, of_one) in enumerate(zip(candidates, wanted, strict=True)):
-            for row, (number, tasks) in enumerate(zip(numbers, of_one, strict=True)):
-                answers = [self._journal.get(task.task_id) for task in tasks]
-                rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
-                told, transcript = (
-                    glue.join(answer[name] for answer in answers).strip()
-                    for name, glue in (("told", "; "), ("transcript", "\n\n"))
-                )
-                played = Played(number, statistics.fmean(rewards), told, transcript)
-                self._played.setdefault((stage.name, candidate.number), []).append(played)
-                table[row, column] = played.reward
-                self.spent += len(tasks)
-                self.failed += sum(map(math.isnan, rewards))
-        return table
+        wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
+        missing = {
+            one: [task for tasks in of_one for task in tasks if self._journal.get(task.task_id) is None]
+            for one, of_one in wanted.items()
+        }
+        if any(missing.values()):
+            await self._play_missing(stage, {one: tasks for one, tasks in missing.items() if tasks})
+        return [list(map(self._result, of_one)) for of_one in wanted.values()]
 
-    async def _play_missing(self, stage: Stage, candidates: Sequence[Candidate], missing: list[list[Task]]) -> None:
-        playing = [(one, tasks) for one, tasks in zip(candidates, missing, strict=True) if tasks]
-        for candidate, tasks in playing:
+    def _result(self, tasks: Sequence[Task]) -> Played:
+        answers = [self._journal.get(task.task_id) for task in tasks]
+        rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
+        self.spent += len(tasks)
+        self.failed += sum(map(math.isnan, rewards))
+        summary = "; ".join(answer["summary"] for answer in answers).strip()
+        return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
+
+    async def _play_missing(self, stage: Stage, missing: dict[Candidate, list[Task]]) -> None:
+        for candidate, tasks in missing.items():
             resources = resources_of(self.workload, candidate)
             logger.info("prompt %s published as %s", candidate.name, resources.resources_id)
             known = await self._queue.enqueue(tasks, resources, self._resumed, mode="val")
             in_hub = f", {known} of them in the hub before" if known else ""
             logger.info("%d rollouts queued with prompt %s%s", len(tasks), candidate.name, in_hub)
         self._resumed = False  # only what was in flight when a process ended can be in the hub unread
-        every = [task for _, tasks in playing for task in tasks]
+        every = [task for tasks in missing.values() for task in tasks]
         with game_progress(stage.name, len(every)) as on_progress:
             played = await self._queue.collect(every, self._check_alive, on_progress)
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
-            raise NothingFinished(
+            raise NothingUsable(
                 f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
                 f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
-        for candidate, tasks in playing:
+        for candidate, tasks in missing.items():
             spans, rewards = 0, []
             for task in tasks:
-                answer = {"reward": None, "told": "failed", "transcript": ""}
+                answer = {"reward": None, "summary": "failed", "transcript": ""}
                 if one := finished.get(task.task_id):
-                    reward = self._checked(task, self.workload.reward(task, one))
-                    answer = {"reward": reward, "told": one.outcome.told, "transcript": one.outcome.transcript}
+                    rewards.append(self._checked(task, self.workload.reward(task, one)))
+                    answer = {"reward": rewards[-1], "summary": one.outcome.told, "transcript": one.outcome.transcript}
                     spans += len(one.turns) + 1
-                    rewards.append(reward)
                 self._journal.put(task.task_id, answer)
-            mean = f"{statistics.fmean(rewards):.3f}" if rewards else "none"
+            mean = f"{fmean(rewards):.3f}" if rewards else "none"
             logger.info("%d spans of prompt %s read, mean reward %s", spans, candidate.name, mean)
 
     def _checked(self, task: Task, reward: float) -> float:
-        low, high = self.workload.low, self.workload.high
+        low, high = self.workload.bounds
         if not low <= reward <= high:
             raise ConfigError(
                 f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the bounds of "

@@ -14,10 +14,10 @@ from configs.sections.opponents import BUILT_IN_PLAYERS
 
 FIRST_LOOK = 8
 """Tasks of a prompt that has no rival yet, for the proposer to read."""
-_RACE_TASKS = 4
-_FEWEST_INPUTS = 4
 CONFIRMING_TASKS = 20
 """The fewest on which two prompts are compared: with fewer, the interval leaves out zero too often by chance."""
+_RACE_TASKS = 4
+_FEWEST_INPUTS = 4
 _SIDES: tuple[SideName, ...] = ("wolf", "good")
 
 
@@ -25,13 +25,35 @@ _SIDES: tuple[SideName, ...] = ("wolf", "good")
 class SearchPlan:
     """budget: rollouts of the whole search. apart: see ``search.judge``.
 
-    generations: rounds of edits of each prompt. edits: of one round.
+    generations: rounds of edits of each prompt, 0 without a proposer. edits: of one round.
     """
 
     budget: int
     apart: bool
     generations: int
     edits: int
+
+    def races(self, slots: Slots, tree: Tree) -> int:
+        with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
+        return with_rivals + self.generations * len(slots) + (len(slots) > 1)
+
+    def check(self, slots: Slots, tree: Tree, rollouts_of_task: int) -> None:
+        """Raise ConfigError where there is nothing to compare, or the budget is too small.
+
+        rollouts_of_task: rollouts that a prompt needs for one task, at most.
+        """
+        races = self.races(slots, tree)
+        if not races:
+            raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
+        edits, together = (1 + self.edits) * (self.generations > 0), (2 + len(slots)) * (len(slots) > 1)
+        entrants = max(edits, together, *(len(tree.entrants(name)) for name in slots))
+        tasks = races * (_RACE_TASKS * entrants + FIRST_LOOK * (self.generations > 0))
+        least = 2 * max(tasks, 2 * CONFIRMING_TASKS) * rollouts_of_task  # one half is for the races
+        if self.budget < least:
+            raise ConfigError(
+                f"--budget {self.budget} is too small: {races} races of up to {entrants} prompts and a confirmation "
+                f"on {CONFIRMING_TASKS} tasks need {least} rollouts"
+            )
 
 
 def read_halves(path: Path, held_out: float, seed: int) -> tuple[list[Any], list[Any]]:
@@ -64,31 +86,4 @@ def check_players(player: str, opponent: str, searched: Collection[str]) -> None
         raise ConfigError(
             f"--opponent {opponent!r} would read the same prompts: name one that reads none, for the frame of the "
             f"system prompt or for several prompts ({', '.join(without_model)})"
-        )
-
-
-def races_of(slots: Slots, tree: Tree, generations: int) -> int:
-    """How many races a search has at most."""
-    with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
-    return with_rivals + generations * len(slots) + (len(slots) > 1)
-
-
-def check_budget(plan: SearchPlan, slots: Slots, tree: Tree, with_proposer: bool, rollouts_of_task: int) -> None:
-    """Raise ConfigError where there is nothing to compare, or the budget is too small for races and confirmation.
-
-    rollouts_of_task: rollouts that a prompt needs for one task, at most.
-    """
-    generations = plan.generations if with_proposer else 0
-    races = races_of(slots, tree, generations)
-    if not races:
-        raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
-    entrants = [len(tree.entrants(name)) for name in slots]
-    entrants += [1 + plan.edits] if generations else []
-    entrants += [2 + len(slots)] if len(slots) > 1 else []
-    tasks = max(races * (_RACE_TASKS * max(entrants) + (FIRST_LOOK if generations else 0)), 2 * CONFIRMING_TASKS)
-    least = 2 * tasks * rollouts_of_task  # one half is for the races
-    if plan.budget < least:
-        raise ConfigError(
-            f"--budget {plan.budget} is too small: {races} races of up to {max(entrants)} prompts and a confirmation "
-            f"on {CONFIRMING_TASKS} tasks need {least} rollouts"
         )

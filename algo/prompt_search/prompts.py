@@ -16,7 +16,6 @@ from configs.werewolf import WerewolfConfig
 TEMPLATE = "template"
 """The slot of an agent's prompt; agents find it as the resource ``prompt_template``, as agentlightning names it."""
 GAME_SLOTS: tuple[str, ...] = get_args(PromptName)
-_BETWEEN = "---"
 
 # What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
 _SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
@@ -44,12 +43,9 @@ class Slot:
             used = self.names_in(text)
         except ValueError as error:
             return str(error)
-        problems = []
-        if unknown := used - self.allowed:
-            problems.append(f"it uses unknown {in_braces(unknown)}")
-        if missing := self.required - used:
-            problems.append(f"it lacks {in_braces(missing)}")
-        return f"{' and '.join(problems)}; valid: {in_braces(self.allowed) or 'none'}" if problems else None
+        wrong = [("uses unknown", used - self.allowed), ("lacks", self.required - used)]
+        problems = " and ".join(f"it {verb} {in_braces(names)}" for verb, names in wrong if names)
+        return f"{problems}; valid: {in_braces(self.allowed) or 'none'}" if problems else None
 
 
 Slots = Mapping[str, Slot]
@@ -72,13 +68,12 @@ def format_names(text: str) -> frozenset[str]:
     return frozenset(str(name) for _, name, _, _ in fields)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """One set of prompts.
 
-    number: from 0, the one that all are measured against. templates: slot -> text; others have what is built in.
-    slot: the one in which it differs from its parent; None for several. parent: number of the candidate that it was
-    made from. reason: why it was made.
+    number: from 0, the incumbent. templates: slot -> text; others have what is built in. slot: the one in which it
+    differs from its parent; None for several. parent: number of the candidate that it was made from. reason: why.
     """
 
     number: int
@@ -102,7 +97,6 @@ class Tree:
 
     @property
     def incumbent(self) -> Candidate:
-        """What was used so far."""
         return self.candidates[0]
 
     def entrants(self, slot: str) -> list[Candidate]:
@@ -119,14 +113,14 @@ class Tree:
         """Add a candidate; one that is there already is returned as it is."""
         if known := self.known(templates):
             return known
-        made = Candidate(len(self.candidates), dict(templates), slot, None if parent is None else parent.number, reason)
+        made = Candidate(len(self.candidates), dict(templates), slot, parent and parent.number, reason)
         self.candidates.append(made)
         return made
 
     def difference(self, candidate: Candidate, base: Candidate | None = None) -> str:
         """A unified diff of all texts against those of ``base``, by default the parent."""
         if base is None:
-            base = self.candidates[candidate.parent] if candidate.parent is not None else Candidate(0, {})
+            base = Candidate(0, {}) if candidate.parent is None else self.candidates[candidate.parent]
         lines: list[str] = []
         for slot in sorted({*base.templates, *candidate.templates}):
             before, after = (one.templates.get(slot, "").strip().splitlines() for one in (base, candidate))
@@ -144,9 +138,8 @@ class Tree:
         """The tree for reading: each candidate under its parent, with reason and difference."""
         blocks = []
         for depth, candidate in self.in_order():
-            title = f"{candidate.name}  {candidate.reason}".rstrip()
-            body = self.difference(candidate) or "(what is built in)"
-            blocks.append("\n".join("    " * depth + line for line in [title, *body.splitlines()]))
+            lines = [f"{candidate.name}  {candidate.reason}".rstrip(), *self.difference(candidate).splitlines()]
+            blocks.append("\n".join("    " * depth + line for line in lines))
         return "\n\n".join([*blocks, *(f"refused: {one}" for one in self.refused)]) + "\n"
 
 
@@ -159,16 +152,17 @@ def _as_read(templates: Mapping[str, str]) -> dict[str, str]:
 
 def agent_prompts(path: Path) -> tuple[Slots, Tree]:
     """The prompts of a file; the first one's placeholders are those of all. Raises ConfigError."""
-    (where, first), *others = _read_prompts(path)
+    prompts = _read_prompts(path)
+    where, first = prompts[0]
     try:
         names = format_names(first)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
     slot = Slot(TEMPLATE, names, names, format_names)
-    _check(slot, [(where, first), *others])
+    _check(slot, prompts)
     tree = Tree()
     incumbent = tree.add({TEMPLATE: first}, reason=where)
-    for where, text in others:
+    for where, text in prompts[1:]:
         tree.add({TEMPLATE: text}, TEMPLATE, incumbent, where)
     return {TEMPLATE: slot}, tree
 
@@ -179,18 +173,18 @@ def game_slot(name: str, preset: str) -> Slot:
         return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, placeholders)
     roles = sorted({role.value for role in DECKS[preset]})
     if name not in roles:
-        known = ", ".join((FRAME, *roles))
-        raise ConfigError(f"--prompts: {preset} has no prompt {name!r} to search; there are {known}")
+        raise ConfigError(f"--prompts: {preset} has no prompt {name!r}; there are {', '.join((FRAME, *roles))}")
     return Slot(name, frozenset(), _GUIDANCE_ALLOWS, placeholders)
 
 
 def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> tuple[Slots, Tree]:
     """The prompts of a folder of folders. Raises ConfigError."""
-    names = [name for name in GAME_SLOTS if (folder / name).is_dir() or (folder / f"{name}.txt").is_file()]
+    beaten = {name: file for name in GAME_SLOTS if (file := folder / f"{name}.txt").is_file()}
+    names = [name for name in GAME_SLOTS if name in beaten or (folder / name).is_dir()]
     if not names:
         raise ConfigError(f"--prompts: {folder} has neither folders nor .txt files named {', '.join(GAME_SLOTS)}")
     slots = {name: game_slot(name, config.game.preset) for name in names}
-    files = config.game.prompts | {name: file for name in GAME_SLOTS if (file := folder / f"{name}.txt").is_file()}
+    files = config.game.prompts | beaten
     _check_guidance_is_read(folder, names, files.get(FRAME))
     first = {name: _text(files[name]) for name in names if name in files}
     rivals = {name: _read_prompts(folder / name) if (folder / name).is_dir() else [] for name in names}
@@ -214,9 +208,8 @@ def _check_guidance_is_read(folder: Path, names: Sequence[str], frame: Path | No
     unread = [str(folder / name) for name in names if name != FRAME]
     if frame is not None and unread and "guidance" not in placeholders(_text(frame)):
         raise ConfigError(
-            f"--prompts: {', '.join(unread)} would reach nobody, since the frame {frame} has no {{guidance}}: all such "
-            f"prompts are read as the same text. Add {{guidance}} to the frame, or take what is built in "
-            f"(--set game.prompts={{}})"
+            f"--prompts: {', '.join(unread)} would reach nobody, since the frame {frame} has no {{guidance}}. Add "
+            f"{{guidance}} to the frame, or take what is built in (--set game.prompts={{}})"
         )
 
 
@@ -228,10 +221,8 @@ def _read_prompts(path: Path) -> list[tuple[str, str]]:
     if path.is_dir():
         found = [(str(file), _text(file)) for file in sorted(path.glob("*.txt"))]
     else:
-        text = _text(path)
-        parts: Sequence[str] = text.splitlines()
-        if any(line.strip() == _BETWEEN for line in parts):
-            parts = re.split(rf"^[ \t]*{_BETWEEN}[ \t]*$", text, flags=re.MULTILINE)
+        parts = re.split(r"^[ \t]*---[ \t]*$", text := _text(path), flags=re.MULTILINE)
+        parts = parts if len(parts) > 1 else text.splitlines()
         found = [(f"{path}, prompt {n}", part.strip()) for n, part in enumerate(filter(str.strip, parts), start=1)]
     if not found:
         raise ConfigError(f"--prompts: {path} holds no prompt; write one a line, or several lines with --- between")
@@ -246,7 +237,5 @@ def _text(file: Path) -> str:
 
 
 def _check(slot: Slot, prompts: Sequence[tuple[str, str]]) -> None:
-    """Raise ConfigError that names all prompts which cannot stand in the slot, and why."""
-    problems = [f"{where}: {problem}" for where, text in prompts if (problem := slot.problem_with(text))]
-    if problems:
+    if problems := [f"{where}: {problem}" for where, text in prompts if (problem := slot.problem_with(text))]:
         raise ConfigError("\n".join(problems))

@@ -7,6 +7,7 @@ that cannot be used is refused with the reason, and costs its call.
 import difflib
 import hashlib
 import logging
+import math
 import re
 from collections.abc import Sequence
 
@@ -67,9 +68,9 @@ class Proposer:
     def __init__(
         self, endpoint: str, model: str, api_key: str, bounds: tuple[int, int], journal: Journal, language: str
     ):
-        self.calls = 0
+        self._calls = 0
         self._tokens = 0
-        self._endpoint = endpoint
+        self._name = f"{model!r} at {endpoint}"
         self._model = model
         self._client = openai.AsyncOpenAI(
             base_url=endpoint, api_key=api_key, timeout=_TIMEOUT_SECONDS, max_retries=_RETRIES
@@ -88,7 +89,6 @@ class Proposer:
             raise self._unavailable(error) from error
 
     async def close(self) -> None:
-        """Close its connections."""
         await self._client.close()
 
     async def edits(
@@ -101,29 +101,26 @@ class Proposer:
         made: list[Candidate] = []
         problem = ""
         for _ in range(_CALLS_AN_EDIT * count):
-            spent = self.calls >= self._most_calls or self._tokens + _REPLY_TOKENS > self._most_tokens
+            spent = self._calls >= self._most_calls or self._tokens + _REPLY_TOKENS > self._most_tokens
             if len(made) == count or spent:
                 break
-            reply = await self._reply(self.messages(tree, slot, leader, played, problem))
-            reason, text, problem = _read(reply)
+            reason, text, problem = _read(await self._reply(self.messages(tree, slot, leader, played, problem)))
             templates = dict(leader.templates) | {slot.name: text}
             problem = problem or slot.problem_with(text) or ""
             if not problem and (same := tree.known(templates)):
                 problem = f"it is the same prompt as {same.name}"
             if problem:
-                tree.refused.append(f"answer {self.calls} of the proposer, to {leader.name} {slot.name}: {problem}")
+                tree.refused.append(f"answer {self._calls} of the proposer, to {leader.name} {slot.name}: {problem}")
                 logger.info("%s", tree.refused[-1])
-                continue
-            made.append(tree.add(templates, slot.name, leader, reason))
-            logger.info("prompt %s proposed from %s: %s", made[-1].name, leader.name, reason)
-        if len(made) < count:
-            logger.info("%d of %d edits of %s made; %d calls so far", len(made), count, leader.name, self.calls)
+            else:
+                made.append(tree.add(templates, slot.name, leader, reason))
+                logger.info("prompt %s proposed from %s: %s", made[-1].name, leader.name, reason)
         return made
 
     async def _reply(self, messages: list[dict[str, str]]) -> str:
-        self.calls += 1
+        self._calls += 1
         digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
-        key = f"proposal/{self.calls}/{digest}"
+        key = f"proposal/{self._calls}/{digest}"
         answer = self._journal.get(key)
         if answer is None:
             try:
@@ -131,7 +128,7 @@ class Proposer:
                     model=self._model,
                     messages=messages,  # type: ignore[arg-type]
                     max_tokens=_REPLY_TOKENS,
-                    seed=self.calls,
+                    seed=self._calls,
                 )
             except openai.OpenAIError as error:
                 raise self._unavailable(error) from error
@@ -145,14 +142,10 @@ class Proposer:
     def messages(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
     ) -> list[dict[str, str]]:
-        """One call's. problem: with the answer to the call before."""
         rules, body, attempt, earlier, refusal = self._texts
-        worst = sorted((one for one in played if one.reward == one.reward), key=lambda one: one.reward)
+        worst = sorted((one for one in played if not math.isnan(one.reward)), key=lambda one: one.reward)
         worst = worst[:_ATTEMPTS_SHOWN]
         room = _ATTEMPT_CHARS // max(1, len(worst))
-        losses = "".join(
-            attempt.format(reward=one.reward, transcript=(one.transcript or one.told)[-room:]) for one in worst
-        )
         edits = "\n".join(
             line
             for child in tree.candidates
@@ -160,18 +153,20 @@ class Proposer:
             for line in _changed(leader.templates[slot.name], child.templates[slot.name])
         )[-_ATTEMPT_CHARS:]
         names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
-        asked = body.format(
+        question = body.format(
             prompt=leader.templates[slot.name],
-            losses=losses,
+            losses="".join(
+                attempt.format(reward=one.reward, transcript=(one.transcript or one.summary)[-room:]) for one in worst
+            ),
             tried=earlier.format(edits=edits) if edits else "",
             problem=refusal.format(problem=problem) if problem else "",
         )
-        return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": asked}]
+        return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": question}]
 
     def _unavailable(self, error: openai.OpenAIError) -> ProposerUnavailable:
         return ProposerUnavailable(
-            f"the proposer {self._model!r} at {self._endpoint} gives no answer ({type(error).__name__}: {error}); what "
-            f"was played is kept: start it or correct --proposer-url, and run the same command with --resume auto"
+            f"the proposer {self._name} gives no answer ({type(error).__name__}: {error}); what was played is kept: "
+            f"start it or correct --proposer-url, and run the same command with --resume auto"
         )
 
 

@@ -5,16 +5,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import BaseModel
-from rich.console import Console
 
-from algo.evaluation.page import page_environment
+from algo.evaluation.page import Page, Section, Table, value_text
 from algo.machine.whole_files import write_whole
 from algo.prompt_search.plan import SearchPlan
 from algo.prompt_search.prompts import Tree
-from algo.prompt_search.search import Findings, estimate_text, verdict_text
+from algo.prompt_search.search import Findings
 
 PAGE_NAME = "prompts.html"
-WINNER_FOLDER = "winner"
+_LEAD = (
+    "{spent} of {budget} rollouts were spent, {failed} of them failed. Intervals are 95 % (bootstrap over tasks). "
+    "Races choose, on tasks of their own; only the held-out tasks, whose number is fixed before they are played, "
+    "decide whether the choice is called better."
+)
 
 
 def write_tree(folder: Path, tree: Tree) -> None:
@@ -30,9 +33,8 @@ def write_results(folder: Path, title: str, plan: SearchPlan, tree: Tree, findin
 
     Those are the winner's where it was confirmed, and the first prompt's where not.
     """
-    winner = tree.candidates[findings.winner]
-    used = winner if findings.confirmed else tree.incumbent
-    files = {slot: folder / WINNER_FOLDER / f"{slot}.txt" for slot in used.templates}
+    used = tree.candidates[findings.winner] if findings.confirmed else tree.incumbent
+    files = {slot: folder / "winner" / f"{slot}.txt" for slot in used.templates}
     for slot, file in files.items():
         write_whole(file, used.templates[slot].strip() + "\n")
     found = asdict(findings) | {
@@ -42,28 +44,31 @@ def write_results(folder: Path, title: str, plan: SearchPlan, tree: Tree, findin
         "refused": tree.refused,
     }
     write_whole(folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump))
-    estimates = [standing.reward for race in findings.races for standing in race.standings if standing.reward]
-    if findings.verdict is not None:
-        estimates += [findings.verdict.challenger, findings.verdict.incumbent]
-    environment = page_environment(Path(__file__).parent)
-    environment.filters["estimate"] = estimate_text
-    page = environment.get_template("page.html").render(
-        title=title,
-        plan=plan,
-        tree=tree,
-        findings=findings,
-        winner=winner,
-        verdict=verdict_text(findings, tree),
-        rewards={standing.number: standing.reward for race in findings.races for standing in race.standings},
-        low=min((one.low for one in estimates), default=0.0),
-        high=max((one.high for one in estimates), default=1.0),
-    )
-    write_whole(folder / PAGE_NAME, page)
+    _page(title, plan, tree, findings).write(folder / PAGE_NAME)
     return files
 
 
-def show_results(tree: Tree, findings: Findings, console: Console) -> None:
-    """Print the verdict, and what changed."""
-    winner = tree.candidates[findings.winner]
-    lines = [verdict_text(findings, tree), *([tree.difference(winner, tree.incumbent)] if findings.verdict else [])]
-    console.print("\n".join(lines), highlight=False, markup=False)
+def _page(title: str, plan: SearchPlan, tree: Tree, findings: Findings) -> Page:
+    winner, verdict, sections = tree.candidates[findings.winner], findings.verdict, []
+    if verdict is not None:
+        names = (f"{winner.name}, first in the races", f"{tree.incumbent.name}, the first", "difference")
+        means = (verdict.challenger, verdict.incumbent, verdict.difference)
+        rows = [(name, str(verdict.tasks), value_text(mean, 2)) for name, mean in zip(names, means, strict=True)]
+        tables = [Table("Held-out tasks", ("prompt", "tasks", "mean reward"), rows)]
+        texts = [("What changed", tree.difference(winner, tree.incumbent))]
+        for one, played in zip((tree.incumbent, winner), findings.examples or (), strict=False):
+            transcript = played.transcript or "(no model call went through the hub's runner)"
+            texts.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.summary}\n\n{transcript}"))
+        sections.append(Section("Held-out tasks", tables=tables, texts=texts))
+    rows = [
+        (f"{one.race} #{one.number}", str(one.tasks), value_text(one.reward, 2), "yes" if one.won else "")
+        for one in findings.races
+    ]
+    sections.append(Section("Races", tables=[Table("", ("race and prompt", "tasks", "mean reward", "won"), rows)]))
+    prompts = [
+        (f"{'– ' * depth}{one.name} {one.reason}", tree.difference(one) or "what is built in")
+        for depth, one in tree.in_order()
+    ]
+    sections.append(Section("All prompts", texts=prompts, lead=[f"Refused: {one}" for one in tree.refused]))
+    lead = [_LEAD.format(spent=findings.spent, budget=plan.budget, failed=findings.failed)]
+    return Page(f"The best prompt of {title}", sections, findings.sentence(), findings.confirmed, lead)

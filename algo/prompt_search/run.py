@@ -17,11 +17,11 @@ from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.plan import SearchPlan, read_halves
 from algo.prompt_search.prompts import Slots, Tree
 from algo.prompt_search.proposer import Proposer, ProposerUnavailable
-from algo.prompt_search.results import PAGE_NAME, show_results, write_results, write_tree
+from algo.prompt_search.results import PAGE_NAME, write_results, write_tree
 from algo.prompt_search.search import Findings, Search
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Workload
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.resources import policy_resources
 from algo.run.command_line import begin_run, run_to_its_end
 from algo.run.folder import OpenedRun, cancel_on_signals
 from configs.schema import Config
@@ -53,15 +53,14 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
     if done is None:
         return status
     findings, files = done
-    console = wide_console()
-    show_results(tree, findings, console)
     if options.tasks:
         # The folder: each line of the file would be read as a prompt.
         usage = sorted({f"--prompts {file.parent}" for file in files.values()})
     else:
         usage = [f"--set game.prompts.{slot}={file}" for slot, file in files.items()]
-    lines = "\n".join([*usage, str(opened.config.run_dir / PAGE_NAME)])
-    console.print(lines, highlight=False, markup=False, soft_wrap=True)
+    changed = [tree.difference(tree.candidates[findings.winner], tree.incumbent)] if findings.verdict else []
+    lines = [findings.sentence(), *changed, *usage, str(opened.config.run_dir / PAGE_NAME)]
+    wide_console().print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -97,8 +96,8 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
     """An agent's tasks; the agent chooses its model itself, unless --endpoint names one."""
     config = opened.config
     searched, held_out = read_halves(options.tasks, options.held_out, config.run.seed)
-    policy = UnservedPolicy(options.model or "none", (options.endpoint,) if options.endpoint else ())
-    base = policy_resources(config, policy, (), opened.state.run_id, 0, {})
+    endpoints = (options.endpoint,) if options.endpoint else ()
+    base = policy_resources(config, opened.state.run_id, options.model or "none", endpoints)
     limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
@@ -120,14 +119,8 @@ async def _game(opened: OpenedRun, options: argparse.Namespace, slots: Slots) ->
 
 
 def _described(options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> dict[str, object]:
-    """What the answers in a journal belong to."""
     prompts = json.dumps([dict(one.templates) for one in tree.candidates], ensure_ascii=False, sort_keys=True)
-    tasks = options.tasks.read_bytes() if options.tasks else b""
-    return asdict(plan) | {
-        "prompts": hashlib.blake2b(prompts.encode(), digest_size=8).hexdigest(),
-        "tasks": hashlib.blake2b(tasks, digest_size=8).hexdigest(),
-        "held_out": options.held_out,
-        "player": options.player,
-        "opponent": options.opponent,
-        "proposer": options.proposer_model,
-    }
+    files = {"prompts": prompts.encode(), "tasks": options.tasks.read_bytes() if options.tasks else b""}
+    digests = {name: hashlib.blake2b(content, digest_size=8).hexdigest() for name, content in files.items()}
+    chosen = {name: getattr(options, name) for name in ("held_out", "player", "opponent", "proposer_model")}
+    return asdict(plan) | digests | chosen

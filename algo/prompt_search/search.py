@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from algo.evaluation.page import value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
 from algo.prompt_search.arena import Arena, Played
-from algo.prompt_search.plan import FIRST_LOOK, SearchPlan, races_of
+from algo.prompt_search.plan import FIRST_LOOK, SearchPlan
 from algo.prompt_search.prompts import Candidate, Slots, Tree
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import Stage
@@ -29,21 +30,13 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Standing:
-    """One candidate in a race: tasks that it did, its mean reward (None where all failed), and whether it went on."""
+    """One candidate in a race: tasks that it did, its mean reward (None where all failed), and whether it won."""
 
+    race: str
     number: int
     tasks: int
     reward: Estimate | None
     won: bool
-
-
-@dataclass(frozen=True)
-class Race:
-    """How a race ended. spent: rollouts."""
-
-    stage: str
-    spent: int
-    standings: tuple[Standing, ...]
 
 
 @dataclass(frozen=True)
@@ -71,15 +64,29 @@ class Findings:
 
     winner: int = 0
     verdict: Verdict | None = None
-    races: list[Race] = field(default_factory=list)
+    races: list[Standing] = field(default_factory=list)
     spent: int = 0
     failed: int = 0
     examples: tuple[Played, Played] | None = None
 
     @property
     def confirmed(self) -> bool:
-        """Whether the winner may be called better."""
         return self.verdict is not None and self.verdict.better
+
+    def sentence(self) -> str:
+        verdict = self.verdict
+        if not self.winner:
+            return "no prompt was found that does better than the first one, #0"
+        if verdict is None:
+            return f"whether prompt #{self.winner} is better than #0 is not known: no held-out task finished"
+        claim = "is worse than #0; keep #0" if verdict.worse else "is not clearly better than #0"
+        claim = "is better than #0" if verdict.better else claim
+        means = (verdict.challenger, verdict.incumbent, verdict.difference)
+        ours, first, difference = (value_text(mean, 2) for mean in means)
+        return (
+            f"prompt #{self.winner} {claim}: mean reward {ours} against {first}, difference {difference}, on "
+            f"{verdict.tasks} held-out tasks"
+        )
 
 
 Play = Callable[[Sequence[int], range], Awaitable[np.ndarray]]
@@ -96,7 +103,7 @@ async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[lis
     left, done = list(range(candidates)), 0
 
     def mean(candidate: int) -> float:
-        known = [reward for reward in rewards[candidate] if not math.isnan(reward)]
+        known = _known(rewards[candidate])
         return sum(known) / len(known) if known else -math.inf
 
     while len(left) > 1 and budget >= len(left):
@@ -135,7 +142,7 @@ class Search:
         self._tree = tree
         self._arena = arena
         self._proposer = proposer
-        self._races_left = races_of(slots, tree, plan.generations if proposer else 0)
+        self._races_left = plan.races(slots, tree)
 
     async def run(self) -> Findings:
         """Search, then confirm. Raises what ``Arena.play`` and ``Proposer.edits`` do."""
@@ -147,55 +154,52 @@ class Search:
             templates = dict(incumbent.templates) | {name: winner.templates[name] for name, winner in won.items()}
             together = self._tree.add(templates, None, incumbent, f"the winners for {', '.join(won)} together")
             entrants = {one.number: one for one in (incumbent, together, *won.values())}
-            best = await self._race(Stage("together", None), list(entrants.values()))
+            best, _ = await self._race(Stage("together", None), list(entrants.values()))
         findings.winner = best.number
         if best is not incumbent:
             await self._confirm(best)
         findings.spent, findings.failed = self._arena.spent, self._arena.failed
-        logger.info("%s", verdict_text(findings, self._tree))
+        logger.info("%s", findings.sentence())
         logger.info("%d of %d rollouts spent, %d failed", findings.spent, self._plan.budget, findings.failed)
         return findings
 
     async def _search_slot(self, name: str) -> Candidate:
-        entrants, leader, stage = self._tree.entrants(name), self._tree.incumbent, Stage(f"{name}-0", name)
+        entrants, stage = self._tree.entrants(name), Stage(f"{name}-0", name)
+        leader, played = self._tree.incumbent, list[Played]()
         if len(entrants) > 1:
-            leader = await self._race(stage, entrants)
-        if self._proposer is None:
-            return leader
-        for generation in range(1, self._plan.generations + 1):
-            if not self._arena.results(stage, leader):
-                await self._arena.play(stage, [leader], range(FIRST_LOOK))
-            played = self._arena.results(stage, leader)
+            leader, played = await self._race(stage, entrants)
+        for generation in range(1, self._plan.generations + 1) if self._proposer else ():
+            if not played:
+                (played,) = await self._arena.play(stage, [leader], range(FIRST_LOOK))
             children = await self._proposer.edits(self._tree, self._slots[name], leader, played, self._plan.edits)
             if not children:
                 self._races_left -= self._plan.generations - generation + 1
                 break
             stage = Stage(f"{name}-{generation}", name)
-            leader = await self._race(stage, [leader, *children])
+            leader, played = await self._race(stage, [leader, *children])
         return leader
 
-    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> Candidate:
-        size = len(self._arena.workload.tasks(stage, 0, entrants[0]))
+    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[Played]]:
+        """(the winner, what it played)."""
+        size, played = len(self._arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
         share = (self._plan.budget // 2 - self._arena.spent) // max(1, self._races_left)
         self._races_left -= 1
-        before = self._arena.spent
 
         async def play(left: Sequence[int], numbers: range) -> np.ndarray:
             logger.info("race %s: %d prompts do %d tasks", stage.name, len(left), len(numbers))
-            return await self._arena.play(stage, [entrants[index] for index in left], numbers)
+            found = await self._arena.play(stage, [entrants[index] for index in left], numbers)
+            for number, of_one in zip(left, found, strict=True):
+                played[number] += of_one
+            return _rewards(found)
 
         index, rewards = await halve(len(entrants), share // size, play)
-        winner = entrants[index]
-        logger.info(
-            "race %s ends: prompt %s goes on; %d of %d rollouts spent",
-            *(stage.name, winner.name, self._arena.spent, self._plan.budget),
-        )
-        standings = tuple(
-            Standing(one.number, len(of_one), _mean(of_one), one is winner)
-            for one, of_one in zip(entrants, rewards, strict=True)
-        )
-        self.findings.races.append(Race(stage.name, self._arena.spent - before, standings))
-        return winner
+        winner, spent = entrants[index], self._arena.spent
+        logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self._plan.budget)
+        for one, of_one in zip(entrants, rewards, strict=True):
+            known = _known(of_one)
+            mean = mean_by_cluster(range(len(known)), known, _SEED) if known else None
+            self.findings.races.append(Standing(stage.name, one.number, len(of_one), mean, one is winner))
+        return winner, played[index]
 
     async def _confirm(self, winner: Candidate) -> None:
         incumbent = self._tree.incumbent
@@ -204,37 +208,17 @@ class Search:
         size = len(self._arena.workload.tasks(stage, 0, winner))
         tasks = (self._plan.budget - self._arena.spent) // (2 * size)
         logger.info("held-out tasks: %s and %s do %d", winner.name, incumbent.name, tasks)
-        self.findings.verdict = judge(
-            await self._arena.play(stage, [winner, incumbent], range(tasks)), self._plan.apart
-        )
-        pairs = zip(self._arena.results(stage, incumbent), self._arena.results(stage, winner), strict=True)
+        found = await self._arena.play(stage, [winner, incumbent], range(tasks))
+        self.findings.verdict = judge(_rewards(found), self._plan.apart)
+        pairs = zip(*reversed(found), strict=True)
         known = [(one, other) for one, other in pairs if not math.isnan(one.reward + other.reward)]
         self.findings.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
 
 
-def _mean(rewards: Sequence[float]) -> Estimate | None:
-    known = [reward for reward in rewards if not math.isnan(reward)]
-    return mean_by_cluster(range(len(known)), known, _SEED) if known else None
+def _rewards(played: Sequence[Sequence[Played]]) -> np.ndarray:
+    """Shape (tasks, candidates)."""
+    return np.array([[one.reward for one in of_one] for of_one in played]).T
 
 
-def verdict_text(findings: Findings, tree: Tree) -> str:
-    """What may be claimed in the end."""
-    verdict, incumbent, winner = findings.verdict, tree.incumbent, tree.candidates[findings.winner]
-    if winner is incumbent:
-        return f"no prompt was found that does better than the first one, {incumbent.name}"
-    if verdict is None:
-        return f"whether prompt {winner.name} is better than {incumbent.name} is not known: no held-out task finished"
-    rewards = (
-        f"mean reward {estimate_text(verdict.challenger)} against {estimate_text(verdict.incumbent)}, difference "
-        f"{estimate_text(verdict.difference)}, on {verdict.tasks} held-out tasks"
-    )
-    if verdict.better:
-        return f"prompt {winner.name} is better than {incumbent.name}: {rewards}"
-    if verdict.worse:
-        return f"prompt {winner.name} is worse than {incumbent.name}: {rewards}; keep {incumbent.name}"
-    return f"whether prompt {winner.name} is better than {incumbent.name} is not clear: {rewards}"
-
-
-def estimate_text(estimate: Estimate | None) -> str:
-    """ "0.71 (0.64 to 0.78)"."""
-    return "–" if estimate is None else f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+def _known(rewards: Sequence[float]) -> list[float]:
+    return [reward for reward in rewards if not math.isnan(reward)]

@@ -27,40 +27,33 @@ class Stage:
     held_out: bool = False
 
 
+@dataclass(frozen=True)
 class AgentTasks:
     """Each task of a stage is drawn from its file's half, with replacement and with a sampling seed of its own.
 
-    So what is found holds for the mean over that half, however few tasks it has. bounds: of a reward. limits: of one
-    call. base: resources of which prompts and version are replaced.
+    So what is found holds for the mean over that half, however few tasks it has. searched, held_out: the two halves.
+    base: resources of which prompts and version are replaced. limits: of one call. bounds: of a reward.
     """
 
-    def __init__(
-        self,
-        searched: Sequence[object],
-        held_out: Sequence[object],
-        base: PolicyResources,
-        limits: TokenLimits,
-        seed: int,
-        bounds: tuple[float, float],
-    ):
-        self.base = base
-        self.low, self.high = bounds
-        self._inputs = {False: searched, True: held_out}
-        self._limits = limits
-        self._seed = seed
+    searched: Sequence[object]
+    held_out: Sequence[object]
+    base: PolicyResources
+    limits: TokenLimits
+    seed: int
+    bounds: tuple[float, float]
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """The stage's task of that number."""
-        chance = random.Random(f"{self._seed}/{stage.name}/{number}")
-        drawn = chance.choice(self._inputs[stage.held_out])
+        chance = random.Random(f"{self.seed}/{stage.name}/{number}")
+        drawn = chance.choice(self.held_out if stage.held_out else self.searched)
+        group_id = f"{stage.name}-task{number:05d}"
         return [
             AgentTask(
-                task_id=f"{stage.name}-task{number:05d}-prompt{candidate.number:03d}",
-                group_id=f"{stage.name}-task{number:05d}",
+                task_id=f"{group_id}-prompt{candidate.number:03d}",
+                group_id=group_id,
                 input=drawn,
                 sampling_seed=chance.getrandbits(31),
-                limits=self._limits,
-                failure_rewards={"reward": self.low},
+                limits=self.limits,
+                failure_rewards={"reward": self.bounds[0]},
             )
         ]
 
@@ -69,6 +62,7 @@ class AgentTasks:
         return next(iter(finished.outcome.rewards().values()))
 
 
+@dataclass(frozen=True)
 class GameTasks:
     """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
 
@@ -76,23 +70,17 @@ class GameTasks:
     player, opponent: names as in ``store.werewolf.SeatingRule``. searched: slots. base: as of ``AgentTasks``.
     """
 
-    low, high = 0.0, 1.0
-
-    def __init__(
-        self, config: WerewolfConfig, player: str, opponent: str, base: PolicyResources, searched: Collection[str]
-    ):
-        self.base = base
-        self._config = config
-        self._player, self._opponent = player, opponent
-        self._searched = searched
+    config: WerewolfConfig
+    player: str
+    opponent: str
+    base: PolicyResources
+    searched: Collection[str]
+    bounds: tuple[float, float] = (0.0, 1.0)
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        """A deal's games."""
-        seed = self._config.run.seed
-        if stage.held_out:
-            deal = held_out_deal(seed, number)
-        else:
-            deal = training_deal(seed, derived_seed(f"stage/{stage.name}"), number)
+        seed, game = self.config.run.seed, self.config.game
+        training = training_deal(seed, derived_seed(f"stage/{stage.name}"), number)
+        deal = held_out_deal(seed, number) if stage.held_out else training
         group_id = f"{stage.name}-deal{number:05d}"
         return [
             GameTask(
@@ -100,16 +88,16 @@ class GameTasks:
                 group_id=group_id,
                 seed=deal,
                 sampling_seed=derived_seed(f"prompt/{stage.name}/{side}", deal),
-                preset=self._config.game.preset,
-                rules=self._config.game.rules.chosen(),
+                preset=game.preset,
+                rules=game.rules.chosen(),
                 seating=(
-                    SeatingRule(side=side, players={self._player: 1.0}),
-                    SeatingRule(side=SIDES[1 - SIDES.index(side)], players={self._opponent: 1.0}),
+                    SeatingRule(side=side, players={self.player: 1.0}),
+                    SeatingRule(side=SIDES[1 - SIDES.index(side)], players={self.opponent: 1.0}),
                 ),
                 trainable=frozenset(),
-                limits=token_limits(self._config.rollout),
+                limits=token_limits(self.config.rollout),
             )
-            for side in sides_of(stage.slot, self._searched)
+            for side in sides_of(stage.slot, self.searched)
         ]
 
     def reward(self, task: Task, finished: FinishedRollout) -> float:

@@ -84,11 +84,26 @@ class Recipe(Section):
         return self
 
 
+def find_recipe(path: Path) -> Path:
+    """The file of that path; or the recipe that is shipped as ``demo``, ``demo.yaml``, ``configs/recipes/demo.yaml``.
+
+    Raises ConfigError, naming those that are shipped.
+    """
+    if path.is_file():
+        return path
+    shipped = RECIPE_FOLDER / f"{path.stem}.yaml"
+    if path.parent in (Path(), Path("recipes"), Path("configs/recipes")) and shipped.is_file():
+        return shipped
+    names = ", ".join(sorted(file.stem for file in RECIPE_FOLDER.glob("*.yaml")))
+    raise ConfigError(f"there is no recipe {path}; those in configs/recipes: {names}")
+
+
 def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     """The recipe in a file, and the document below its settings (``config_file``). changes: of its fields.
 
-    Raises ConfigError, naming the file and the key.
+    path: as ``find_recipe`` takes it. Raises ConfigError, naming the file and the key.
     """
+    path = find_recipe(path)
     document = _extended(path)
     try:
         recipe = Recipe.model_validate({**document, **changes})

@@ -43,12 +43,8 @@ RECIPE_FILE, STAGES_FILE, REPORT_FILE = "recipe.json", "stages.jsonl", "report.h
 INTERRUPTED_FOLDER = "interrupted"
 """What an imitation had written when it was interrupted."""
 EVALUATION_SUFFIX = "-evaluation"
-_PROGRAMS = {
-    "imitate": "algo.werewolf_sft",
-    "evaluate": "algo.evaluate",
-    ("train", "werewolf"): "algo.werewolf_verl",
-    ("train", "agents"): "algo.agent_verl",
-}
+_PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
+"""Of the game; agents are trained by ``algo.agent_verl``."""
 _console = Console(stderr=True, highlight=False)
 
 
@@ -94,8 +90,7 @@ class Opened:
         return {
             step.title
             for step in self.steps()
-            if (step.title in ended and all(map(Path.exists, step.results)))
-            or (step.results and all(map(Path.exists, step.results)))
+            if (step.results or step.title in ended) and all(map(Path.exists, step.results))
         }
 
     def tries(self) -> list[dict[str, Any]]:
@@ -254,15 +249,21 @@ def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
     stage, directory = step.stage, opened.directory
     if stage.do == "build":
         return command_line(stage.command, {"model": str(step.model)}, f"command of stage {stage.name}")
-    settings = {"run.name": step.run, "run.dir": directory, "run.seed": step.seed, "store.url": hub}
-    settings |= {"model.path": step.model, "serving.port": free_port()}
+    settings = {
+        "run.name": step.run,
+        "run.dir": directory,
+        "run.seed": step.seed,
+        "store.url": hub,
+        "model.path": step.model,
+        "serving.port": free_port(),
+    }
     options = []
     if stage.do == "train":
         options = ["--resume", "auto"]
     elif stage.do == "evaluate":
         options = ["--resume", "auto", "--label", stage.name, "--panel", stage.panel]
         options += ["--players", *stage.players] if stage.players else []
-    module = _PROGRAMS.get(stage.do) or _PROGRAMS[stage.do, opened.recipe.workload]
+    module = "algo.agent_verl" if opened.recipe.workload == "agents" else _PROGRAMS[stage.do]
     overrides = [f"{key}={value}" for key, value in settings.items()]
     return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
 

@@ -1,6 +1,6 @@
 """A run's groups of rollouts in the hub: begun as far as the schedule has room, trained on as they finish."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from algo.rollouts.played import PlayedRollouts, Progress
@@ -39,12 +39,11 @@ class InFlight:
         self._tasks_of_step = tasks_of_step
         self._adopting = adopting
         self._tasks: dict[int, list[Task]] = {}
-        self._watched: set[str] = set()
 
     async def play_step(
         self,
         version: int,
-        resources: Callable[[], PolicyResources],
+        resources: PolicyResources,
         keep_serving: Callable[[], Awaitable[None]],
         on_progress: Callable[[Progress], None],
     ) -> PlayedStep:
@@ -54,47 +53,38 @@ class InFlight:
         """
         known = [group.number for group in self._schedule.open if group.number not in self._tasks]
         if known:  # an earlier process began them
-            await self._enqueue(known, resources(), 0)
-        await self._begin(version, resources)
+            await self._enqueue(known, resources, 0)
+        if count := self._schedule.room:
+            numbers = [group.number for group in self._schedule.begin(count, version)]
+            # What an earlier process had begun sooner than now would be too old before the schedule says so.
+            found = await self._enqueue(numbers, resources, version)
+            self._adopting = self._adopting and found > 0  # they are begun in order: nothing lies beyond a gap
+        watched = {task.task_id for tasks in self._tasks.values() for task in tasks}
 
         def chosen() -> list[int] | None:
-            return self._schedule.choose(self._finished(), version)
+            return self._schedule.choose(self._finished(watched), version)
 
-        await self._queue.watch(self._watched, lambda: chosen() is not None, keep_serving, on_progress)
+        await self._queue.watch(watched, lambda: chosen() is not None, keep_serving, on_progress)
         numbers = chosen()
         assert numbers is not None
         self._schedule.take(numbers)
         groups = [self._tasks.pop(number) for number in numbers]
-        tasks = [task for group in groups for task in group]
-        self._watched.difference_update(task.task_id for task in tasks)
-        played = self._queue.take(tasks)
+        played = self._queue.take([task for group in groups for task in group])
         return PlayedStep(tuple(group[0].group_id for group in groups), played, len(self._schedule.open))
 
-    async def _begin(self, version: int, resources: Callable[[], PolicyResources]) -> None:
-        if count := self._schedule.room:
-            numbers = [group.number for group in self._schedule.begin(count, version)]
-            # What an earlier process had begun sooner than now would be too old before the schedule says so.
-            known = await self._enqueue(numbers, resources(), version)
-            self._adopting = self._adopting and known > 0  # they are begun in order: nothing lies beyond a gap
-
     async def _enqueue(self, numbers: Sequence[int], resources: PolicyResources, oldest_version: int) -> int:
-        self._tasks |= self._tasks_of(numbers)
-        tasks = [task for number in numbers for task in self._tasks[number]]
-        self._watched.update(task.task_id for task in tasks)
-        return await self._queue.enqueue(tasks, resources, resumed=self._adopting, oldest_version=oldest_version)
-
-    def _tasks_of(self, numbers: Sequence[int]) -> dict[int, list[Task]]:
-        found = {}
         for step in dict.fromkeys(number // self._per_step for number in numbers):
             groups: dict[str, list[Task]] = {}
             for task in self._tasks_of_step(step + 1):
                 groups.setdefault(task.group_id, []).append(task)
-            found |= {step * self._per_step + place: tasks for place, tasks in enumerate(groups.values())}
-        return {number: found[number] for number in numbers}
+            of_step = dict(enumerate(groups.values(), step * self._per_step))
+            self._tasks |= {number: of_step[number] for number in numbers if number in of_step}
+        tasks = [task for number in numbers for task in self._tasks[number]]
+        return await self._queue.enqueue(tasks, resources, resumed=self._adopting, oldest_version=oldest_version)
 
-    def _finished(self) -> list[int]:
+    def _finished(self, watched: Collection[str]) -> list[int]:
         """Groups all of whose rollouts have ended, in the order in which the last of each did."""
-        ended = {task_id: place for place, task_id in enumerate(self._queue.ended(self._watched))}
+        ended = {task_id: place for place, task_id in enumerate(self._queue.ended(watched))}
         last = {
             number: max(ended.get(task.task_id, len(ended)) for task in tasks) for number, tasks in self._tasks.items()
         }

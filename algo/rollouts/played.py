@@ -22,6 +22,10 @@ class NothingFinished(RuntimeError):
     """Not one rollout of a step can be used; to continue would train on nothing. The message gives the reasons."""
 
 
+class NothingUsable(NothingFinished):
+    """The finished rollouts show nothing either, since an agent fails: a resumed run must not use them."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """Rollouts of a step, by state."""

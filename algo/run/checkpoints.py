@@ -16,6 +16,8 @@ import fcntl
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import attrgetter, getitem
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -44,12 +46,7 @@ _WHEN_FULL = (
 )
 
 _POLICIES = "policies"
-_MAY_CHANGE = (
-    "timeout_seconds",
-    "unresponsive_seconds",
-    "max_attempts",
-    "max_groups_in_flight",
-)
+_MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "max_groups_in_flight")
 """Settings of the section rollout that are not fixed within a run."""
 
 
@@ -89,17 +86,13 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     """The settings that a resumed run must have in common with the run it resumes, by dotted name."""
     found: dict[str, Any] = {}
     for name in config.fixed:
-        value: Any = config
-        for part in name.split("."):
-            value = getattr(value, part)
+        value = attrgetter(name)(config)
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     for patience in _MAY_CHANGE:
         del found["rollout"][patience]
     for name, path in config.fixed_files.items():  # where a file lies does not matter, what is in it does
         *sections, key = name.split(".")
-        section = found
-        for part in sections:
-            section = section[part]
+        section = reduce(getitem, sections, found)
         section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
     # A list, since the first that matches a seat plays it. Their learning rates may change.
     found[_POLICIES] = [
@@ -121,13 +114,13 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
         before = settings.get(name)
         if before == value:
             continue
-        changed = [name]
+        changed = name
         if isinstance(value, dict) and isinstance(before, dict):
-            changed = [f"{name}.{key}" for key in value if value[key] != before.get(key)]
-        why = config.fixed.get(name, "what is in flight was enqueued with them")
+            changed = ", ".join(f"{name}.{key}" for key in value if value[key] != before.get(key))
         raise ConfigError(
-            f"run {run_dir} cannot be resumed with another {', '.join(changed)}: {why}. Start a new run "
-            f"instead, from model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
+            f"run {run_dir} cannot be resumed with another {changed}: "
+            f"{config.fixed.get(name, 'what is in flight was enqueued with them')}. Start a new run instead, from "
+            f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
         )
 
 
@@ -187,7 +180,7 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
         shutil.copytree(exported, folder / ("adapters" if config.model.lora_rank else "huggingface"))
     if config.model.lora_rank or not exported.is_dir():
         engine.export(folder / "huggingface")
-    before, steps = state.summary.get("before", {}), state.summary.get("steps", [])
+    steps = state.summary.get("steps", [])
     played = sum(metrics.get("games/finished", 0.0) for metrics in steps)
     write_card(
         folder / "huggingface",
@@ -195,7 +188,7 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
         title=f"{config.run.name}, step {state.step}",
         data=f"Reinforcement learning on {played:.0f} rollouts that the policy played in {state.step} steps of this "
         f"run (seed {config.run.seed}), and what its base model was trained on before.",
-        results=evaluation_rows(before, steps),
+        results=evaluation_rows(state.summary.get("before", {}), steps),
         compared="first -> last evaluation, with 95 % intervals",
         played=state.probe,
     )
@@ -204,11 +197,9 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
 def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
     """The checkpoints that are neither among the newest nor among those with the highest score."""
     newest_first = sorted(folders, key=lambda folder: folder.name, reverse=True)
-    rated = []
-    if keep_best:
-        rates = [(load_state(folder).score, folder) for folder in newest_first]
-        rated = sorted(((rate, folder) for rate, folder in rates if rate is not None), key=lambda rated: -rated[0])
-    kept = {*newest_first[:keep], *(folder for _, folder in rated[:keep_best])}
+    scores = {folder: load_state(folder).score for folder in newest_first} if keep_best else {}
+    rated = {folder: score for folder, score in scores.items() if score is not None}
+    kept = {*newest_first[:keep], *sorted(rated, key=lambda folder: -rated[folder])[:keep_best]}
     return [folder for folder in newest_first if folder not in kept]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NothingFinished, NothingUsable
 from algo.run.folder import OpenedRun, give_up_rollouts, open_run, set_up_logging
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
@@ -64,10 +64,9 @@ def run_to_its_end(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         return 130, None
-    except NothingFinished as error:
-        give_up_rollouts(config.run_dir)
-        logger.error("%s", error)
-    except (StoreUnreachable, UnusableToken, ServingError, ConfigError) as error:
+    except (StoreUnreachable, UnusableToken, ServingError, NothingFinished, ConfigError) as error:
+        if isinstance(error, NothingUsable):
+            give_up_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
         hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""

@@ -39,7 +39,7 @@ def run_locally(
     """Start hub, runner and the command itself; returns the command's exit status, 130 when interrupted.
 
     module: of the command, whose arguments are ``sys.argv``. options: its parsed ones, with those of
-        ``add_configuration_options`` and ``add_local_option``.
+        ``configured_parser`` and ``add_local_option``.
     suffix: of the name of its run, in whose folder the logs of hub and runner lie.
     workload, runner_options: see ``runner_command``.
     """

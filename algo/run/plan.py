@@ -6,7 +6,7 @@ dictionaries, name -> bytes; in parentheses a name has the settings to change, t
 """
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -150,8 +150,8 @@ def shape_of(model: ModelConfig) -> Shape:
     )
 
 
-def servers_beside(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig]:
-    """The vLLM servers that a run starts beside those of the first policy. names: frozen policies that it needs."""
+def further_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig]:
+    """The vLLM servers that a run starts, but those of its first policy. names: frozen policies that it needs."""
     own = frozen_with_own_server(config, names).values()
     return [*(policy for policy in own if policy.path is not None), *pool_servers(config), *learner_servers(config)]
 
@@ -199,8 +199,9 @@ def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
     base = shape.parameters * _bytes(config) if shape.adapters else 0
     critic = 16 * shape.parameters if needs_values(config.advantage.estimator) else 0
     gradients = "gradients (training.ranks, model.lora_rank)"
+    ranks = config.training.ranks
     whole = {WEIGHTS: 4 * trained + base, gradients: 4 * trained, MOMENTS: 8 * trained, CRITIC: critic}
-    return _times(1 / config.training.ranks, whole)
+    return {name: needed / ranks for name, needed in whole.items()}
 
 
 def pass_parts(config: Config, shape: Shape) -> dict[str, float]:
@@ -263,25 +264,25 @@ def _on_gpus(
     config: Config, shape: Shape, gpu: float, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig]
 ) -> dict[str, dict[str, float]]:
     """What the fullest GPU of each kind holds, by name. gpu: its bytes. vllm: empty where none is started."""
-    serving, taken = config.serving, Counter[int]()
+    serving, taken = config.serving, defaultdict[int, float](float)
     for policy in frozen:
         for device in policy.devices or (0,):
             taken[device] += policy.gpu_memory_utilization
     ours = set(serving.devices or range(serving.servers * serving.tensor_parallel))
-    beside, apart = (
+    with_ours, elsewhere = (
         {FROZEN: max(taken[each] for each in devices) * gpu} if devices else {}
         for devices in (taken.keys() & ours, taken.keys() - ours)
     )
     kept, rank = trained_parts(config, shape), {"the rank's process": CUDA_CONTEXT}
     updating = kept | pass_parts(config, shape) | rank
     if serving.share_gpus:
-        # Weights count though they are offloaded: a checkpoint is written beside the next step, and verl loads them.
+        # Weights count though they are offloaded: a checkpoint is written during the next step, and verl loads them.
         stay = [WEIGHTS, CRITIC, *([] if config.training.optimizer_offload else [MOMENTS])]
         found = {
-            "a GPU while playing": vllm | beside | rank | {part: kept[part] for part in stay},
-            "a GPU while updating": updating | beside | {"vLLM asleep": CUDA_CONTEXT},
+            "a GPU while playing": vllm | with_ours | rank | {part: kept[part] for part in stay},
+            "a GPU while updating": updating | with_ours | {"vLLM asleep": CUDA_CONTEXT},
         }
     else:
-        of_serving = {"a serving GPU": vllm | beside | {"vLLM's process": CUDA_CONTEXT}} if vllm else {}
+        of_serving = {"a serving GPU": vllm | with_ours | {"vLLM's process": CUDA_CONTEXT}} if vllm else {}
         found = {"a training GPU": updating, **of_serving}
-    return found | ({"a GPU of frozen policies": apart} if apart else {})
+    return found | ({"a GPU of frozen policies": elsewhere} if elsewhere else {})

@@ -172,8 +172,6 @@ def evaluation_rows(before: Mapping[str, float], steps: Sequence[Mapping[str, fl
 def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The mean rewards of each side that was trained: of every step, or of some, evenly spread, of very many."""
     for side, rewards in summary["reward_by_side"].items():
-        if all(reward is None for reward in rewards):
-            continue
         count = min(len(rewards), _REWARDS_SHOWN)
         steps = [round(i * (len(rewards) - 1) / max(count - 1, 1)) for i in range(count)]
         shown = " -> ".join("-" if rewards[step] is None else f"{rewards[step]:+.3f}" for step in steps)
@@ -194,33 +192,31 @@ def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """Print a summary (``RunSummary.as_dict``) as tables."""
-    turns, tokens = summary["turns"], summary["tokens"]
+    turns, tokens, games = summary["turns"], summary["tokens"], summary["games"]
     left_out = ", ".join(f"{count} {reason}" for reason, count in turns["left_out"].items()) or "none"
-    overview = Table(title="Run summary", show_header=False, title_justify="left")
-    overview.add_row("updates made", f"{summary['policy_version']} in {summary['steps']} steps")
-    overview.add_row("rollouts", f"{summary['games']['finished']} finished, {summary['games']['failed']} failed")
-    overview.add_row("model calls per rollout", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}")
-    overview.add_row(
-        "model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"
-    )
-    overview.add_row("turns left out", left_out)
-    overview.add_row("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}")
-    for row in _reward_rows(summary):
-        overview.add_row(*row)
-    for row in evaluation_rows(summary["before"], summary["step_metrics"]):
-        overview.add_row(*row)
-    sequences = f"{tokens['trained']} in {tokens['trained_sequences']} sequences"
-    overview.add_row("tokens trained", f"{sequences}, {tokens['sampled_and_trained']} of them sampled")
-    for row in _agreement_rows(summary):
-        overview.add_row(*row)
-    console.print(overview)
-    stages = Table(title="Seconds by stage", title_justify="left")
-    stages.add_column("stage")
-    stages.add_column("seconds", justify="right")
-    for name, seconds in summary["seconds_by_stage"].items():
-        stages.add_row(name, f"{seconds:.1f}")
-    console.print(stages)
-    files = Table("", Column(overflow="fold"), title="Files", show_header=False, title_justify="left")
-    for name, path in summary["files"].items():
-        files.add_row(name, path)
-    console.print(files)
+    rows = [
+        ("updates made", f"{summary['policy_version']} in {summary['steps']} steps"),
+        ("rollouts", f"{games['finished']} finished, {games['failed']} failed"),
+        ("model calls per rollout", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}"),
+        ("model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"),
+        ("turns left out", left_out),
+        ("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}"),
+        *_reward_rows(summary),
+        *evaluation_rows(summary["before"], summary["step_metrics"]),
+        (
+            "tokens trained",
+            f"{tokens['trained']} in {tokens['trained_sequences']} sequences, {tokens['sampled_and_trained']} of them "
+            f"sampled",
+        ),
+        *_agreement_rows(summary),
+    ]
+    _show(console, "Run summary", rows)
+    _show(console, "Seconds by stage", [(name, f"{took:.1f}") for name, took in summary["seconds_by_stage"].items()])
+    _show(console, "Files", summary["files"].items())
+
+
+def _show(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    table = Table("", Column(overflow="fold"), title=title, show_header=False, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

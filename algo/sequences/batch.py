@@ -289,7 +289,7 @@ def _share(items: list[int], shares: int, number: int) -> list[int]:
 
 def _columns(batch: TensorDict) -> _Columns:
     # Once for all mini-batches: every unbind takes time in proportion to the rows of the whole batch.
-    values = {name: batch[name] for name in batch.keys()}  # noqa: SIM118 - a TensorDict's keys; unwraps non-tensor data
+    values = {name: batch[name] for name, _ in batch.items()}  # unwraps non-tensor data, which items() does not
     return {name: value.unbind() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
 

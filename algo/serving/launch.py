@@ -55,7 +55,7 @@ def base_name(served_name: str) -> str:
 def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
     """The servers of the trained policy, with ``serving.mode`` start.
 
-    learner: of this one of several policies with whole weights, whose servers follow those of the ones before it.
+    learner: of this one of several policies with whole weights; its servers follow those of the ones before it.
     """
     settings = config.serving
     width = settings.tensor_parallel

@@ -150,7 +150,7 @@ class PolicyServers:
                 ServedPolicy(name=name, endpoints=at[name].endpoints[:1], model=at[name].model, share=share)
                 for name, share in shares.items()
             ]
-        # Each at one of the policy's servers, whose prefix cache knows its games.
+        # Each at one of the policy's servers, so that one prefix cache holds its games.
         endpoints = self.endpoints
         return [
             self._row(learner, name, (endpoints[number % len(endpoints)],), self._past_model(name, learner), share)

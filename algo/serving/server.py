@@ -31,12 +31,12 @@ _BODY_SHOWN = 1000
 _STOP_GRACE_SECONDS = 15.0
 _EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
-# Requests for tokens wait behind the games, whose replies may be long and the model slow.
+# Requests for tokens wait behind those of games: replies may be long and the model slow.
 _ASK_TIMEOUT_SECONDS = 600.0
 # At least; a pause waits for the replies under way, none of which is longer than a whole rollout may take.
 _PUSH_TIMEOUT_SECONDS = 600.0
-_MOST_TOKENS_TOLD = 128
-"""Tokens of which one request may ask the log-probs: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
+_MOST_LOGPROB_TOKENS = 128
+"""Tokens whose log-probs one request may ask for: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 _LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
@@ -122,8 +122,8 @@ class VllmServer:
                 logger.warning("the vLLM at %s is paused, probably by a push that was cut short", self.base_url)
                 return  # it would not answer until the next push resumes it
         # Only one token allowed: its log-prob is 0 once masks and temperature are applied.
-        asked = {"allowed_token_ids": [1], "logprobs": 0, "temperature": 1.0, "return_token_ids": True}
-        choice = await self._complete([0, 1], name, **asked)
+        options = {"allowed_token_ids": [1], "logprobs": 0, "temperature": 1.0, "return_token_ids": True}
+        choice = await self._complete([0, 1], name, **options)
         if choice["logprobs"]["token_logprobs"] != [0.0]:
             raise ServingError(
                 f"{self.base_url} reports log-probs before temperature and masks, which would not match the "
@@ -228,27 +228,27 @@ class VllmServer:
     async def _score_token_by_token(self, token_ids: list[int], model: str) -> list[float]:
         """``score`` by the next token after each beginning of the sequence.
 
-        vLLM 0.28 gives the log-probs of a prompt the adapters of as many requests as it samples for, so that beside
-        games in flight its engine dies of them (on CPU; on a GPU they may be another adapter's).
+        vLLM 0.28 gives the log-probs of a prompt the adapters of as many requests as it samples for, so that with
+        games in flight its engine dies (on CPU; on a GPU they may be another adapter's).
         """
         # First the longest, whose blocks the others then find in the prefix cache.
         await self._complete(token_ids[:-1], model, temperature=0.0)
         logprobs: list[float] = []
-        for first in range(1, len(token_ids), _MOST_TOKENS_TOLD):
-            told = token_ids[first : first + _MOST_TOKENS_TOLD]
+        for first in range(1, len(token_ids), _MOST_LOGPROB_TOKENS):
+            chunk = token_ids[first : first + _MOST_LOGPROB_TOKENS]
             body = {
                 "model": model,
-                "prompt": [token_ids[:end] for end in range(first, first + len(told))],
+                "prompt": [token_ids[:end] for end in range(first, first + len(chunk))],
                 "max_tokens": 1,
                 **{"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
                 "seed": 0,  # of the one token that is thrown away: unseeded it would draw from what others share
                 "logprobs": 1,
-                "logprob_token_ids": sorted(set(told)),
+                "logprob_token_ids": sorted(set(chunk)),
                 "return_tokens_as_token_ids": True,
             }
             answer = await self._call("POST", "/v1/completions", body, timeout=_ASK_TIMEOUT_SECONDS)
             choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-            for token, choice in zip(told, choices, strict=True):
+            for token, choice in zip(chunk, choices, strict=True):
                 logprobs.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{token}"])
         return logprobs
 

@@ -239,9 +239,9 @@ class Servers:
             await self._wait_for_a_server()
 
     async def metrics(self) -> dict[str, float]:
-        """Tokens of prompts that the prefix cache was asked for and had since the last call, and their ratio.
+        """Queries and hits of the prefix cache since the last call, in tokens, and their ratio.
 
-        Besides ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
+        Also ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
         for server, totals in (await self._ask(lambda server: server.figures())).items():
@@ -299,7 +299,11 @@ class Servers:
         return answers
 
     def _take_out(self, member: _Member, error: ServingError) -> None:
-        """Take a dead server out of service; ``_keep`` brings it back."""
+        """Take a dead server out of service, unless another call has; ``_keep`` brings it back."""
+        if member.in_service:
+            self._note_death(member, error)
+
+    def _note_death(self, member: _Member, error: ServingError) -> None:
         was_in_service, member.in_service = member.in_service, False
         self._last_death = error
         url, most = member.server.base_url, self._config.serving.max_restarts
@@ -333,7 +337,7 @@ class Servers:
                     member.in_service, member.restarting = True, False
                     member.out.clear()
             except ServingError as error:
-                self._take_out(member, error)
+                self._note_death(member, error)
             else:
                 logger.info("vLLM on %s is back in service", member.server.base_url)
                 self._changed.set()

@@ -40,9 +40,9 @@ _FINISHING = b"mode=wait"
 class PolicyVersionHeader:
     """Adds ``x-policy-version`` to answers of ``/v1/completions``, and ``x-policy-version-until`` where that differs.
 
-    A reply's first version is the one at its request's arrival, or, during a push, that of the weights that come; its
-    last one is the one when its answer begins, with the last token. (A request that waited in vLLM's queue when the
-    weights came has both versions, though the new ones sampled all of it.)
+    A reply's first version is that at its request's arrival, or, during a push, that of the weights that come; its last
+    one is that when its answer begins, with the last token. (A request that waited in vLLM's queue when the weights
+    came has both versions, though the new ones sampled all of it.)
     """
 
     def __init__(self, app: ASGIApp) -> None:

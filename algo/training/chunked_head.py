@@ -1,8 +1,8 @@
-"""A language model's head that gives log-probs and entropies, a few hundred tokens at a time, and never all logits.
+"""A language model's head that gives log-probs and entropies, and never holds all logits.
 
 The logits of 13,312 tokens over 151,936 words are 7.5 GiB in float32, and a loss holds several such tensors; here no
-more than ``CHUNK_ELEMENTS`` exist at once, forward or backward. verl's own loss without flash attention walks over
-tokens one by one.
+more than ``CHUNK_ELEMENTS`` exist at once, forward or backward. Without flash attention verl's loss is a loop over
+tokens.
 """
 
 from typing import Any
@@ -73,10 +73,9 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperatures: torch.Tens
 
 
 class ChunkedHead(nn.Linear):
-    """Stands in a model for its linear head, with the same weight under the same name.
+    """Replaces a model's linear head, with the same weight under the same name.
 
-    ``expect`` says what the next forward pass is asked for; its output has two entries in place of logits: the log-prob
-    of the token's label, and the entropy in nats.
+    Its output has two entries in place of logits: the log-prob of the token's label, and the entropy in nats.
     """
 
     def __init__(self, head: nn.Linear) -> None:
@@ -91,18 +90,17 @@ class ChunkedHead(nn.Linear):
         with_entropy: bool,
         wanted: torch.Tensor | None = None,
     ) -> None:
-        """labels: token that each position's logits speak of. temperatures: they are divided by. Shape (rows, tokens).
+        """Of the next forward pass: labels and temperatures of the logits at each position, shape (rows, tokens).
 
         Without ``with_entropy`` entropies are zero. wanted: bool, of the same shape; where it is False nothing is
-        computed, and both are zero: most tokens of a game are given ones, and the words of a small model with a large
-        vocabulary are a fifth of its work.
+        computed, and both are zero.
         """
         self._expected = labels, temperatures, with_entropy, wanted
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: shape (rows, tokens, width). Returns float32, shape (rows, tokens, 2)."""
         if self._expected is None:
-            raise RuntimeError("a chunked head was not told the labels: call expect before each forward pass")
+            raise RuntimeError("a chunked head has no labels: call expect before each forward pass")
         labels, temperatures, with_entropy, wanted = self._expected
         self._expected, shape = None, (*labels.shape, 2)
         hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()

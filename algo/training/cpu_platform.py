@@ -62,7 +62,7 @@ def select() -> None:
 
 
 def prepare_worker() -> None:
-    """Make the process group before verl does, whose name of the backends, "cpu:gloo,cpu:gloo", torch refuses."""
+    """Make the process group before verl does: torch refuses its name of the backends, "cpu:gloo,cpu:gloo"."""
     torch.distributed.init_process_group(
         "gloo",
         init_method=os.environ.get("DIST_INIT_METHOD"),

@@ -55,12 +55,12 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         return build_optimizer(parameter_groups(module), self.optimizer_config)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As the base class; the head is told the labels and temperatures."""
+        """As the base class; the head gets the labels and temperatures."""
         inputs, arguments = super().prepare_model_inputs(micro_batch)
         if self._head is not None:
             labels = arguments["input_ids_rmpad_rolled"]
             learns = self._learns(micro_batch)
-            if _asked(micro_batch, "use_remove_padding", True):
+            if _option(micro_batch, "use_remove_padding", True):
                 labels, temperatures = labels[None], arguments["temperature_rmpad"][None]
                 learns = None if learns is None else learns[None]
             else:
@@ -69,11 +69,11 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
                 labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)
                 temperatures = arguments["temperature"][:, None].expand(rows, longest)
                 learns = None if learns is None else torch.zeros_like(is_token).masked_scatter_(is_token, learns)
-            self._head.expect(labels, temperatures, _asked(micro_batch, "calculate_entropy"), learns)
+            self._head.expect(labels, temperatures, _option(micro_batch, "calculate_entropy"), learns)
         return inputs, arguments
 
     def _learns(self, micro_batch: TensorDict) -> torch.Tensor | None:
-        """Of all tokens end to end: whether the next one counts in the loss; None where all are asked for."""
+        """Of all tokens end to end: whether the next one counts in the loss; None for all."""
         # Ranks that share sequences hold slices of them.
         if not torch.is_grad_enabled() or self.use_ulysses_sp or self.pad_to_length or "loss_mask" not in micro_batch:
             return None
@@ -89,11 +89,11 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         if self._head is None:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         found = output.logits
-        if _asked(micro_batch, "use_remove_padding", True):
+        if _option(micro_batch, "use_remove_padding", True):
             by_token = self._gather_and_unpad_packed(found[0], output_args["pad_size"])
         else:
             by_token = found[_is_token(micro_batch, found.shape[1])]
-        names = ("log_probs", "entropy") if _asked(micro_batch, "calculate_entropy") else ("log_probs",)
+        names = ("log_probs", "entropy") if _option(micro_batch, "calculate_entropy") else ("log_probs",)
         offsets = micro_batch["input_ids"].offsets()
         return {
             name: torch.nested.nested_tensor_from_jagged(by_token[:, number].contiguous(), offsets)
@@ -126,7 +126,7 @@ def register_engines() -> None:
         EngineRegistry.register(model_type=kind, **where)(engine)
 
 
-def _asked(micro_batch: TensorDict, name: str, default: bool = False) -> bool:
+def _option(micro_batch: TensorDict, name: str, default: bool = False) -> bool:
     return bool(tensordict_utils.get_non_tensor_data(data=micro_batch, key=name, default=default))
 
 

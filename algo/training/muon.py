@@ -25,7 +25,7 @@ _EPSILON = 1e-7
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """What ``MuonAndAdamW`` is made with: a transformers model's trained weights, AdamW's and then Muon's."""
+    """A transformers model's trained weights: AdamW's and then Muon's."""
     ends = {id(part.weight) for part in (module.get_input_embeddings(), module.get_output_embeddings()) if part}
     trained = [weight for weight in module.parameters() if weight.requires_grad]
     matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in ends]
@@ -38,12 +38,11 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 class MuonAndAdamW(torch.optim.AdamW):
     """AdamW, but for groups of parameters with ``matrices: True``, which Muon steps.
 
-    ``torch.optim.Muon`` takes matrices alone, and verl's engine, its checkpoints and its schedule know one optimizer.
-    Both follow the groups' learning rate, so that one schedule serves; Muon's is ``matrix_rate`` times as high.
+    One optimizer, unlike ``torch.optim.Muon``, as verl's engine, checkpoints and schedule need it. Muon's learning rate
+    is ``matrix_rate`` times as high. settings: AdamW's (lr, betas, weight_decay).
     """
 
     def __init__(self, params: Iterable[Any], matrix_rate: float, **settings: Any) -> None:
-        """params: groups as of ``parameter_groups``. settings: AdamW's (lr, betas, weight_decay)."""
         super().__init__(params, **settings)
         self._matrix_rate = matrix_rate
 
@@ -81,7 +80,7 @@ class MuonAndAdamW(torch.optim.AdamW):
 def orthogonalised(matrix: torch.Tensor) -> torch.Tensor:
     """The nearest matrix whose singular values are all about 1 (0.7 to 1.2), shape and type as given.
 
-    A sharded matrix is gathered for it, since singular values are of the whole; what comes back is sharded alike.
+    A sharded matrix is gathered; the result is sharded alike.
     """
     whole = matrix.full_tensor() if isinstance(matrix, DTensor) else matrix
     # Small errors do not matter here, and GPUs are much faster in bfloat16; CPUs often are not.

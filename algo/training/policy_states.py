@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 class _State(NamedTuple):
     """An inactive policy.
 
-    weights: this rank's shards of the trained weights, in CPU memory, in the optimizer's order.
-    moments: the optimizer's state, by parameter and name: each tensor in CPU memory, with the device that it is for.
+    weights: this rank's shards, in CPU memory, in the optimizer's order.
+    moments: the optimizer's state, by parameter and name: each tensor in CPU memory, and its device.
     groups: learning rate and the like, by group of the optimizer. schedule: the scheduler's state.
     """
 
@@ -27,7 +27,7 @@ class _State(NamedTuple):
 
 
 class PolicyStates:
-    """The policies of one verl engine. All begin with the weights that it has loaded; the first is active."""
+    """The policies of one verl engine. All begin with its weights; the first is active."""
 
     def __init__(self, engine: Any, rates: Sequence[float], policies: Sequence[str]) -> None:
         """engine: verl's FSDP engine, which has made no step yet. rates: the learning rate of each policy."""
@@ -79,7 +79,7 @@ class PolicyStates:
 
 
 def set_learning_rate(engine: Any, rate: float) -> None:
-    """Continue as if a verl engine's optimizer and schedule had been made with this rate."""
+    """Set the rate of a verl engine's optimizer and schedule, as if they had been made with it."""
     schedule = engine.lr_scheduler
     for number, group in enumerate(engine.optimizer.param_groups):
         schedule.base_lrs[number] = group["initial_lr"] = rate

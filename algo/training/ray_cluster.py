@@ -97,20 +97,20 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
     wanted = {"CPU": per_node} | ({"GPU": per_node} if training.device != "cpu" else {})
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     places = sum(min(int(node.get(name, 0) // count) for name, count in wanted.items()) for node in nodes)
-    asked = f"training.ranks={training.ranks} on training.nodes={training.nodes} needs " + " and ".join(
+    needed = f"training.ranks={training.ranks} on training.nodes={training.nodes} needs " + " and ".join(
         f"{count} {name}" for name, count in wanted.items()
     )
     if places < training.nodes:
         shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in nodes)
         raise ConfigError(
-            f"{asked} on each node, and the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
+            f"{needed} on each node, and the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
             f"`ray start --address=...`, or lower training.ranks"
         )
     free = ray.available_resources()
     for name, count in wanted.items():
         if free.get(name, 0) < count * training.nodes:
             raise ConfigError(
-                f"{asked} on each node, and others hold all but {free.get(name, 0):g} {name} of the Ray cluster: stop "
+                f"{needed} on each node, and others hold all but {free.get(name, 0):g} {name} of the Ray cluster: stop "
                 f"what runs there (`ray list actors`), or lower training.ranks"
             )
     return RayResourcePool(

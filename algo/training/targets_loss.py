@@ -13,7 +13,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
 TARGET_WEIGHT, TARGET_ROWS = "target_weight", "target_rows"
-"""Keys of a mini-batch: what the rows weigh beside the policy's loss, and how many there are over all ranks."""
+"""Keys of a mini-batch: the weight of the rows' loss, and their number over all ranks."""
 
 
 def policy_and_targets_loss(

@@ -63,10 +63,12 @@ class _Part(TrainingWorker):
 
 
 class TrainingRank(Worker):
-    """All models of one rank. Methods that take a batch get the rank's share of its rows."""
+    """All models of one rank. Methods that take a batch get the rank's share of its rows.
+
+    policies: names of those that learn; the first is active.
+    """
 
     def __init__(self, configs: PartConfigs, policies: Sequence[str]) -> None:
-        """Load every part onto this rank's device. policies: names of those that learn; the first is active."""
         if os.environ.get("VERL_PLATFORM") == "cpu":
             cpu_platform.prepare_worker()
         super().__init__()
@@ -100,7 +102,7 @@ class TrainingRank(Worker):
 
     @_on_all
     def wait_until_loaded(self) -> None:
-        """Return when the constructor has."""
+        """Returns after the constructor."""
 
     @_by_rank
     def infer(self, data: TensorDict) -> TensorDict | None:

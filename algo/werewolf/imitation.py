@@ -28,7 +28,7 @@ from transformers import AutoTokenizer
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
 from algo.machine.progress import game_progress, step_progress
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
-from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.resources import policy_resources
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
 from algo.run.export import write_card
@@ -277,9 +277,8 @@ async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitS
     demonstrator = config.warm_start.demonstrator
     frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))
     # Runners need no server of the policy, only its tokenizer; and no judge: what is imitated is not rewarded.
-    policy = UnservedPolicy(model=str(config.model.path.absolute()))
-    published = game_resources(config) | {"judge": None}
-    resources = policy_resources(config, policy, frozen, opened.state.run_id, 0, published)
+    model, published = str(config.model.path.absolute()), game_resources(config) | {"judge": None}
+    resources = policy_resources(config, opened.state.run_id, model, policies=frozen, **published)
     queue = RolloutQueue(client, GAME, config.rollout)
     stack.push_async_callback(queue.cancel_open)
 

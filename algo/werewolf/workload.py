@@ -26,7 +26,7 @@ Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[Eval
 class Werewolf:
     """The game as a workload (``algo.loop.workload.Workload``).
 
-    evaluate: how it is evaluated (``algo.evaluation.in_training``); given, since that room stands upon this one.
+    evaluate: how it is evaluated (``algo.evaluation.play``); given, since that room stands upon this one.
     """
 
     kind = GAME
@@ -37,26 +37,19 @@ class Werewolf:
         self._evaluate = evaluate
 
     def tasks(self, step: int) -> Sequence[GameTask]:
-        """The games of one step."""
         return step_tasks(self.config, step)
 
     def published(self) -> Mapping[str, Any]:
-        """The prompts that replace the built-in ones, and the judge."""
         return game_resources(self.config)
 
     def frozen_names(self) -> Sequence[str]:
-        """Frozen policies that the run's games seat."""
-        seated = {self.config.game.opponent, *(name for rule in self.config.game.seating for name in rule.players)}
+        game, evaluation = self.config.game, self.config.evaluation
+        seated = {game.opponent, *(name for rule in game.seating for name in rule.players)}
+        if evaluation.wanted:
+            seated |= {*evaluation.opponents}
         return sorted(seated & {*self.config.frozen, INITIAL_POLICY})
 
-    def evaluated_names(self) -> Sequence[str]:
-        """Frozen policies of the panel."""
-        if not self.config.evaluation.wanted:
-            return []
-        return sorted({*self.config.evaluation.opponents} & {*self.config.frozen, INITIAL_POLICY})
-
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
-        """What each seat earns."""
         return game_rewards(rollout, self.config.reward)
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
@@ -64,7 +57,6 @@ class Werewolf:
         return listening_rows(rollout, self.config.training.max_sequence_tokens, self.config.team)
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the games."""
         return game_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:

@@ -27,59 +27,40 @@ class RewardConfig(Section):
     good: OutcomeReward = Field(OutcomeReward(), description="outcome for the good side")
     turns: Literal["averaged", "summed"] = Field(
         "averaged",
-        description="whether a seat's turn rewards are averaged, so that long games and talkative roles do not "
-        "dominate, or summed",
+        description="a seat's turn rewards are averaged (long games do not dominate) or summed",
     )
     invalid: float = Field(
         -0.5,
         le=0,
-        description="a reply that cannot be used; if all are, a draw is worth half a loss: form is learnt early",
+        description="a reply that cannot be used",
     )
     reask: float = Field(
-        0.0, le=0, description="a call that repeats a question; zero, since the reply before it has paid as invalid"
+        0.0, le=0, description="a call that repeats a question; its invalid reply has already cost `invalid`"
     )
     foreign_language: float = Field(
-        -0.2, le=0, description="times the share of a speech's letters that are not Chinese: the table speaks Chinese"
+        -0.2, le=0, description="times the share of a speech's letters that are not Chinese"
     )
-    repetition: float = Field(
-        -0.2, le=0, description="times how much a speech repeats itself: repetition is how sampling degenerates"
-    )
-    repeats_earlier: float = Field(
-        0.0,
-        le=0,
-        description="times how much a speech repeats the seat's own earlier ones; zero: claims may be repeated",
-    )
-    overlong: float = Field(
-        -0.1, le=0, description="a speech longer than the rules allow; small, since nobody hears its end anyway"
-    )
-    cut: float = Field(
-        -0.1, le=0, description="a reply that ended at its token limit; small, since what is lost is lost already"
-    )
-    identity_leak: float = Field(
-        -0.5, le=0, description="a public speech that gives the wolves away: a table of beginners would not punish it"
-    )
+    repetition: float = Field(-0.2, le=0, description="times how much a speech repeats itself")
+    repeats_earlier: float = Field(0.0, le=0, description="times how much a speech repeats the seat's own earlier ones")
+    overlong: float = Field(-0.1, le=0, description="a speech longer than the rules allow")
+    cut: float = Field(-0.1, le=0, description="a reply that ended at its token limit")
+    identity_leak: float = Field(-0.5, le=0, description="a public speech that gives the wolves away")
     vote_against_enemy: float = Field(
         0.0,
         ge=0,
-        description="a vote to exile a seat of the other side; zero: a vote is worth what comes of it. Small models "
-        "learn far sooner from it than from the outcome, which four seats and chance share",
+        description="a vote to exile a seat of the other side; small models learn far sooner from it than from the "
+        "outcome",
     )
     attack_on_enemy: float = Field(
         0.0,
         ge=0,
-        description="the wolves' attack, poison or a shot at a seat of the other side, also as a proposal to mates; "
-        "zero: to hit one's own can be a ruse, and is worth what comes of it. From it small models learn who their "
-        "mates are",
+        description="the wolves' attack (or a proposal of it), poison or a shot at a seat of the other side; small "
+        "models learn from it who their mates are",
     )
     judge_score: float = Field(
-        0.0,
-        ge=0,
-        description="times the judge's score, from -1 (worthless) to 1 (excellent), averaged over the judged turns "
-        "alone; zero: taste is no outcome",
+        0.0, ge=0, description="times the judge's score, -1 to 1, averaged over the judged turns"
     )
-    low_judgement: float = Field(
-        0.0, le=0, description="a turn judged below low_judgement_below; zero: only what a run asks for is judged"
-    )
+    low_judgement: float = Field(0.0, le=0, description="a turn judged below low_judgement_below")
     low_judgement_below: float = Field(0.4, ge=0, le=1, description="scores below this, of 0 to 1, are low")
     very_low_judgement: float = Field(
         0.0, le=0, description="a turn judged below very_low_judgement_below, instead of low_judgement"

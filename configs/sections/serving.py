@@ -110,7 +110,6 @@ class ServingConfig(Section):
 
     @property
     def server_count(self) -> int:
-        """Servers that play the policy."""
         return len(self.urls) if self.mode == "attach" else self.servers
 
 

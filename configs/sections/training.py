@@ -47,8 +47,8 @@ class AdvantageConfig(Section):
     lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
     weigh: Literal["sequence", "turn"] = Field(
         "sequence",
-        description="what weighs alike in the loss: every sequence, or every turn, so that a vote counts as much as a "
-        "speech; by scaling advantages, so it does not concern entropy and KL losses",
+        description="what weighs the same in the loss: every sequence, or every turn (by scaling advantages, so not "
+        "in entropy and KL losses)",
     )
 
 
@@ -146,8 +146,8 @@ class TrainingConfig(Section):
     lr_warmup_steps: int = Field(
         0,
         ge=0,
-        description="steps of the run over which the learning rate rises, from zero at the first; as in verl, the "
-        "schedule moves on once for each update, however many optimizer steps it makes",
+        description="steps of the run over which the learning rate rises from zero; one update is one step of the "
+        "schedule, as in verl",
     )
     grad_clip: float = Field(1.0, gt=0)
     mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
@@ -155,9 +155,8 @@ class TrainingConfig(Section):
     max_tokens_per_micro_batch: int | None = Field(
         None,
         ge=1,
-        description="fill forward passes by tokens instead: as many sequences as have this many tokens on each rank; "
-        "without flash attention a sequence counts as long as the longest of its mini-batch. null: micro_batch_size "
-        "sequences",
+        description="fill forward passes up to this many tokens on each rank; without flash attention a sequence "
+        "counts as long as the longest of its mini-batch. null: micro_batch_size sequences",
     )
     epochs: int = Field(1, ge=1, description="passes over a step's batch")
     policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")

@@ -27,20 +27,17 @@ class WarmStartConfig(Section):
     )
     weigh: Literal["reply", "token"] = Field(
         "reply",
-        description="what weighs alike in the loss: every reply, so that a vote counts as much as a speech, or every "
-        "token",
+        description="what weighs the same in the loss: every reply (a vote as much as a speech) or every token",
     )
     question_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         {},
-        description="what replies to these questions weigh, 1 where none is named: {exile_vote: 4, pk_vote: 4} has "
-        "votes learned first, which a speech's many tokens otherwise drown",
+        description="weights of replies to these questions, 1 for all others, e.g. {exile_vote: 4, pk_vote: 4}",
     )
     given_weight: float = Field(
         0.0,
         ge=0,
-        description="what a token weighs that is not of an imitated reply: of questions, announcements, what others "
-        "say, and replies that are left out. Above zero the policy also learns to foresee these, from which small "
-        "models learn to look things up",
+        description="weight of tokens outside the imitated replies: questions, announcements, other speeches. Above "
+        "zero the policy also learns to predict these, from which small models learn to look things up",
     )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(
@@ -49,8 +46,8 @@ class WarmStartConfig(Section):
 
     dtype: Literal["float32", "bfloat16"] | None = Field(
         None,
-        description="precision of the imitation's forward pass, null for model.dtype: no server has to agree with it, "
-        "and a CPU with instructions for bfloat16 is two to three times as fast; what is written is in model.dtype",
+        description="precision of the imitation's forward pass, null for model.dtype; bfloat16 is two to three times "
+        "as fast on a CPU with its instructions. Weights are written in model.dtype",
     )
 
     @field_validator("demonstrator")

@@ -22,5 +22,4 @@ class BoundConfig(Section):
         return self
 
     def holds(self, value: float) -> bool:
-        """Whether a value is sound."""
         return (self.below is None or value >= self.below) and (self.above is None or value <= self.above)

@@ -79,5 +79,4 @@ class GatewayRunner(Runner[Any]):
         """Nothing is left: ``iter`` closes what it has opened."""
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
-        """Let go of the agent."""
         self._agent = None

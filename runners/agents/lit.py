@@ -60,7 +60,6 @@ class LitPlayer:
         return dimensions_of(result, emitted)
 
     async def close(self) -> None:
-        """Stop the agents' event loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _failed(self, error: Exception) -> AgentFailed:

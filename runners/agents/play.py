@@ -11,11 +11,12 @@ from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate
 from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
 from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS
+from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
@@ -107,7 +108,7 @@ class AgentPlay:
         self._player = player
         addresses = addresses or Addresses(client.server_address_root)
         self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._servers = ChatServers(policy_patience_seconds, addresses)
+        self._servers = Connections(ChatServer.of, policy_patience_seconds, addresses)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
 

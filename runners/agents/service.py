@@ -66,7 +66,6 @@ class ServicePlayer:
         return dimensions_of(found, where="the reward function")
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._http is not None:
             await self._http.close()
 

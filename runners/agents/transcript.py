@@ -16,7 +16,6 @@ class Transcript:
         self._length = 0
 
     def add(self, actor: str, segment: int, messages: Sequence[Message], reply: Message) -> None:
-        """Take a call's messages and its reply."""
         said = self._said.get((actor, segment), 0)
         if not said:
             self._write(f"== {actor}, conversation {segment + 1}")

@@ -1,117 +1,105 @@
-"""From chat messages to token ids, appending only: what was sampled is never re-tokenized.
+"""The game's conversations as token ids, appending only: what was sampled is never tokenized again.
 
-A conversation is held as one growing list of token ids. Its next prompt is everything so far plus the newly
-encoded messages; the chat template is only ever asked what *new* messages look like, in a conversation of its own,
-so a template that rewrites earlier turns (Qwen3's drops earlier thoughts) or adds a system prompt (Qwen2.5's, where
-there is none) cannot change the past.
+The next prompt is everything so far plus the newly encoded messages (``runners.policy.chat_template``), so a template
+that rewrites earlier turns (Qwen3's drops earlier thoughts) or adds a system prompt (Qwen2.5's, where there is none)
+cannot change the past. What players say cannot turn into control tokens.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
-from jinja2 import TemplateError
+from runners.errors import RouteRefused, UnusableTokenizer
+from runners.policy.chat_template import ChatTemplate
+from runners.policy.codecs import (
+    DETOKENIZE_ROUTE,
+    RENDER_ROUTE,
+    TOKENIZE_ROUTE,
+    Codec,
+    LocalCodec,
+    ServedCodec,
+    UnfitTemplate,
+)
+from runners.policy.server import PolicyServer
+
+INFO_ROUTE = "/tokenizer_info"
 
 ChatMessage = dict[str, str]
 """{"role": "system" | "user" | "assistant", "content": text}"""
 
 THINK, END_THINK = "<think>", "</think>"
 
-# What stands for a message where the template is asked for the text around it: between invisible characters that no
-# player's words contain, and that no template strips.
-_RULES, _QUESTION, _REPLY = "\u2063rules\u2063", "\u2063question\u2063", "\u2063sampled reply\u2063"
-
+_RULES, _QUESTION, _REPLY = "你是3号玩家，身份是预言家。", "第1夜，请选择。", "决定：5号"
+_REMEDY = (
+    f"start vLLM 0.28 with --enable-tokenizer-info-endpoint, let a proxy before it forward {RENDER_ROUTE}, "
+    f"{INFO_ROUTE}, {TOKENIZE_ROUTE} and {DETOKENIZE_ROUTE}, or copy the model's tokenizer files here and "
+    f"name their folder with --tokenizer"
+)
 # Added vocabulary without these is ordinary text: some models add white space or words.
 _BRACKETS = re.compile(r"[<>\[\]{}|｜]")
 
 
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
-
-    def apply_chat_template(self, conversation: list[ChatMessage], **kwargs: object) -> str:
-        """Render messages as text. Raises jinja2.TemplateError for messages that the template refuses."""
-
-    def get_added_vocab(self) -> dict[str, int]:
-        """Tokens that are matched in a text before anything else, with their ids."""
-
-    def encode(self, text: str, **kwargs: object) -> list[int]:
-        """Text to token ids."""
-
-    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str:
-        """Token ids to text."""
-
-
-class UnfitTemplate(ValueError):
-    """A chat template with which a conversation cannot be held append-only; the message says why."""
-
-
-class ControlTokens:
-    """The control tokens of a vocabulary: quoted text must never turn into one of them.
-
-    added: the added vocabulary, by text. Raises UnfitTemplate where nothing in it could mark the end of a reply.
-    """
-
-    def __init__(self, added: Mapping[str, int]):
-        self.ids = {str(token): token_id for token, token_id in added.items() if _BRACKETS.search(token)}
-        if not self.ids:
-            raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
-        self._pattern = re.compile("|".join(map(re.escape, sorted(self.ids, key=len, reverse=True))))
-
-    def first_in(self, text: str) -> str | None:
-        """The first of them in a text."""
-        found = self._pattern.search(text)
-        return found and found.group()
-
-    def disarmed(self, text: str) -> str:
-        """The text with every control token in it changed so that it is encoded as ordinary text."""
-        return self._pattern.sub(_disarm, text)
-
-    def left_out(self, text: str) -> str:
-        """The text without them, but for the tags around thoughts."""
-        return self._pattern.sub(lambda match: match.group() if match.group() in (THINK, END_THINK) else "", text)
-
-    def check_head(self, prompt: str, answered: str, question: str, reply: str) -> None:
-        """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens.
-
-        prompt: the rendered question. answered: the rendered question and reply.
-        """
-        head, full_head = prompt.rpartition(question)[2], answered.partition(reply)[0].rpartition(question)[2]
-        by_model = full_head.removeprefix(head) if full_head.startswith(head) else ""
-        if self.first_in(by_model.replace(THINK, "").replace(END_THINK, "")):
-            raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
-
-
 class ChatTokens:
-    """Encodes new messages of a conversation and decodes sampled replies, for one tokenizer on this machine.
+    """Encodes new messages of a conversation and decodes sampled replies. Made by ``of``, ``load`` or ``served``.
 
-    thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek); others ignore it.
-    Raises UnfitTemplate at once, not in mid-game.
+    All methods raise what the codec raises. end_of_turn: id of the token that ends a reply.
     """
 
     end_of_turn: int
-    """Id of the token that ends a reply."""
 
-    def __init__(self, tokenizer: Tokenizer, thinking: bool = False):
-        self._tokenizer = tokenizer
-        self._thinking = thinking
-        self._control = ControlTokens(tokenizer.get_added_vocab())
-        self.end_of_turn = self._control.ids[self._end_of_turn()]
-        self._opens_thought = opens_thought(self._render([_message("user", _QUESTION)]))
+    def __init__(self, codec: Codec, added: Mapping[str, int], thinking: bool):
+        """added: the vocabulary that is matched in a text before anything else, with its ids."""
+        self._codec = codec
+        self._template = ChatTemplate(codec)
+        self._variables = template_variables(thinking)
+        self._control = {str(token): token_id for token, token_id in added.items() if _BRACKETS.search(token)}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._control, key=len, reverse=True))))
 
     @classmethod
-    def load(cls, folder: Path, thinking: bool = False) -> "ChatTokens":
-        """Load the tokenizer of a Hugging Face model folder; ValueError without a chat template that fits."""
-        from transformers import AutoTokenizer  # takes seconds, so only where a model is really played
+    async def of(cls, codec: Codec, added: Mapping[str, int], thinking: bool = False) -> "ChatTokens":
+        """Learn what begins and ends a reply. Raises UnfitTemplate at once, not in mid-game.
 
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        if not tokenizer.chat_template:
-            raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
-        return cls(tokenizer, thinking)
+        thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek).
+        """
+        tokens = cls(codec, added, thinking)
+        if not tokens._control:
+            raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
+        await tokens._learn()
+        return tokens
+
+    @classmethod
+    async def load(cls, folder: Path, thinking: bool = False) -> "ChatTokens":
+        """From a model's folder on this machine. Raises UnusableTokenizer, which names the remedy."""
+        if not folder.is_dir():
+            raise UnusableTokenizer(
+                f"the folder {folder}, named with --tokenizer, is not on this machine: copy the model's tokenizer "
+                f"files there, or leave --tokenizer out to use the tokenizer of the policy's server"
+            )
+        try:
+            local = await LocalCodec.load(folder)
+            return await cls.of(local, local.tokenizer.get_added_vocab(), thinking)
+        except (OSError, ValueError) as error:
+            raise UnusableTokenizer(f"the tokenizer in {folder} cannot be used: {error}") from error
+
+    @classmethod
+    async def served(cls, server: PolicyServer, thinking: bool = False) -> "ChatTokens":
+        """Of a policy's server. Raises PolicyUnavailable; UnusableTokenizer where the server does not offer it."""
+        try:
+            added = (await server.ask(INFO_ROUTE))["added_tokens_decoder"]
+            added = {str(token): int(token_id) for token_id, token in added.items()}
+            return await cls.of(ServedCodec(server), added, thinking)
+        except RouteRefused as error:
+            raise UnusableTokenizer(
+                f"the policy's tokenizer is not on this machine, and its server does not offer it ({error}): {_REMEDY}"
+            ) from error
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # answers of another shape, too
+            raise UnusableTokenizer(
+                f"the tokenizer that the server at {server.endpoint} describes cannot be used: {error}"
+            ) from error
 
     async def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Token ids of a new conversation, up to where the reply begins."""
-        return await self._encode(self._render(self._as_data(messages)))
+        """Token ids of a conversation's first call, ending where the reply begins."""
+        return await self._codec.render(self._as_data(messages), self._variables)
 
     async def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -119,19 +107,17 @@ class ChatTokens:
         last_response: ids of the reply just before; when sampling already gave the end-of-turn token, it is not
             repeated.
         """
-        # Encoded whole and then cut, since a control token may swallow the white space beside it.
-        ids = await self._encode(_after_reply(self._render(_answered(self._as_data(messages)))))
-        if last_response and last_response[-1] == self.end_of_turn:
-            return ids[ids.index(self.end_of_turn) + 1 :]
-        return ids
+        last_id = last_response[-1] if last_response else None
+        return await self._template.after_reply(last_id, self._as_data(messages), self._variables)
 
     async def encode_reply(self, text: str) -> list[int]:
         """Token ids of a reply that was not sampled, with the end of its turn, as they follow a prompt.
 
         Where the prompt itself opened a thought, it is closed at once. Control tokens in the text become plain text.
         """
-        words = self._control.disarmed(text)
-        return [*await self._encode(f"{END_THINK}\n\n{words}" if self._opens_thought else words), self.end_of_turn]
+        words = self._pattern.sub(_disarm, text)
+        words = f"{END_THINK}\n\n{words}" if self._opens_thought else words
+        return [*await self._codec.encode(words), self.end_of_turn]
 
     async def decode_reply(self, response_ids: Sequence[int]) -> str:
         """The reply as text, without control tokens; <think> tags are kept for the caller to split off.
@@ -139,68 +125,44 @@ class ChatTokens:
         Where the prompt itself opened a thought, the reply is given its opening tag, so that a thought cut at the
         limit cannot pass for words.
         """
-        text = self._control.left_out(await self.decode(response_ids))
+        kept = (THINK, END_THINK)
+        text = await self.decode(response_ids)
+        text = self._pattern.sub(lambda match: match.group() if match.group() in kept else "", text)
         return THINK + text if self._opens_thought else text
 
     async def decode(self, token_ids: Sequence[int]) -> str:
-        """Token ids as text, control tokens included."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
-
-    async def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return await self._codec.text(token_ids)
 
     def _as_data(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         """Messages whose text cannot be taken for control tokens: a player may say anything, and be only quoted."""
-        return [{**message, "content": self._control.disarmed(message["content"])} for message in messages]
+        return [{**message, "content": self._pattern.sub(_disarm, message["content"])} for message in messages]
 
-    def _end_of_turn(self) -> str:
-        """The control token that ends a reply. Raises UnfitTemplate also for everything else that is wrong."""
-        question = [_message("user", _QUESTION)]
-        try:
-            prompt = self._render([_message("system", _RULES), *question])
-            asked, answered = self._render(question), self._render(_answered(question))
-        except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
-            raise UnfitTemplate(f"the chat template takes no system prompt, question and reply: {error}") from error
-        after_reply = _after_reply(answered)
-        if _RULES not in prompt or _QUESTION not in prompt or _QUESTION not in after_reply:
-            raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
-        self._control.check_head(asked, answered, _QUESTION, _REPLY)
-        end_of_turn = self._control.first_in(after_reply.partition(_QUESTION)[0])
-        if end_of_turn is None:
+    async def _learn(self) -> None:
+        self.end_of_turn = await self._template.end_of_turn(self._variables)
+        if self.end_of_turn not in self._control.values():
             raise UnfitTemplate("the chat template marks the end of a reply with no control token")
-        return end_of_turn
-
-    def _render(self, conversation: list[ChatMessage]) -> str:
-        return self._tokenizer.apply_chat_template(
-            conversation, tokenize=False, add_generation_prompt=True, **template_variables(self._thinking)
+        question, rules = {"role": "user", "content": _QUESTION}, {"role": "system", "content": _RULES}
+        ruled = await self.decode(await self.first_prompt([rules, question]))
+        if _RULES not in ruled or _QUESTION not in ruled:
+            raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
+        prompt = await self.decode(await self.first_prompt([question]))
+        self._opens_thought = prompt.rfind(THINK) > prompt.rfind(END_THINK)
+        answered = await self._codec.render(
+            [question, {"role": "assistant", "content": _REPLY}], self._variables, add_generation_prompt=False
         )
+        self._check_head(prompt, await self.decode(answered))
+
+    def _check_head(self, prompt: str, answered: str) -> None:
+        """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens."""
+        head, full_head = prompt.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
+        by_model = full_head.removeprefix(head) if full_head.startswith(head) else ""
+        if self._pattern.search(by_model.replace(THINK, "").replace(END_THINK, "")):
+            raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
 
 
 def template_variables(thinking: bool) -> dict[str, bool]:
     """The variables by which templates turn a model's thinking on or off."""
     return {"enable_thinking": thinking, "thinking": thinking}
-
-
-def opens_thought(prompt: str) -> bool:
-    """Whether a prompt's own end opens a thought."""
-    return prompt.rfind(THINK) > prompt.rfind(END_THINK)
-
-
-def _message(role: str, content: str) -> ChatMessage:
-    return {"role": role, "content": content}
-
-
-def _answered(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """A conversation in which a reply stands before ``messages``."""
-    # Without a system prompt: some templates would show it anew before the last question.
-    return [_message("user", _QUESTION), _message("assistant", _REPLY), *messages]
-
-
-def _after_reply(rendered: str) -> str:
-    _, found, after = rendered.partition(_REPLY)
-    if not found:
-        raise UnfitTemplate("the chat template drops replies, or changes their text")
-    return after
 
 
 def _disarm(match: re.Match[str]) -> str:

@@ -44,7 +44,6 @@ class PublishedResources:
         self._fetched.forget(resources_id)
 
     async def close(self) -> None:
-        """Stop waiting for resources that have not come."""
         await self._fetched.close()
 
     async def _fetch(self, resources_id: str) -> PolicyResources:

@@ -1,7 +1,7 @@
 """A policy's server, spoken to in token ids: what it samples, and what else it is asked."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,18 +92,13 @@ class PolicyServer:
         if stop:
             body["stop"] = list(stop)
         try:
-            answer, headers = await self._transport.send("POST", f"{self.endpoint.rstrip('/')}/completions", body)
+            answer, headers = await self._send("POST", "/v1/completions", body)
             choice = answer["choices"][0]
             if not isinstance(choice, dict):
                 raise TypeError("no choice")
-        except NoAnswer as error:
-            raise PolicyUnavailable(
-                f"no answer from the policy's server at {self.endpoint} ({error}). Is vLLM running, and reachable "
-                f"from this machine? The algorithm's log says where it started it"
-            ) from error
-        except Refused as error:
-            raise PolicyUnavailable(f"the policy's server at {self.endpoint} refused a request: {error}") from error
-        except (LookupError, TypeError, ValueError) as error:
+        except RouteRefused as error:
+            raise PolicyUnavailable(f"the policy's server refused a request: {error} {error.detail}") from error
+        except (LookupError, TypeError) as error:
             raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
         versions = headers.get(POLICY_VERSION_HEADER), headers.get(POLICY_VERSION_UNTIL_HEADER)
         return self._read(choice, prompt_ids, *versions)
@@ -127,26 +122,30 @@ class PolicyServer:
 
         Raises RouteRefused for a route that is not there for us, PolicyUnavailable when no answer comes.
         """
+        sent = None if body is None else {"model": self.model, **body}
+        answer, _ = await self._send("GET" if body is None else "POST", route, sent)
+        return answer
+
+    async def _send(self, method: str, route: str, body: dict[str, Any] | None = None) -> tuple[Any, Mapping[str, str]]:
+        """(JSON, headers) of an answer. Raises RouteRefused and PolicyUnavailable."""
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
         try:
-            if body is None:
-                answer, _ = await self._transport.send("GET", url)
-            else:
-                answer, _ = await self._transport.send("POST", url, {"model": self.model, **body})
+            return await self._transport.send(method, url, body)
         except NoAnswer as error:
-            raise PolicyUnavailable(f"no answer from {url} ({error})") from error
+            raise PolicyUnavailable(
+                f"no answer from {url} ({error}). Is vLLM running, and reachable from this machine? The algorithm's "
+                f"log says where it started it"
+            ) from error
         except Refused as error:
             raise RouteRefused(f"{url} answers {error.status}", error.status, error.detail) from error
         except ValueError as error:
             raise RouteRefused(f"{url} answers something that is not JSON") from error
-        return answer
 
     async def _model_card(self) -> dict[str, Any]:
-        url = f"{self.endpoint.rstrip('/')}/models"
         try:
-            answer, _ = await self._transport.send("GET", url)
+            answer, _ = await self._send("GET", "/v1/models")
             models = {str(model["id"]): model for model in answer["data"]}
-        except (NoAnswer, Refused, LookupError, TypeError, ValueError) as error:
+        except (RouteRefused, LookupError, TypeError) as error:
             raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
         if self.model in models:
             card = models[self.model]
@@ -156,7 +155,6 @@ class PolicyServer:
         raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.close()
 
     def _read(

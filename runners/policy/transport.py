@@ -83,7 +83,6 @@ class Transport:
         return json.loads(text), headers
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 

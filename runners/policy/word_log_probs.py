@@ -1,25 +1,16 @@
 """How likely a policy is to answer with each of a few words: log-probs by token id, nothing sampled that counts."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from runners.errors import PolicyUnavailable
+from runners.policy.server import PolicyServer
 
 _MOST_TOKENS = 128
 """Of one request: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 
 
-class Asked(Protocol):
-    """The part of ``PolicyServer`` that is used."""
-
-    endpoint: str
-
-    async def ask(self, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON answer of a route."""
-
-
 async def word_log_probs(
-    server: Asked, prompts: Sequence[Sequence[int]], words: Sequence[Sequence[int]]
+    server: PolicyServer, prompts: Sequence[Sequence[int]], words: Sequence[Sequence[int]]
 ) -> list[list[float]]:
     """For each prompt the log-prob (natural, at temperature 1) of each word as its continuation.
 

@@ -45,7 +45,7 @@ class LimitedBody:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else {}
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         if not ("content-length" in headers or "transfer-encoding" in headers):
             await self._app(scope, receive, send)
             return

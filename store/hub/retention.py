@@ -89,7 +89,7 @@ async def _lines(collections: SqlCollections, run: str | None) -> AsyncIterator[
             if not found or (run is not None and (found[0].metadata or {}).get("run") != run):
                 continue  # the first where it was deleted meanwhile
             (rollout,) = found
-            its = {"rollout_id": {"exact": rollout.rollout_id}}
+            its: FilterOptions = {"rollout_id": {"exact": rollout.rollout_id}}
             attempts, spans = await collections.attempts.query(its), await collections.spans.query(its)
             resources = await collections.resources.get({"resources_id": {"exact": rollout.resources_id or ""}})
         parts = {
@@ -102,7 +102,7 @@ async def _lines(collections: SqlCollections, run: str | None) -> AsyncIterator[
 
 
 @contextmanager
-def _opened(output: Path) -> Iterator[IO[bytes]]:
+def _opened(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Where an export goes. A file of that name is complete, or does not exist, or is what it was before."""
     if str(output) == "-":
         yield sys.stdout.buffer

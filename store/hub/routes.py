@@ -1,9 +1,9 @@
-"""Routes before the stock server's of the same names, and two of our own. The others are the stock server's.
+"""Routes in the place of the stock server's, without FastAPI's layers, and two of our own.
 
-A route stands here for what the stock one does not do: it tells the first of many faults (a list of all would take a
-thousand times the request's size), counts what OTLP holds before it is taken apart, ends a wait with its client, sends
-all games in pieces. ``spans/search`` is here for its cost alone: 1.05 of the stock hub's through FastAPI's layers, 0.94
-without them.
+Most do what the stock ones do not: tell the first of many faults (a list of all would take a thousand times the
+request's size), count what OTLP holds before it is taken apart, end a wait with its client, send all games in pieces.
+Two are here for their CPU alone, as a share of the stock hub's, with FastAPI's layers and without: 1.10 and 0.92 for
+``spans/search``, 1.21 and 0.94 for the end of an attempt.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from agentlightning.store.client_server import (
     API_V1_AGL_PREFIX,
     QueryRolloutsRequest,
     QuerySpansRequest,
+    UpdateAttemptRequest,
     WaitForRolloutsRequest,
 )
 from agentlightning.utils.otlp import spans_from_proto
@@ -65,6 +66,7 @@ def routes(store: LightningStore) -> list[Route]:
         "/v1/traces": mine.add_otlp,
         f"{API_V1_AGL_PREFIX}/spans": mine.add_span,
         f"{API_V1_AGL_PREFIX}/spans/search": mine.search_spans,
+        f"{API_V1_AGL_PREFIX}/rollouts/{{rollout_id}}/attempts/{{attempt_id}}": mine.update_attempt,
         f"{API_V1_AGL_PREFIX}/queues/rollouts/enqueue": mine.enqueue,
         f"{API_V1_AGL_PREFIX}/rollouts/search": mine.search_rollouts,
         f"{API_V1_AGL_PREFIX}/waits/rollouts": mine.wait,
@@ -115,6 +117,15 @@ class _Routes:
         _check_page(wanted, Span)
         page = await self._store.query_spans(**wanted.model_dump())
         return _page(_SPANS.dump_json(list(page.items)), page)
+
+    async def update_attempt(self, request: Request) -> Response:
+        wanted = await _read(request, UpdateAttemptRequest)
+        changes = {name: getattr(wanted, name) for name in wanted.model_fields_set}
+        for name, value in changes.items():
+            if value is None:
+                raise HTTPException(400, f"{name} is invalid; it cannot be a null value.")
+        attempt = await self._store.update_attempt(**request.path_params, **changes)
+        return _json(attempt.model_dump_json().encode())
 
     async def wait(self, request: Request) -> Response:
         wanted = await _read(request, WaitForRolloutsRequest)

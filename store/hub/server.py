@@ -87,10 +87,14 @@ class Hub(LightningStoreServer):
 
     def __init__(self, store: LightningStore, settings: HubSettings, port: int):
         super().__init__(store, settings.host, port, tracker=settings.tracker)
+        assert self.app is not None
         self._settings = settings
         # Of the stock layers, those for log lines and for tracebacks in answers go; the third is for a tracker.
         self.app.user_middleware = [one for one in self.app.user_middleware if _is_for_a_tracker(one)]
-        self.app.router.routes[:0] = routes(store)
+        stock = self.app.router.routes
+        for route in routes(store):
+            before = (place for place, one in enumerate(stock) if getattr(one, "path", None) == route.path)
+            stock.insert(next(before, 0), route)
         protect(
             self.app,
             token=settings.token,
@@ -113,6 +117,7 @@ class Hub(LightningStoreServer):
 
         parent: the id of the process whose child this is, and whose end ends this one, too.
         """
+        assert self.app is not None and self.store is not None
         config = uvicorn.Config(
             self.app,
             http=BoundedHeadProtocol,
@@ -219,15 +224,14 @@ async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
         logger.warning("backend memory: everything is forgotten when the hub stops")
         yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
         return
-    alone = isinstance(settings.database, Path)
-    with as_its_only_hub(settings.database) if alone else contextlib.nullcontext():
-        # Calls of many hubs need not look for overdue attempts by the way: each hub's watchdog does, every second.
-        between_scans = 1.0 if alone else math.inf
+    place = settings.database
+    # Calls of many hubs need not look for overdue attempts by the way: each hub's watchdog does, every second.
+    between_scans = 1.0 if isinstance(place, Path) else math.inf
+    with as_its_only_hub(place) if isinstance(place, Path) else contextlib.nullcontext():
         async with opened_store(
-            settings.database, fsync=settings.fsync, tracker=settings.tracker, scan_debounce_seconds=between_scans
+            place, fsync=settings.fsync, tracker=settings.tracker, scan_debounce_seconds=between_scans
         ) as store:
             waiting = await store.collections.rollout_queue.size()
-            place = settings.database.resolve() if alone else settings.database
             logger.info("database %s: %d games wait for a runner", place, waiting)
             yield store
 

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from algo.evaluate import keep_evaluated, main
+from algo.evaluation.deeds import VOTES_FOR_WOLVES
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
 from algo.evaluation.panel import PANELS, matches_of
 from algo.evaluation.play import evaluate
 from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
 from algo.evaluation.report import page_of, tables_of
-from algo.machine.ports import free_port
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.matches import held_out_deals
@@ -108,9 +108,9 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert figures.conduct["wolf"].leaks > 0 and figures.conduct["both"].turns > 8
     deeds = {(deeds.player, deeds.side): deeds for deeds in figures.deeds}
     # It names seat 1 whatever the question, which is no wolf's in these deals, and cannot be claimed to be anything.
-    assert set(deeds["policy", "wolf"].kills) <= {"villager", "seer", "nobody"} and deeds["policy", "wolf"].kills
-    assert deeds["policy", "good"].votes.on_wolf.value == 0.0
-    assert set(deeds["policy", "wolf"].claimed["wolf"]) == {"none"}
+    assert deeds["policy", "wolf"].counts["kills"].keys() <= {"villager", "seer", "nobody"}
+    assert deeds["policy", "good"].shares[VOTES_FOR_WOLVES].value == 0.0
+    assert deeds["policy", "wolf"].counts["roles that the wolf claims"].keys() == {"none"}
     for row in evaluation.rows:
         assert "夜" in row.sample.transcript
         assert {turn.reply for turn in row.sample.turns} == {"发言：我是狼人。\n决定：1号"}
@@ -125,9 +125,7 @@ async def test_turns_of_an_evaluation_give_no_trajectory(client, policy, tmp_pat
     config = make_config(tmp_path, deals=1, opponents=["random"])
     tasks = matches_of(config, PANELS["run"], "match", "").tasks
     async with runner_at(client):
-        played = await RolloutQueue(client, GAME, config.rollout).play(
-            tasks, policy, alive, lambda now: None, mode="val"
-        )
+        played = await RolloutQueue(client, GAME, config.rollout).play(tasks, policy, alive, lambda now: None)
     found = build_trajectories(played.finished, partial(game_rewards, weights=RewardConfig()), 100_000)
     assert played.turns_stored > 0
     assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})
@@ -238,17 +236,6 @@ def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, mess
     monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
-def test_a_hub_that_is_not_there_ends_the_command_by_its_name(tiny_model, tmp_path, caplog, monkeypatch):
-    address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"run.dir={tmp_path}", "evaluation.deals=1", f"store.url={address}", "store.patience_seconds=0.1"]
-    settings.append(f"model.path={tiny_model}")
-    monkeypatch.setattr("sys.argv", ["evaluate", *(part for one in settings for part in ("--set", one))])
-    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
-    assert main() == 1
-    assert f"no hub answers at {address}" in caplog.text
-    assert list(tmp_path.glob("*/evaluations.jsonl")) == []
 
 
 def test_what_models_and_programs_wrote_is_no_markup_on_page_and_terminal(tmp_path, capsys):

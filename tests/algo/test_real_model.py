@@ -12,10 +12,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from algo.real_model import LICENCE, MARKER_FILE, build_real_model, main
 from algo.serving.servers import Servers
-from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from tests.support.algo.fake_vllm import serving_config
-from tests.support.chat_templates import FOREIGN, with_template
+from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 from tests.support.small_models import load_model
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +96,7 @@ async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_tem
         server = PolicyServer(serving.endpoints[0], serving.model, temperature)
         for family in (None, *FOREIGN):
             for thinking in [False, True] if family == "thinking" else [False]:
-                tokens = ChatTokens(with_template(tokenizer, FOREIGN.get(family)), thinking)
+                tokens = chat_tokens(with_template(tokenizer, FOREIGN.get(family)), thinking)
                 server.stop_token_ids = (tokens.end_of_turn,)
                 ids, expected, returned = await tokens.first_prompt([system, question]), [], []
                 for turn in range(3):

@@ -9,9 +9,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen3Config
 
-from algo import werewolf_sft
 from algo.rollouts.queue import RolloutQueue
-from algo.rollouts.resources import UnservedPolicy, policy_resources
+from algo.rollouts.resources import policy_resources
 from algo.rollouts.triplets import read_attempt
 from algo.run.folder import open_run
 from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
@@ -60,9 +59,7 @@ def played(config):
     """The warm start's games, played without a hub."""
 
     async def play():
-        resources = policy_resources(
-            config, UnservedPolicy(str(config.model.path)), {}, "run", 0, game_resources(config)
-        )
+        resources = policy_resources(config, "run", str(config.model.path), **game_resources(config))
         games, finished = WerewolfGames(), []
         for task in demonstration_tasks(config):
             records = []
@@ -293,11 +290,6 @@ def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):
     assert run_id_of(config, opened.state.run_id) == opened.state.run_id
 
 
-def test_help_and_print_config_start_nothing(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["werewolf_sft", "--print-config", "--set", "warm_start.games=3"])
-    assert werewolf_sft.main() == 0 and "games: 3" in capsys.readouterr().out
-
-
 async def with_runner(client, work):
     play = WerewolfPlay(client)
     worker = Worker(client, play, "w", games_at_once=4)
@@ -318,7 +310,7 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     config = make_config(tiny_model)
 
     def play(run_id):
-        resources = policy_resources(config, UnservedPolicy(str(tiny_model)), {}, run_id, 0, {})
+        resources = policy_resources(config, run_id, str(tiny_model))
         return RolloutQueue(client, GAME, config.rollout).play(
             demonstration_tasks(config), resources, nothing, lambda now: None
         )

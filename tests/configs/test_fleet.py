@@ -111,6 +111,23 @@ def test_every_file_of_ours_that_a_command_names_exists():
                     assert PLACED[path].is_file(), word
 
 
+@pytest.mark.parametrize("recipe", ["compose", "kubernetes", "systemd"])
+def test_a_runner_has_the_time_to_finish_its_games(recipe):
+    if recipe == "compose":
+        grace = recipes.compose()["services"]["runner"]["stop_grace_period"]
+        units = {"h": 3600, "m": 60, "s": 1}
+        drain = killed = sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", grace))
+    elif recipe == "kubernetes":
+        runner = recipes.pods()["werewolf-runner"]["spec"]
+        stop, killed = runner["containers"][0]["lifecycle"]["preStop"], runner["terminationGracePeriodSeconds"] - 1
+        drain = int(re.search(r"timeout (\d+)", stop["exec"]["command"][2])[1])
+    else:
+        stop = recipes.units()["werewolf-runner@.service"]["Service"]
+        drain = int(re.search(r"timeout (\d+)", stop["ExecStop"][0])[1])
+        killed = int(stop["TimeoutStopSec"][0]) - 1
+    assert recipes.longest_game() <= drain <= killed
+
+
 # Health
 
 
@@ -212,8 +229,8 @@ async def run_beside(command):
 
 
 def test_the_proxy_forwards_what_runners_need_and_nothing_else():
-    from runners.policy.served_template import DETOKENIZE_ROUTE
-    from runners.policy.served_tokens import INFO_ROUTE, TOKENIZE_ROUTE
+    from runners.policy.chat_tokens import INFO_ROUTE
+    from runners.policy.codecs import DETOKENIZE_ROUTE, TOKENIZE_ROUTE
 
     locations = recipes.proxy_locations()
     assert locations.pop("/") == ("return", "404")
@@ -235,23 +252,3 @@ def test_nginx_takes_the_proxys_configuration():
             ["nginx", "-e", "stderr", "-t", "-c", FLEET / "policy_proxy.conf"], stderr=its, check=False
         )
         assert tested.returncode == 0, ours.recv(65536).decode()
-
-
-# Images
-
-
-def test_the_images_are_made_of_what_is_there():
-    lines = (FLEET / "Dockerfile").read_text().splitlines()
-    sources = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
-    allowed = [line[1:] for line in (FLEET / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"]
-    assert sorted(sources) == sorted(allowed)
-    assert all((ROOT / source).exists() for source in sources)
-    targets = {line.split()[-1] for line in lines if re.fullmatch(r"FROM \S+ AS \w+", line)}
-    assert targets == {"base", "light", "training"}
-    extras = ",".join(re.findall(r'"\.\[([\w,]+)\]"', "\n".join(lines))).split(",")
-    assert extras == ["runner", "postgres", "gpu"]
-    project = (ROOT / "pyproject.toml").read_text()
-    assert all(f"\n{extra} = [" in project for extra in extras)
-    workdir = next(line.split()[1] for line in lines if line.startswith("WORKDIR"))
-    assert f"{workdir}/" == recipes.INSTALLED
-    assert [line for line in lines if line.startswith("USER")] == ["USER 1000"] * 2

@@ -1,12 +1,11 @@
 """Folders that hold no usable model are refused by name, before anything is started, and without a traceback."""
 
-import argparse
 import json
 import struct
 
 import pytest
 
-from configs.command_line import add_configuration_options, read_configuration
+from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import check_model_folder, check_model_folders
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
@@ -45,9 +44,7 @@ def test_what_is_damaged_is_named_with_the_remedy(folder, name, content, told, c
     with pytest.raises(ConfigError, match=rf"^model\.path: .*{told}.*again"):
         check_model_folder(folder)
 
-    parser = argparse.ArgumentParser()
-    add_configuration_options(parser, example="")
-    options = parser.parse_args(["--set", f"model.path={folder}"])
+    options = configured_parser("program", "", example="").parse_args(["--set", f"model.path={folder}"])
     assert read_configuration(options, WerewolfConfig, check_model_folders) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("error: model.path: ") and str(folder / name) in errors and errors.count("\n") == 1

@@ -8,30 +8,25 @@
 """
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import torch
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from openai import AsyncOpenAI
 
 from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import PolicyServer
+from runners.policy.servers import Connections
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
-from tests.support.recording_proxy import FLOAT32_TOLERANCE
-from tests.support.small_models import load_model
+from tests.support.processes import end, start_module
+from tests.support.small_models import calls_that_go_on, load_model
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5
@@ -96,16 +91,9 @@ async def converse(address, api, streamed, number):
     return several
 
 
-def recomputed(model, ids):
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids])).logits[0]
-    following = torch.log_softmax(logits[:-1], dim=-1).gather(-1, torch.tensor(ids)[1:, None])[:, 0]
-    return [0.0, *following.tolist()]
-
-
 async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, tool_model):
     plain = load_model(tool_model)
-    gateway, servers = Gateway(), ChatServers()
+    gateway, servers = Gateway(), Connections(ChatServer.of)
     await gateway.start()
     pairs = several = tool_calls = 0
     try:
@@ -128,16 +116,9 @@ async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the
 
                 several += sum(await asyncio.gather(*map(play, range(at_once))))
                 for conversation in spans:
-                    ids, logprobs = [], []
                     assert len(conversation) == CALLS
-                    for call in conversation:
-                        assert (call.segment, call.context_tokens) == (0, len(ids))
-                        pairs += call.turn > 0
-                        tool_calls += call.facts.get("tool_calls", 0.0)
-                        ids += [*call.prompt_ids, *call.response_ids]
-                        logprobs += [*[None] * len(call.prompt_ids), *call.logprobs]
-                    for stored, ours in zip(logprobs, recomputed(plain, ids), strict=True):
-                        assert stored is None or abs(stored - ours) < FLOAT32_TOLERANCE
+                    pairs += calls_that_go_on(conversation, plain)
+                    tool_calls += sum(call.facts.get("tool_calls", 0.0) for call in conversation)
     finally:
         await gateway.close()
         await servers.close()
@@ -156,27 +137,12 @@ async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_call
             for task in tasks
         ]
     )
-    command = [
-        sys.executable,
-        "-m",
-        "runners.agents",
-        "--agent",
-        "tests.support.agents.calculating:agent",
-        "--n",
-        "6",
-        "--store",
-        hub.url,
-    ]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [*command, "--max-tasks", "12"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
+    playing = ("--agent", "tests.support.agents.calculating:agent", "--n", "6", "--store", hub.url, "--max-tasks", "12")
+    process = start_module(tmp_path / "runner.log", "runners.agents", *playing, cwd=tmp_path)
     try:
-        assert await asyncio.to_thread(process.wait, 240) == 0
+        assert await asyncio.to_thread(process.wait, 240) == 0, (tmp_path / "runner.log").read_text()
     finally:
-        process.kill()
+        end(process)
     failures = 0
     for rollout in await client.query_rollouts(rollout_id_in=[one.rollout_id for one in made]):
         assert rollout.status == "succeeded"
@@ -195,7 +161,7 @@ async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_th
     ]
     for thinking in (False, True):
         server = PolicyServer(vllm, "policy", 1.0)
-        there, here = await ServedTokens.of(server, thinking), ChatTokens.load(tool_model, thinking)
+        there, here = await ChatTokens.served(server, thinking), await ChatTokens.load(tool_model, thinking)
         assert there.end_of_turn == here.end_of_turn
         for messages in said:
             asked = [{"role": "system", "content": "你是3号。"}, *messages]

@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from algo.machine.ports import free_port
 from algo.tiny_agent import build_tiny_agent, read_lessons
@@ -19,14 +18,14 @@ from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.gateway.address import Gateway
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentFailed, Session
 from runners.agents.service import ServicePlayer
+from runners.policy.servers import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
-from tests.support.recording_proxy import FLOAT32_TOLERANCE
-from tests.support.small_models import load_model
+from tests.support.small_models import calls_that_go_on, load_model
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -74,7 +73,7 @@ class Played:
 
 async def played(vllm, player, tasks):
     """Play the tasks all at once. The user of tau2 is the same server's model, under the name of a frozen policy."""
-    result, gateway, servers = Played(), Gateway(), ChatServers()
+    result, gateway, servers = Played(), Gateway(), Connections(ChatServer.of)
     resources = resources_of(vllm, policies=({"name": "user", "endpoints": (vllm,), "model": "policy"},))
     await gateway.start()
 
@@ -101,29 +100,17 @@ async def played(vllm, player, tasks):
     return result
 
 
-def is_one_sequence_each(result, model):
-    """Checks the conversations' tokens and log-probs; returns how many calls went on from another."""
-    plain, pairs = load_model(model), 0
-    for conversation in result.conversations:
-        ids, logprobs = [], []
-        for call in conversation:
-            assert (call.segment, call.context_tokens) == (0, len(ids))
-            pairs += call.turn > 0
-            ids += [*call.prompt_ids, *call.response_ids]
-            logprobs += [*[None] * len(call.prompt_ids), *call.logprobs]
-        with torch.no_grad():
-            logits = plain(input_ids=torch.tensor([ids])).logits[0]
-        ours = torch.log_softmax(logits[:-1], dim=-1).gather(-1, torch.tensor(ids)[1:, None])[:, 0].tolist()
-        for stored, again in zip(logprobs[1:], ours, strict=True):
-            assert stored is None or abs(stored - again) < FLOAT32_TOLERANCE
-    return pairs
+def pairs_of(result, model):
+    """How many calls went on from another; each conversation is checked to be one sequence."""
+    plain = load_model(model)
+    return sum(calls_that_go_on(conversation, plain) for conversation in result.conversations)
 
 
 async def test_the_math_agent(vllm, model):
     player = LitPlayer(load_agent(f"{EXAMPLES}.math_agent:agent"))
     result = await played(vllm, player, math_tasks.tasks()[0][:24])
     assert not result.failures and len(result.rewards) == 24
-    assert is_one_sequence_each(result, model) > 4
+    assert pairs_of(result, model) > 4
     assert any(call.facts.get("tool_calls") for calls in result.conversations for call in calls)
 
 
@@ -131,7 +118,7 @@ async def test_the_service_agent(vllm, model, service):
     player = ServicePlayer(service, service_reward, patience_seconds=300)
     result = await played(vllm, player, service_tasks.tasks()[0][:24])
     assert not result.failures and len(result.rewards) == 24
-    assert is_one_sequence_each(result, model) > 4
+    assert pairs_of(result, model) > 4
     assert any(call.facts.get("tool_calls") for calls in result.conversations for call in calls)
 
 
@@ -141,7 +128,7 @@ async def test_the_tau2_agent(vllm, model):
     player = LitPlayer(load_agent(f"{EXAMPLES}.tau2_agent:agent"))
     result = await played(vllm, player, random.Random(1).choices(tasks, k=16))
     assert 0 < sum(result.rewards) < len(result.rewards) >= 12
-    assert is_one_sequence_each(result, model) > 20
+    assert pairs_of(result, model) > 20
     trained = [call for calls in result.conversations for call in calls if call.trainable]
     users = [call for calls in result.conversations for call in calls if call.policy == "user"]
     assert any(call.facts.get("tool_calls") for call in trained)

@@ -6,10 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +15,12 @@ from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from configs.loading import load_config
 from tests.support.hub.hub_process import HubProcess
+from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
 
-pytestmark = [pytest.mark.xdist_group("tools"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
-ROOT = Path(__file__).parents[2]
-STEPS, GROUPS, EACH, HELD_OUT = 3, 4, 3, 6
+STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
 SCRIPT = """
 import sys
@@ -68,29 +65,9 @@ def workplace(tmp_path_factory, tool_model, serve_vllm):
     return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{trained_vllm}]"}
 
 
-def started(folder, name, *command):
-    """A process in the workplace, which finds the agent ``calculating`` and our code."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (folder / f"{name}.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
 def ended(process, log):
     """The end of a process, which is to be a good one."""
     assert process.wait(timeout=600) == 0, log.read_text()[-6000:]
-
-
-def stop(process):
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-    process.wait(timeout=60)
 
 
 async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
@@ -106,33 +83,21 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
         "log.transcripts_per_step": 1,
         "log.save_batches": "true",
     }
-    overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    command = ("-m", "algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *overrides)
-    runner = started(
-        folder,
-        "runner",
-        "-m",
-        "runners.agents",
-        "--agent",
-        "tests.support.agents.calculating:agent",
-        "--n",
-        "8",
-        "--store",
-        hub.url,
-    )
+    command = ("algo.agent_verl", "--config", "run.yaml", "--resume", "auto", *set_options(settings))
+    playing = ("--agent", "tests.support.agents.calculating:agent", "--n", "8", "--store", hub.url)
+    runner = start_module(folder / "runner.log", "runners.agents", *playing, cwd=folder)
     log = folder / "algorithm.log"
-    algorithm = started(folder, "algorithm", *command)
+    algorithm = start_module(log, *command, cwd=folder)
     try:
         while f"step 2/{STEPS}: updating" not in log.read_text():
             assert algorithm.poll() is None, log.read_text()[-6000:]
             time.sleep(0.05)  # a log is all that tells
         os.killpg(algorithm.pid, signal.SIGKILL)
         algorithm.wait()
-        algorithm = started(folder, "algorithm", *command)
+        algorithm = start_module(log, *command, cwd=folder)
         await asyncio.to_thread(ended, algorithm, log)
     finally:
-        stop(algorithm)
-        stop(runner)
+        end(algorithm, runner)
         hub.kill()
     run = folder / "runs" / "calculating"
     summary = json.loads((run / "summary.json").read_text())
@@ -155,11 +120,12 @@ async def test_agentlightnings_trainer_trains_python_objects(workplace):
     folder, settings = workplace
     settings |= {"run.name": "by_trainer", "run.steps": 1, "evaluation.tasks": 4, "training.learning_rate": 0.001}
     overrides = [f"{name}={value}" for name, value in settings.items()]
-    trainer = started(folder, "trainer", "training.py", str(free_port()), "run.yaml", *overrides)
+    log = folder / "trainer.log"
+    trainer = start_module(log, "training", str(free_port()), "run.yaml", *overrides, cwd=folder)
     try:
-        await asyncio.to_thread(ended, trainer, folder / "trainer.log")
+        await asyncio.to_thread(ended, trainer, log)
     finally:
-        stop(trainer)
+        end(trainer)
     run = folder / "runs" / "by_trainer"
     assert [len(found.rows) for found in read_evaluations(run)] == [4, 4]
     trained = load_config(run / "config.yaml", schema=AgentConfig)

@@ -10,11 +10,12 @@ from algo.werewolf.listening import listening_rows
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
-from store.werewolf import GAME, GameTask
+from store.werewolf import GAME
 from store.werewolf_study import Study
 from tests.support.real_vllm import of_length
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
-from tests.support.small_models import load_model
+from tests.support.small_models import load_model, token_log_probs
+from tests.support.tasks import game_task
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -28,11 +29,8 @@ def vllm(tiny_model, serve_vllm):
 
 
 async def play(endpoint, study):
-    task = GameTask(
-        game_id="g", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
-        seating={"wolf": "policy", "good": "policy"}, trainable=["good"],
-        limits={"context_tokens": CONTEXT, "reply_tokens": REPLY}, study=study,
-    )  # fmt: skip
+    limits = {"context_tokens": CONTEXT, "reply_tokens": REPLY}
+    task = game_task(seed=4, sampling_seed=4, trainable=["good"], study=study, **limits)
     # Not 1, so that log-probs at the wrong temperature would show.
     sampling = Sampling(temperature=0.7)
     resources = PolicyResources(run_name="r", version=0, endpoints=(endpoint,), model="policy", sampling=sampling)
@@ -47,10 +45,8 @@ async def play(endpoint, study):
 
 
 def word_log_prob(model, given, word):
-    ids = torch.tensor([[*given, *word]])
     with torch.no_grad():
-        found = torch.log_softmax(model(input_ids=ids).logits[0], dim=-1)
-    return sum(found[len(given) - 1 + place, token].item() for place, token in enumerate(word))
+        return token_log_probs(model, [*given, *word])[len(given) :].sum().item()
 
 
 async def test_probes_say_what_transformers_computes_and_leave_the_game_alone(vllm, tiny_model):

@@ -16,10 +16,8 @@ witness of what vLLM returned. What is proven:
 """
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -31,7 +29,7 @@ from agentlightning import find_final_reward
 from algo.machine.ports import free_port
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
-from tests.support.processes import marked_environment, processes_marked, wait_until
+from tests.support.processes import end, processes_marked, set_options, start_logged, start_module, wait_until
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
 pytestmark = [pytest.mark.fast, pytest.mark.xdist_group("machine"), pytest.mark.timeout(900)]
@@ -76,19 +74,11 @@ def run(tmp_path_factory, tiny_model, serve_vllm):
         "serving.public_urls": f"[{proxy.url}]",
         "log.save_batches": "true",
     }
-    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    algorithm = [sys.executable, "-m", "algo.werewolf_verl", "--resume", "auto", *overrides]
+    algorithm = ("algo.werewolf_verl", "--resume", "auto", *set_options(settings))
     children = {}
 
-    def start(name, *command):
-        with (runs_dir / f"{name}.log").open("ab") as log:
-            children[name] = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=marked_environment(runs_dir),
-            )
+    def start(name, module, *arguments):
+        children[name] = start_module(runs_dir / f"{name}.log", module, *arguments, mark=runs_dir)
 
     def log(name):
         return (runs_dir / f"{name}.log").read_text(errors="replace")
@@ -99,10 +89,11 @@ def run(tmp_path_factory, tiny_model, serve_vllm):
 
     try:
         start("algorithm", *algorithm)
-        start("runner", sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", hub_url)
+        start("runner", "runners.werewolf", "--n", "8", "--store", hub_url)
         wait_until(lambda: "waiting for a hub" in log("runner"), 120, "the runner's wait")
         agl = str(Path(sys.executable).with_name("agl"))
-        start("hub", agl, "store", "--host", "127.0.0.1", "--port", str(hub_port))
+        command = (agl, "store", "--host", "127.0.0.1", "--port", str(hub_port))
+        children["hub"] = start_logged(runs_dir / "hub.log", *command, mark=runs_dir)
         wait_until(is_updating, 400, "the second step's update")
         children["algorithm"].kill()
         assert children["algorithm"].wait() == -signal.SIGKILL
@@ -114,10 +105,7 @@ def run(tmp_path_factory, tiny_model, serve_vllm):
         yield Run(runs_dir / "chain", hub_url, proxy, log("algorithm"))
     finally:
         proxy.stop()
-        for child in children.values():
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGTERM)
-                child.wait(timeout=60)
+        end(*children.values())
 
 
 @pytest.fixture
@@ -222,21 +210,21 @@ async def test_the_stock_hub_and_adapters_read_the_games(run, stored):
 
 def test_the_checkpoint_is_the_policy_that_vllm_served(run):
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
+
+    from tests.support.small_models import load_model, token_log_probs
 
     checkpoint = run.folder / "checkpoints" / f"step-{STEPS:06d}"
-    model = AutoModelForCausalLM.from_pretrained(checkpoint / "huggingface")
-    served = AutoModelForCausalLM.from_pretrained(run.folder / "policy" / f"version-{STEPS:06d}")
+    model = load_model(checkpoint / "huggingface")
+    served = load_model(run.folder / "policy" / f"version-{STEPS:06d}")
     assert AutoTokenizer.from_pretrained(checkpoint / "huggingface").chat_template
     for name, weights in model.state_dict().items():
         assert torch.equal(weights, served.state_dict()[name])
     # And it is the model that the last batch's probabilities no longer come from, but nearly.
     row = run.batches[-1][0]
     with torch.no_grad():
-        logits = model(torch.tensor([row["token_ids"]])).logits[0, :-1].log_softmax(-1)
-    now = logits.gather(1, torch.tensor(row["token_ids"][1:])[:, None])[:, 0]
-    before = torch.tensor(row["trainer_logprobs"][1:])
-    change = (now - before).abs()[torch.tensor(row["loss_mask"][1:], dtype=torch.bool)]
+        now = token_log_probs(model, row["token_ids"])
+    change = (now - torch.tensor(row["trainer_logprobs"])).abs()[torch.tensor(row["loss_mask"], dtype=torch.bool)]
     assert FLOAT32_TOLERANCE < change.max() < 5
 
 

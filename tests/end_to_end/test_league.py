@@ -39,19 +39,14 @@ def members_of(machine, name):
 
 def model_of(machine, name, member, side):
     """What a past self's folder holds, as transformers loads it. side: of two policies the one that plays it."""
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    def load(folder):
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    from tests.support.small_models import load_model
 
     folder = machine.folder / name / "league" / member
     if (folder / MEMBERS[side]).is_dir():
         folder /= MEMBERS[side]
     if (folder / "adapter_config.json").is_file():
-        return PeftModel.from_pretrained(load(machine.model), folder)
-    return load(folder if folder.is_dir() else machine.model)  # whole weights of the start stay where they are
+        return load_model(machine.model, folder)
+    return load_model(folder if folder.is_dir() else machine.model)  # whole weights of the start stay where they are
 
 
 async def games_of(machine, name):
@@ -68,6 +63,8 @@ async def games_of(machine, name):
 )
 async def test_past_selves_play_with_their_own_weights(machine, kind):
     import torch
+
+    from tests.support.small_models import token_log_probs
 
     name = f"league-{kind}"
     finish(machine, name, *settings_of(machine, kind))
@@ -94,10 +91,9 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
                 sampled[key] += enumerate(turn.logprobs, start)
         for key, whole in ids.items():
             with torch.no_grad():
-                found = model(torch.tensor([whole])).logits[0, :-1].log_softmax(-1)
-            expected = found.gather(1, torch.tensor(whole[1:])[:, None])[:, 0]
+                expected = token_log_probs(model, whole).tolist()
             for place, logprob in sampled[key]:
-                assert logprob == pytest.approx(expected[place - 1].item(), abs=FLOAT32_TOLERANCE), (member, key)
+                assert logprob == pytest.approx(expected[place], abs=FLOAT32_TOLERANCE), (member, key)
             compared += len(sampled[key])
     assert compared > 1000 and "past-000000" in met and len(met) > 1
 

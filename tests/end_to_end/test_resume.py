@@ -31,29 +31,20 @@ pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
 # (step, words of the log that tell what is being done): killed as soon as the log says so. Checkpoints are made after
 # every second step, so a kill in the second undoes an update: what its weights were to play is played anew.
-KILLS = {
-    "shortly": [(3, "giving version")],  # test_chain.py kills while updating
-    "everywhere": [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")],
-}
-KILLED = [pytest.param("shortly"), pytest.param("everywhere", marks=pytest.mark.soak)]
+KILLS = [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")]
 
 
-@pytest.fixture(scope="module")
-def whole(machine):
-    """A run that nothing disturbs."""
-    finish(machine, "whole")
-    return steps_of(machine, "whole"), weights_of(machine, "whole")
-
-
-@pytest.mark.parametrize("name", KILLED)
-async def test_killed_at_many_stages_it_ends_with_the_same_weights(machine, whole, name):
+@pytest.mark.soak  # test_chain.py kills whole weights once, and test_team.py compares weights after a kill
+async def test_killed_at_many_stages_it_ends_with_the_same_weights(machine):
     import torch
 
-    for step, doing in KILLS[name]:
+    name = "everywhere"
+    finish(machine, "whole")
+    for step, doing in KILLS:
         kill_when(machine, name, step, doing)
     finish(machine, name)
 
-    steps, weights = whole
+    steps, weights = steps_of(machine, "whole"), weights_of(machine, "whole")
     broken = steps_of(machine, name)
     assert [line["step"] for line in broken] == [line["step"] for line in steps] == [1, 2, 3]
     for ours, undisturbed in zip(broken, steps, strict=True):

@@ -74,27 +74,24 @@ def test_each_policy_is_trained_on_what_vllm_sampled_for_it(whole):
 
 def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole):
     import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
+
+    from tests.support.small_models import load_model, token_log_probs
 
     folder, batches, _ = whole
 
-    def load(member, version):
-        base = AutoModelForCausalLM.from_pretrained(machine.model, dtype=torch.float32)
-        # At the start adapters change nothing.
-        return PeftModel.from_pretrained(base, adapters_of(folder, member, version)) if version else base
+    def load(member, version):  # at the start adapters change nothing
+        return load_model(machine.model, adapters_of(folder, member, version) if version else None)
 
     models = {(member, version): load(member, version) for member in MEMBERS.values() for version in range(STEPS)}
     compared, apart = Counter(), 0.0
     for version, batch in enumerate(batches):
         for row in batch:
             assert set(row["turn_versions"]) == {version}
-            ids = torch.tensor(row["token_ids"])
-            found = {}
             with torch.no_grad():
-                for member in MEMBERS.values():
-                    logits = models[member, version](ids[None]).logits[0, :-1].log_softmax(-1)
-                    found[member] = [0.0, *logits.gather(1, ids[1:, None])[:, 0].tolist()]
+                found = {
+                    member: token_log_probs(models[member, version], row["token_ids"]).tolist()
+                    for member in MEMBERS.values()
+                }
             (other,) = set(MEMBERS.values()) - {row["learner"]}
             for place, sampled in enumerate(row["loss_mask"]):
                 if sampled:

@@ -21,15 +21,16 @@ from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_
 from configs.loading import load_config
 from store.client import connect
 from store.schema import PolicyResources
-from store.werewolf import DEMONSTRATION, PERSON, GameTask
+from store.werewolf import DEMONSTRATION, PERSON
 from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on
 from tests.support.hub.hub_process import HubProcess
+from tests.support.tasks import game_task
 from tests.support.werewolf.browser import Person, at_the_browser, start_driver
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 RUN, VERSION = "first-0123abcd", 24
-LIMITS = {"context_tokens": 2048, "reply_tokens": 48}
+LIMITS = {"context_tokens": 2048, "reply_tokens": 16}
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def start():
     for process in started:
         if process.returncode is None:
             process.terminate()
-        await process.wait()
+    await asyncio.gather(*(process.wait() for process in started))
 
 
 async def said(process, text):
@@ -93,10 +94,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
     client = connect(hub.url, patience_seconds=60)
     resources = PolicyResources(run_name=RUN, version=VERSION, endpoints=(vllm,), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
-    task = GameTask(
-        game_id="first-step0024-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
-        seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"], limits=LIMITS,
-    )  # fmt: skip
+    task = game_task("first-step0024-deal00-game00", seed=4, sampling_seed=4, trainable=["wolf", "good"], **LIMITS)
     web = await start(
         *("runners.werewolf", "web", "--store", hub.url, "--runs", tmp_path / "runs", "--port", 0, "--model-url", vllm),
         stdout=subprocess.PIPE,

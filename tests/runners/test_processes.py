@@ -218,12 +218,6 @@ def test_a_time_without_end_or_sense_is_refused(option, text, capsys):
     assert vars(parse_arguments([option, "0"]))[option[2:].replace("-", "_")] == 0.0
 
 
-def test_a_dry_run_takes_no_processes(capsys):
-    with pytest.raises(SystemExit):
-        parse_arguments(["--dry-run", "--processes", "2"])
-    assert "--processes" in capsys.readouterr().err
-
-
 @pytest.mark.slow  # three processes import all that a runner does
 async def test_the_real_runner_in_two_processes(tmp_path):
     """One of them is killed, and plays again; their names differ; SIGTERM finishes what is played."""

@@ -372,7 +372,7 @@ async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     gone = policy.model_copy(update={"endpoints": (f"http://127.0.0.1:{free_port()}/v1",)})
     await client.update_resources(policy.resources_id, gone.encode())
     rollout = await client.enqueue_rollout(werewolf_task(), resources_id=policy.resources_id, config=RETRY)
-    werewolf = WerewolfPlay(client)
+    werewolf = WerewolfPlay(client, policy_patience_seconds=0.5)
     assert (await Worker(client, werewolf, "w", max_games=1).run()).failed == 1
     (attempt,) = await client.query_attempts(rollout.rollout_id)
     assert "PolicyUnavailable" in attempt.metadata["reason"]

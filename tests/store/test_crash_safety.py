@@ -173,7 +173,7 @@ async def run_and_check(address, log, seed, deadly_statement):
     return acknowledged[-1]["statements"] if finished else None
 
 
-@pytest.mark.parametrize(("engine", "deaths"), [("sqlite", 25), ("postgres", 12)])
+@pytest.mark.parametrize(("engine", "deaths"), [("sqlite", 12), ("postgres", 12)])
 async def test_killed_before_any_statement(engine, deaths, request, tmp_path):
     await die_often(engine, request, tmp_path, seed=1, deaths=deaths)
 

@@ -1,10 +1,6 @@
-"""The whole LightningStore contract on the stock memory store and on ours, in process.
-
-Where the stock store does not keep a promise of ours the test says what it does instead: look for ``backend``.
-"""
+"""The whole LightningStore contract on both databases, in process; agentlightning's own suite has its part of it."""
 
 import asyncio
-import contextlib
 import time
 
 import asyncpg
@@ -54,12 +50,6 @@ async def status(store, rollout):
     return (await store.get_rollout_by_id(rollout.rollout_id)).status
 
 
-async def ended_or_refused(store, backend, attempted, status):
-    """A late report: the stock store takes it, ours says that it does not."""
-    with contextlib.nullcontext() if backend == "memory" else pytest.raises(Conflict, match="and does not become"):
-        await end(store, attempted, status)
-
-
 async def end(store, attempted, status):
     return await store.update_attempt(attempted.rollout_id, attempted.attempt.attempt_id, status=status)
 
@@ -69,8 +59,8 @@ async def spans_of(store, rollout, **query):
 
 
 @pytest.fixture
-def store(lightning_store):
-    return lightning_store
+def store(our_store):
+    return our_store
 
 
 # Enqueue and dequeue
@@ -146,11 +136,8 @@ async def test_config_and_metadata_are_copied(store):
     assert (stored.config.max_attempts, stored.metadata) == (2, {"k": 1})
 
 
-async def test_resources_that_are_not_there_are_refused_by_ours(store, backend):
+async def test_resources_that_are_not_there_are_refused(store):
     enqueue = store.enqueue_rollout(input=1, resources_id="rs-gone")
-    if backend == "memory":
-        assert (await enqueue).resources_id == "rs-gone"
-        return
     with pytest.raises(UnknownId, match="'rs-gone'"):
         await enqueue
     with pytest.raises(UnknownId, match="'rs-gone'"):
@@ -168,21 +155,17 @@ def keyed(key, input=1):
     return EnqueueRolloutRequest(input=input, metadata={IDEMPOTENCY_KEY: key})
 
 
-async def test_a_repeated_enqueue_adds_nothing_in_ours(store, backend):
+async def test_a_repeated_enqueue_adds_nothing(store):
     first = await store.enqueue_many_rollouts([keyed("a"), keyed("b", 2)])
     await store.dequeue_rollout()
     again = await store.enqueue_many_rollouts([keyed("b", 2), keyed("c", 3), keyed("a")])
-    if backend == "memory":
-        assert (await store.query_rollouts()).total == 5
-        return
     assert [rollout.rollout_id for rollout in again][::2] == [first[1].rollout_id, first[0].rollout_id]
     assert [rollout.status for rollout in again] == ["queuing", "queuing", "preparing"]
     assert [rollout.input for rollout in await store.dequeue_many_rollouts(limit=9)] == [2, 3]
     assert (await store.enqueue_rollout(input=1, metadata={IDEMPOTENCY_KEY: "a"})).rollout_id == first[0].rollout_id
 
 
-async def test_a_key_twice_in_one_call_is_one_task(our_store):
-    store = our_store
+async def test_a_key_twice_in_one_call_is_one_task(store):
     rollouts = await store.enqueue_many_rollouts([keyed("a"), keyed("b"), keyed("a")])
     assert rollouts[0] == rollouts[2] != rollouts[1]
     assert (await store.query_rollouts()).total == 2
@@ -210,8 +193,7 @@ async def test_many_keys_cost_no_more_statements_than_few(postgres, monkeypatch)
     assert numbers[1] <= numbers[0]
 
 
-async def test_a_key_cannot_stand_for_two_tasks(our_store):
-    store = our_store
+async def test_a_key_cannot_stand_for_two_tasks(store):
     await store.enqueue_many_rollouts([keyed("a", {"x": 1, "y": [2.0]})])
     await store.enqueue_many_rollouts([keyed("a", {"y": [2.0], "x": 1})])
     for requests in ([keyed("b"), keyed("a", 2)], [keyed("b"), keyed("b", 2)]):
@@ -234,8 +216,7 @@ async def test_keys_outlive_the_hub_and_the_game(address):
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
-async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(our_store, ended):
-    store = our_store
+async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(store, ended):
     (taken_back,) = await store.enqueue_many_rollouts([keyed("a")])
     await store.update_rollout(taken_back.rollout_id, status=ended)
     (anew,) = await store.enqueue_many_rollouts([keyed("a")])
@@ -333,8 +314,7 @@ async def test_an_illegal_status_is_refused_and_nothing_changes(store):
     assert await status(store, attempted) == "preparing"
 
 
-async def test_an_illegal_attempt_status_changes_nothing_in_ours(our_store):
-    store = our_store
+async def test_an_illegal_attempt_status_changes_nothing(store):
     attempted = await taken(store)
     with pytest.raises(ValueError, match="status"):
         await end(store, attempted, "finished")
@@ -375,12 +355,9 @@ async def test_latest_stands_for_the_latest_attempt_also_where_sequence_numbers_
 
 
 @pytest.mark.parametrize("sequence_id", [2**53 + 1, 2**63 - 1, -1])
-async def test_a_sequence_number_that_not_every_reader_can_hold_is_refused_in_ours(store, backend, sequence_id):
+async def test_a_sequence_number_that_not_every_reader_can_hold_is_refused(store, sequence_id):
     attempted = await taken(store)
     odd = span(attempted).model_copy(update={"sequence_id": sequence_id})
-    if backend == "memory":
-        assert await store.add_span(odd) == odd
-        return
     for add in (store.add_span(odd), store.add_many_spans([span(attempted), odd])):
         with pytest.raises(ValueError, match="2\\*\\*53"):
             await add
@@ -390,14 +367,11 @@ async def test_a_sequence_number_that_not_every_reader_can_hold_is_refused_in_ou
         await store.get_next_span_sequence_id(attempted.rollout_id, attempted.attempt.attempt_id)
 
 
-async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers_in_ours(store, backend):
+async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers(store):
     attempted = await taken(store)
     for ids in (("ro-gone", "at-gone"), (attempted.rollout_id, "at-gone")):
-        if backend == "memory":
-            assert await store.get_next_span_sequence_id(*ids) == 1
-        else:
-            with pytest.raises(UnknownId, match=r"-gone"):
-                await store.get_next_span_sequence_id(*ids)
+        with pytest.raises(UnknownId, match=r"-gone"):
+            await store.get_next_span_sequence_id(*ids)
 
 
 # Closed states stay (the stock store's do not)
@@ -405,13 +379,9 @@ async def test_an_attempt_that_does_not_exist_gets_no_sequence_numbers_in_ours(s
 
 @pytest.mark.parametrize("closed", ["succeeded", "failed", "cancelled"])
 @pytest.mark.parametrize("late", ["succeeded", "failed", "cancelled", "queuing", "requeuing", "running"])
-async def test_a_closed_rollout_stays_closed_in_ours(store, backend, closed, late):
+async def test_a_closed_rollout_stays_closed(store, closed, late):
     attempted = await taken(store)
     first = await store.update_rollout(attempted.rollout_id, status=closed)
-    if backend == "memory":
-        second = await store.update_rollout(attempted.rollout_id, status=late)
-        assert second.status == late
-        return
     if late == closed:  # a report that is sent again, since its answer was lost
         await store.update_rollout(attempted.rollout_id, status=late)
     else:
@@ -423,25 +393,21 @@ async def test_a_closed_rollout_stays_closed_in_ours(store, backend, closed, lat
 
 
 @pytest.mark.parametrize("late", ["succeeded", "failed", "running"])
-async def test_a_cancelled_game_is_not_revived_by_its_runner_in_ours(store, backend, late):
+async def test_a_cancelled_game_is_not_revived_by_its_runner(store, late):
     attempted = await taken(store)
     await store.update_rollout(attempted.rollout_id, status="cancelled")
     await store.add_span(span(attempted))
     assert await status(store, attempted) == "cancelled"
     await end(store, attempted, late)
-    expected = {"succeeded": "succeeded", "failed": "requeuing", "running": "running"}[late]
-    assert await status(store, attempted) == (expected if backend == "memory" else "cancelled")
+    assert await status(store, attempted) == "cancelled"
 
 
 @pytest.mark.parametrize("closed", ["succeeded", "failed", "timeout"])
 @pytest.mark.parametrize("late", ["succeeded", "failed", "timeout", "running", "unresponsive"])
-async def test_a_closed_attempt_stays_closed_in_ours(store, backend, closed, late):
+async def test_a_closed_attempt_stays_closed(store, closed, late):
     attempted = await taken(store)
     first = await end(store, attempted, closed)
     before = await status(store, attempted)
-    if backend == "memory":
-        assert (await end(store, attempted, late)).status == late
-        return
     if late == closed:
         second = await end(store, attempted, late)
     else:
@@ -455,13 +421,10 @@ async def test_a_closed_attempt_stays_closed_in_ours(store, backend, closed, lat
 
 
 @pytest.mark.parametrize("closed", ["failed", "timeout"])
-async def test_a_late_span_does_not_strand_a_game_that_waits_for_its_next_attempt_in_ours(store, backend, closed):
+async def test_a_late_span_does_not_strand_a_game_that_waits_for_its_next_attempt(store, closed):
     attempted = await taken(store)
     await end(store, attempted, closed)
     await store.add_span(span(attempted))
-    if backend == "memory":
-        assert await status(store, attempted) == "running" and await store.dequeue_rollout() is None
-        return
     assert await status(store, attempted) == "requeuing"
     assert (await store.dequeue_rollout()).rollout_id == attempted.rollout_id
     assert await spans_of(store, attempted) == [(attempted.attempt.attempt_id, 1)]  # stored all the same
@@ -479,33 +442,32 @@ async def test_a_silent_attempt_may_come_back_while_its_game_waits(store):
     assert await status(store, attempted) == "succeeded"
 
 
-async def test_a_silent_attempt_that_was_replaced_does_not_come_back_in_ours(store, backend):
+async def test_a_silent_attempt_that_was_replaced_does_not_come_back(store):
     attempted = await taken(store)
     await end(store, attempted, "unresponsive")
     second = await store.dequeue_rollout()
     await store.add_span(span(attempted))
-    await ended_or_refused(store, backend, attempted, "succeeded")
+    with pytest.raises(Conflict, match="and does not become"):
+        await end(store, attempted, "succeeded")
     first_stored, second_stored = await store.query_attempts(attempted.rollout_id)
     assert second_stored.status == "preparing" and await status(store, attempted) == "preparing"
-    assert first_stored.status == ("succeeded" if backend == "memory" else "unresponsive")
+    assert first_stored.status == "unresponsive"
     await end(store, second, "succeeded")
     assert await status(store, attempted) == "succeeded"
 
 
-async def test_a_silent_attempt_of_a_failed_game_does_not_come_back_in_ours(store, backend):
+async def test_a_silent_attempt_of_a_failed_game_does_not_come_back(store):
     attempted = await taken(store, max_attempts=1)
     await end(store, attempted, "unresponsive")
     await store.add_span(span(attempted))
-    await ended_or_refused(store, backend, attempted, "succeeded")
-    assert await status(store, attempted) == ("succeeded" if backend == "memory" else "failed")
+    with pytest.raises(Conflict, match="and does not become"):
+        await end(store, attempted, "succeeded")
+    assert await status(store, attempted) == "failed"
 
 
-async def test_a_closed_game_gets_no_new_attempt_in_ours(store, backend):
+async def test_a_closed_game_gets_no_new_attempt(store):
     attempted = await taken(store)
     await end(store, attempted, "succeeded")
-    if backend == "memory":
-        assert (await store.start_attempt(attempted.rollout_id)).status == "preparing"
-        return
     with pytest.raises(Conflict, match="closed"):
         await store.start_attempt(attempted.rollout_id)
     assert len(await store.query_attempts(attempted.rollout_id)) == 1
@@ -541,12 +503,12 @@ async def test_an_attempt_that_falls_silent_is_noticed(store, monkeypatch):
     assert await status(store, attempted) == "requeuing"
 
 
-async def test_time_during_which_the_hub_was_away_is_not_silence_in_ours(store, backend):
+async def test_time_during_which_the_hub_was_away_is_not_silence(store):
     attempted = await taken(store, unresponsive_seconds=100)
     await store.update_attempt(
         attempted.rollout_id, attempted.attempt.attempt_id, status="running", last_heartbeat_time=LONG_AGO
     )
-    assert await status(store, attempted) == ("requeuing" if backend == "memory" else "running")
+    assert await status(store, attempted) == "running"
 
 
 async def test_without_limits_nothing_is_overdue(store):
@@ -599,12 +561,12 @@ async def test_a_span_that_is_there_is_kept_as_it_is(store):
     assert [n for _, n in await spans_of(store, attempted)] == [1, 2]
 
 
-async def test_an_unknown_attempt_costs_the_whole_call_in_ours(store, backend):
+async def test_an_unknown_attempt_costs_the_whole_call(store):
     attempted = await taken(store)
     spans = [span(attempted), span(attempted, 2).model_copy(update={"attempt_id": "at-gone"})]
     with pytest.raises(ValueError, match="at-gone"):
         await store.add_many_spans(spans)
-    assert len(await spans_of(store, attempted)) == (1 if backend == "memory" else 0)
+    assert len(await spans_of(store, attempted)) == 0
 
 
 async def test_sequence_ids_go_on_from_what_was_issued_or_seen(store):
@@ -716,14 +678,14 @@ async def test_attempts_in_order_and_pages(store):
     )
 
 
-async def test_statistics_count(store, backend):
+async def test_statistics_count(store):
     attempted = await taken(store, worker_id="w")
     await store.add_many_spans([span(attempted, n) for n in (1, 2)])
     await store.add_resources(llm())
     counts = await store.statistics()
     names = ("rollouts", "attempts", "spans", "resources", "workers")
     assert [counts[f"total_{name}"] for name in names] == [1, 1, 2, 1, 1]
-    assert counts["name"] == ("InMemoryLightningStore" if backend == "memory" else "SqlLightningStore")
+    assert counts["name"] == "SqlLightningStore"
     assert counts["uptime"] >= 0
 
 

@@ -2,6 +2,9 @@
 
 import copy
 
+from runners.policy.chat_tokens import ChatTokens
+from runners.policy.codecs import LocalCodec
+
 _HEAD = "'<|im_start|>' + m.role + '<|im_end|>\\n\\n'"
 _MERGED = (
     "{%- if messages[0].role == 'system' -%}{%- set system = messages[0].content + '\\n\\n' -%}"
@@ -29,3 +32,13 @@ def with_template(tokenizer, template):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = template or tokenizer.chat_template
     return tokenizer
+
+
+def chat_tokens(tokenizer, thinking=False):
+    """``ChatTokens`` of a tokenizer in memory. Nothing in it waits, so it needs no event loop."""
+    made = ChatTokens.of(LocalCodec(tokenizer), tokenizer.get_added_vocab(), thinking)
+    try:
+        made.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waited")

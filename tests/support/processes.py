@@ -1,10 +1,48 @@
-"""Processes that a test starts, found again by a mark in their environment."""
+"""Processes that a test starts; a mark in their environment finds them and their descendants again."""
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 MARK = "WEREWOLF_TEST_MARK"
+ROOT = Path(__file__).parents[2]
+
+
+def start_module(
+    log: Path, module: str, *arguments: str, cwd: Path | None = None, mark: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """``python -m module``, in a group of its own; what it prints goes to the end of ``log``."""
+    return start_logged(log, sys.executable, "-m", module, *arguments, cwd=cwd, mark=mark)
+
+
+def start_logged(
+    log: Path, *command: str, cwd: Path | None = None, mark: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Any command, likewise."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({} if mark is None else {MARK: str(mark)})
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, cwd=cwd, env=environment, start_new_session=True
+        )
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the group of each that runs; returns when all have ended."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in processes:
+        process.wait(timeout=60)
+
+
+def set_options(settings: Mapping[str, Any]) -> list[str]:
+    """The command line's options for these settings."""
+    return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
 
 def marked_environment(mark: Path) -> dict[str, str]:
@@ -26,7 +64,8 @@ def processes_marked(mark: Path) -> dict[int, str]:
     return found
 
 
-def wait_until(condition, seconds, what):
+def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """What ``condition`` gives once that is true. AssertionError after so many seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"

@@ -23,7 +23,7 @@ def real_vllm(log: Path, *settings: str) -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as written:
-        process = launch_vllm(load_config(None, [*settings, f"serving.port={port}"]), written, grace_seconds=10)
+        process = launch_vllm(load_config(None, [*settings, f"serving.port={port}"]), written, grace_seconds=2)
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _is_healthy(url):

@@ -3,7 +3,7 @@
 import random
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForCausalLM,
@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from algo.sequences.trajectories import Trajectory
+from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 TEMPERATURE = 0.7
 
@@ -79,8 +80,27 @@ def token_log_probs(model, token_ids, temperature=1.0):
     return torch.cat([torch.zeros(1), following])
 
 
-def load_model(directory):
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+def load_model(directory, adapters=None):
+    """A folder's model, with the LoRA adapters of another folder if one is named."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    return model if adapters is None else PeftModel.from_pretrained(model, adapters)
+
+
+def calls_that_go_on(conversation, model):
+    """How many calls of a conversation go on from another.
+
+    AssertionError unless all calls are one sequence with the log-probs that a plain forward pass over it gives.
+    """
+    ids, logprobs = [], []
+    for call in conversation:
+        assert (call.segment, call.context_tokens) == (0, len(ids))
+        ids += [*call.prompt_ids, *call.response_ids]
+        logprobs += [*[None] * len(call.prompt_ids), *call.logprobs]
+    with torch.no_grad():
+        plain = token_log_probs(model, ids).tolist()
+    for stored, ours in zip(logprobs, plain, strict=True):
+        assert stored is None or abs(stored - ours) < FLOAT32_TOLERANCE
+    return sum(call.turn > 0 for call in conversation)
 
 
 def largest_difference(ours, theirs):

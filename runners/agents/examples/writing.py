@@ -15,6 +15,28 @@ def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": f"call_{made_up}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
+def distinct(rows: Iterable[dict[str, str]], count: int) -> list[dict[str, str]]:
+    """The first ``count`` rows whose ``question`` differs."""
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        found[row["question"]] = row
+        if len(found) == count:
+            return list(found.values())
+    raise ValueError(f"there are only {len(found)} different questions")
+
+
+def lesson(
+    instructions: str, question: str, tool: dict[str, Any], call: dict[str, Any] | None, output: str, result: object
+) -> dict[str, Any]:
+    """A conversation as OpenAI's fine-tuning takes it: a question, perhaps a call and its ``output``, the result."""
+    messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
+    if call is not None:
+        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+    messages.append({"role": "assistant", "content": f"The answer is\n### {result}"})
+    return {"messages": messages, "tools": [tool]}
+
+
 Writer = Callable[[int], Iterable[Any]]
 """A seed -> what a file has, one JSON value a line."""
 

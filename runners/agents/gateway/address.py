@@ -35,7 +35,6 @@ class Gateway:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen on a free port of 127.0.0.1."""
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
         for prefix in ("", _ROUTE):
             for path in ("chat/completions", "responses"):
@@ -51,7 +50,6 @@ class Gateway:
         self.address = f"http://{host}:{port}"
 
     async def close(self) -> None:
-        """End all attempts and stop listening."""
         for attempt in self._attempts.values():
             attempt.end()
         if self._runner is not None:
@@ -73,7 +71,6 @@ class Gateway:
                 self._ended.popitem(last=False)
 
     async def _call(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
-        """A call by either interface."""
         api = responses_api if request.path.endswith("/responses") else chat_api
         try:
             body = await request.json()

@@ -12,13 +12,13 @@ from agentlightning import AttemptedRollout
 
 from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, warn_once
-from runners.agents.gateway.servers import ChatServers
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
-from runners.policy.chat_tokens import UnfitTemplate
+from runners.policy.codecs import UnfitTemplate
 from runners.policy.server import Completion, seed_of
+from runners.policy.servers import Connections
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest
@@ -30,7 +30,7 @@ class AttemptEnded(RequestRefused):
     """A call that comes after its attempt's end."""
 
     def __init__(self) -> None:
-        super().__init__("this attempt has ended; no call of it is answered any more", 410, "attempt_ended")
+        super().__init__("this attempt has ended; further calls are rejected", 410, "attempt_ended")
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Attempt:
         rollout: AttemptedRollout,
         task: AgentTask,
         resources: PolicyResources,
-        servers: ChatServers,
+        servers: Connections[ChatServer],
         on_turn: TurnSink,
     ):
         self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
@@ -120,7 +120,6 @@ class Attempt:
             answering.cancel()
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
-        """What is to be said of the attempt, once it has ended."""
         actors = tuple(
             ActorResult(
                 name=name,
@@ -216,7 +215,6 @@ class Attempt:
         )
 
     def _who(self, request: ModelRequest) -> tuple[str, str]:
-        """(actor, policy) of a call."""
         policy, slash, actor = request.model.partition("/")
         if request.model in self.resources.frozen:
             return request.actor or request.model, request.model

@@ -1,54 +1,65 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
-Messages are rendered here where that gives what the server would make of them (``runners.agents.gateway.rendering``).
+Messages are rendered here where that gives what the server makes of them (``runners.policy.codecs.AgreedCodec``).
 Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from runners.agents.gateway.rendering import LocalRenderer
 from runners.agents.gateway.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy.chat_tokens import UnfitTemplate, template_variables
-from runners.policy.served_template import DETOKENIZE_ROUTE, ServedTemplate
+from runners.policy.chat_template import ChatTemplate
+from runners.policy.chat_tokens import template_variables
+from runners.policy.codecs import DETOKENIZE_ROUTE, AgreedCodec, Codec, LocalCodec, ServedCodec, UnfitTemplate
 from runners.policy.server import Completion, PolicyServer
+from store.schema import Sampling
+
+logger = logging.getLogger(__name__)
 
 PARSE_ROUTE = "/v1/chat/completions/derender"
 
 
 class ChatServer:
-    """A policy's server, with what was learnt of its chat template.
+    """A policy's server, with what was learnt of its chat template. Made by ``of``.
 
     thinking: passed to templates that know it, whatever the agent asks for.
     """
 
-    def __init__(self, server: PolicyServer, thinking: bool):
+    def __init__(self, server: PolicyServer, codec: Codec, thinking: bool):
         self.server = server
         self._thinking = template_variables(thinking)
-        self._template = ServedTemplate(server)
+        self._codec = codec
+        self._template = ChatTemplate(codec)
 
     def template(self, request: ModelRequest) -> dict[str, Any]:
-        """Arguments of the chat template for a request."""
         return {**request.template, **self._thinking}
 
-    async def prepare(self) -> None:
+    @classmethod
+    async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
         """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
-        here = await LocalRenderer.load(Path(await self.server.model_folder()))
-        self._template = ServedTemplate(self.server, here)
+        folder, codec = Path(await server.model_folder()), ServedCodec(server)
+        if folder.is_dir():
+            try:
+                codec = AgreedCodec(server, await LocalCodec.load(folder))
+            except (ImportError, OSError, ValueError) as error:
+                logger.info("conversations are rendered by the policy's server: %s", error)
+        chat = cls(server, codec, sampling.thinking)
         try:
-            with self._refusals():
-                self.server.stop_token_ids = (await self._template.end_of_turn(self._thinking),)
+            with chat._refusals():
+                server.stop_token_ids = (await chat._template.end_of_turn(chat._thinking),)
         except (UnfitTemplate, RequestRefused) as error:
-            raise PolicyUnavailable(f"no agent can be played with {self.server.endpoint}: {error}") from error
+            raise PolicyUnavailable(f"no agent can be played with {server.endpoint}: {error}") from error
+        return chat
 
     async def first_prompt(self, request: ModelRequest) -> list[int]:
         """Token ids of a whole conversation. Raises RequestRefused for one that the server does not take."""
         with self._refusals():
-            return await self._template.render(request.messages, self.template(request), **_tools(request))
+            return await self._codec.render(request.messages, self.template(request), **_tools(request))
 
     async def next_prompt(self, request: ModelRequest, held: int, last_id: int) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -65,7 +76,6 @@ class ChatServer:
             raise UnfitTemplate(str(error)) from error
 
     async def sample(self, prompt: Sequence[int], reply_tokens: int, seed: int, stop: Sequence[str]) -> Completion:
-        """One reply. Raises PolicyUnavailable."""
         return await self.server.complete(prompt, reply_tokens, seed, stop)
 
     async def parse(self, request: ModelRequest, prompt_tokens: int, sampled: Completion) -> Message:

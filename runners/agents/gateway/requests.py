@@ -46,7 +46,6 @@ class RequestRefused(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
-        """The answer's JSON."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 

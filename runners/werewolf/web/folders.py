@@ -177,7 +177,7 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
                 found.setdefault(key, {**header, "name": name, "figures": {}, "samples": {}})
             elif (evaluation := found.get(entry.get("of", ""))) and "row" in entry:
                 evaluation["samples"][entry["row"]["task_id"]] = entry["row"]
-            elif evaluation:
+            elif evaluation and "end" in entry:
                 evaluation["figures"] = entry["end"]["figures"]
     return list({evaluation["label"]: evaluation for evaluation in found.values()}.values())
 

@@ -92,12 +92,6 @@ class SqlCollection(Collection[Item], Generic[Item]):
     def collection_name(self) -> str:
         return self._table.name
 
-    def primary_keys(self) -> Sequence[str]:
-        return self._keys
-
-    def item_type(self) -> type[Item]:
-        return self._model
-
     @tracked("size")
     async def size(self) -> int:
         return await self._database.value(_SIZE, name=self._table.name)
@@ -141,7 +135,6 @@ class SqlCollection(Collection[Item], Generic[Item]):
 
     @tracked("insert")
     async def insert(self, items: Sequence[Item]) -> None:
-        """Add items that do not exist yet."""
         async with self._database.transaction(write=True):
             await self._database.change_each(self._insert, [self._row(item) for item in items])
             await self._count(Counter(map(self._state, items)))
@@ -216,7 +209,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         """A filter without its values, and the values by the names of their parameters."""
         filters, must, aggregate = normalize_filter_options(options)
         values: dict[str, Any] = {}
-        groups = []
+        groups: list[tuple[Comparison, ...]] = []
         for group in (must, filters):
             comparisons = []
             for field, operators in (group or {}).items():
@@ -224,9 +217,9 @@ class SqlCollection(Collection[Item], Generic[Item]):
                 for comparison, value in operators.items():
                     if value is not None:
                         comparisons.append((field, comparison, len(values)))
-                        values[f"value_{len(values)}"] = list(value) if comparison == "within" else value
+                        values[f"value_{len(values)}"] = list(value) if isinstance(value, list | tuple) else value
             groups.append(tuple(comparisons))
-        return (aggregate, *groups), values
+        return (aggregate, groups[0], groups[1]), values
 
     def _order(self, options: SortOptions | None) -> Order:
         field, direction = resolve_sort_options(options)
@@ -403,7 +396,6 @@ class SqlKeyValue(KeyValue[str, Value], Generic[Value]):
         return (await self.get_many([key])).get(key, default)
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Value]:
-        """The values of those keys that have one."""
         return dict(map(tuple, await self._database.rows(self._get, keys=list(keys))))
 
     @tracked("set")
@@ -488,27 +480,41 @@ class SqlCollections(LightningCollections):
         super().__init__(tracker=tracker)
         self.database = database
 
-        def patience(rollout: Rollout) -> tuple[float | None, float | None]:
-            return rollout.config.timeout_seconds, rollout.config.unresponsive_seconds
-
-        self._rollouts = SqlRollouts(database, schema.rollouts, Rollout, tracker, patience)
-        self._attempts = SqlCollection(database, schema.attempts, Attempt, tracker)
-        self._spans = SqlCollection(database, schema.spans, Span, tracker)
-        self._resources = SqlCollection(database, schema.resources, ResourcesUpdate, tracker)
-        self._workers = SqlCollection(database, schema.workers, Worker, tracker)
-        self._rollout_queue = SqlQueue(database, schema.rollout_queue, tracker)
-        self._span_sequence_ids = SqlKeyValue[int](database, schema.span_sequence_ids, tracker)
         self.marks = SqlKeyValue[str](database, schema.marks, tracker)
         self.idempotency_keys = SqlKeyValue[str](database, schema.idempotency_keys, tracker)
 
     collection_name = property(lambda self: "router")
-    rollouts = property(operator.attrgetter("_rollouts"))
-    attempts = property(operator.attrgetter("_attempts"))
-    spans = property(operator.attrgetter("_spans"))
-    resources = property(operator.attrgetter("_resources"))
-    workers = property(operator.attrgetter("_workers"))
-    rollout_queue = property(operator.attrgetter("_rollout_queue"))
-    span_sequence_ids = property(operator.attrgetter("_span_sequence_ids"))
+
+    @functools.cached_property
+    def rollouts(self) -> SqlRollouts:
+        def patience(rollout: Rollout) -> tuple[float | None, float | None]:
+            return rollout.config.timeout_seconds, rollout.config.unresponsive_seconds
+
+        return SqlRollouts(self.database, schema.rollouts, Rollout, self.tracker, patience)
+
+    @functools.cached_property
+    def attempts(self) -> SqlCollection[Attempt]:
+        return SqlCollection(self.database, schema.attempts, Attempt, self.tracker)
+
+    @functools.cached_property
+    def spans(self) -> SqlCollection[Span]:
+        return SqlCollection(self.database, schema.spans, Span, self.tracker)
+
+    @functools.cached_property
+    def resources(self) -> SqlCollection[ResourcesUpdate]:
+        return SqlCollection(self.database, schema.resources, ResourcesUpdate, self.tracker)
+
+    @functools.cached_property
+    def workers(self) -> SqlCollection[Worker]:
+        return SqlCollection(self.database, schema.workers, Worker, self.tracker)
+
+    @functools.cached_property
+    def rollout_queue(self) -> SqlQueue:
+        return SqlQueue(self.database, schema.rollout_queue, self.tracker)
+
+    @functools.cached_property
+    def span_sequence_ids(self) -> SqlKeyValue[int]:
+        return SqlKeyValue(self.database, schema.span_sequence_ids, self.tracker)
 
     @asynccontextmanager
     async def atomic(
@@ -528,7 +534,7 @@ class SqlCollections(LightningCollections):
 
     async def latest_attempts(self, rollout_ids: Iterable[str]) -> dict[str, Attempt]:
         """The latest attempts of those rollouts that have any, by rollout id."""
-        found = await self._attempts.select(_LATEST_ATTEMPTS, {"rollout_ids": list(rollout_ids)})
+        found = await self.attempts.select(_LATEST_ATTEMPTS, {"rollout_ids": list(rollout_ids)})
         return {attempt.rollout_id: attempt for attempt in found}
 
     async def numbers_of_attempts(self, rollout_ids: Iterable[str]) -> dict[str, int]:
@@ -549,7 +555,7 @@ class SqlCollections(LightningCollections):
         """Delete rollouts and all that belongs to them."""
         async with self.database.transaction(write=True):
             ids = await self.lock_rollouts(rollout_ids)
-            counted = {"rollouts": self._rollouts, "attempts": self._attempts, "spans": self._spans}
+            counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
             for name, deletion in _DELETIONS.items():
                 if name in counted:
                     await counted[name].forget(deletion, rollout_ids=ids)
@@ -559,8 +565,8 @@ class SqlCollections(LightningCollections):
     async def forget_unused(self, before: float) -> None:
         """Delete resources that no rollout has and that are not the latest, and workers, not heard of since then."""
         async with self.database.transaction(write=True):
-            await self._resources.forget(_DELETE_RESOURCES, before=before)
-            await self._workers.forget(_DELETE_WORKERS, before=before)
+            await self.resources.forget(_DELETE_RESOURCES, before=before)
+            await self.workers.forget(_DELETE_WORKERS, before=before)
 
     async def has_many_counts(self) -> bool:
         """Whether ``add_up_counts`` is worth it."""

@@ -8,14 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from store.errors import OneLineError
 from store.hub.database.statements import Statement
 
 Rows = Sequence[Sequence[Any]]
-P = ParamSpec("P")
-Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 
 _RETRY_SECONDS = 5.0
 
@@ -142,39 +141,35 @@ class Database(ABC):
         return asyncio.current_task() in self._transactions
 
 
-def in_one_transaction(
-    method: Callable[Concatenate[Any, P], Awaitable[Result]],
-) -> Callable[Concatenate[Any, P], Awaitable[Result]]:
+def in_one_transaction(method: Method) -> Method:
     """All that a call of the store changes is kept, or nothing of it; the stock methods commit bit by bit.
 
     A call that the database undid because of others, or because it went away, is retried for some seconds.
     """
 
     @functools.wraps(method)
-    async def wrapper(self: Any, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
         database: Database = self.collections.database
         is_part = database.in_transaction()
         deadline = time.monotonic() + _RETRY_SECONDS
         while True:
             try:
                 async with database.transaction(write=True):
-                    return await method(self, *args, **kwargs)
+                    return await method(self, *arguments, **options)
             except DatabaseAway as error:
                 if is_part or not error.undone or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(random.uniform(0.01, 0.1))
 
-    return wrapper
+    return cast(Method, wrapper)
 
 
-def alone_with_its_rollout(
-    method: Callable[Concatenate[Any, str, P], Awaitable[Result]],
-) -> Callable[Concatenate[Any, str, P], Awaitable[Result]]:
+def alone_with_its_rollout(method: Method) -> Method:
     """One transaction, in which nobody else changes the rollout of that id, its attempts or its spans."""
 
     @functools.wraps(method)
-    async def wrapper(self: Any, rollout_id: str, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def wrapper(self: Any, rollout_id: str, *arguments: Any, **options: Any) -> Any:
         await self.collections.lock_rollouts([rollout_id])
-        return await method(self, rollout_id, *args, **kwargs)
+        return await method(self, rollout_id, *arguments, **options)
 
-    return in_one_transaction(wrapper)
+    return cast(Method, in_one_transaction(wrapper))

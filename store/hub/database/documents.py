@@ -29,8 +29,6 @@ def encode_document(item: BaseModel) -> str:
 def _is_json(value: Any, levels: int) -> bool:
     """Called for every stored value: it avoids calls of its own where it can."""
     kind = type(value)
-    if kind is float:
-        return math.isfinite(value)
     if kind is dict:
         for key in value:
             if type(key) is not str:
@@ -46,10 +44,14 @@ def _is_json(value: Any, levels: int) -> bool:
         if value.__pydantic_extra__:
             values = [*values, *value.__pydantic_extra__.values()]
     else:
-        return kind in _UNCHANGED
+        return kind in _UNCHANGED or (kind is float and math.isfinite(value))
     if levels <= 0:
         return False
-    for inner in values:  # noqa: SIM110  a generator within all() would cost twice as much
-        if type(inner) not in _UNCHANGED and not _is_json(inner, levels - 1):
+    for inner in values:
+        kind = type(inner)
+        if kind is float:
+            if not math.isfinite(inner):
+                return False
+        elif kind not in _UNCHANGED and not _is_json(inner, levels - 1):
             return False
     return True

@@ -52,10 +52,10 @@ class SqlLightningStore(StoreSteps):
 
     async def statistics(self) -> LightningStoreStatistics:
         """The stock counts, and the database's size."""
-        return {**(await super().statistics()), "database_bytes": await self.collections.database.size_bytes()}
+        counts: Any = {"database_bytes": await self.collections.database.size_bytes()}
+        return (await super().statistics()) | counts
 
     async def close(self) -> None:
-        """Let go of the database."""
         await self.collections.database.close()
 
     # Each of these is several transactions in the stock store.
@@ -92,7 +92,6 @@ class SqlLightningStore(StoreSteps):
         config: RolloutConfig | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> Rollout:
-        """See ``enqueue_many_rollouts``."""
         request = EnqueueRolloutRequest(
             input=input, mode=mode, resources_id=resources_id, config=config, metadata=metadata
         )
@@ -130,9 +129,12 @@ class SqlLightningStore(StoreSteps):
         latest = None
         if any(request.resources_id is None for request in requests):
             latest = await self.collections.marks.get("resources")
+        # Ids that begin with the time lie side by side in indexes: fewer pages are written.
+        milliseconds = f"{int(1000 * time.time()) & 0xFFFFFFFF:08x}"
+        digits = secrets.token_hex(6 * len(requests))
         rollouts = [
             Rollout(
-                rollout_id="ro-" + secrets.token_hex(6),
+                rollout_id=f"ro-{milliseconds}{digits[12 * number : 12 * number + 12]}",
                 input=request.input,
                 mode=request.mode,
                 resources_id=latest if request.resources_id is None else request.resources_id,
@@ -141,7 +143,7 @@ class SqlLightningStore(StoreSteps):
                 config=RolloutConfig() if request.config is None else request.config.model_copy(),
                 metadata={} if request.metadata is None else dict(request.metadata),
             )
-            for request in requests
+            for number, request in enumerate(requests)
         ]
         await self.collections.rollout_queue.enqueue([rollout.rollout_id for rollout in rollouts])
         await self.collections.rollouts.insert(rollouts)

@@ -50,7 +50,9 @@ class SqliteDatabase(Database):
             make_private_folder(self.path.parent)
             if not self.path.exists():
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            connection = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_SECONDS)
+            connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS
+            )
         except (OSError, sqlite3.Error) as error:
             raise DatabaseUnusable(f"cannot open the database {self.path}: {_reason(error)}") from error
         try:

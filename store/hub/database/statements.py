@@ -24,7 +24,7 @@ class Statement:
 
     def _compiled(self, engine: str) -> tuple[str, Sequence[str], Mapping[str, Any]]:
         """(SQL, names of its parameters in order, values of those that are part of the statement)."""
-        compiled = self._clause.compile(dialect=DIALECTS[engine])
+        compiled: Any = self._clause.compile(dialect=DIALECTS[engine])
         fixed = {name: value for name, value in compiled.params.items() if value is not None}
         return str(compiled), tuple(compiled.positiontup or ()), fixed
 

@@ -164,8 +164,9 @@ class StoreSteps(WatchedStore):
         return rollout
 
     async def _attempt(self, rollout_id: str, attempt_id: str) -> Attempt:
-        key = {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
-        attempt = await self.collections.attempts.get(key)
+        attempt = await self.collections.attempts.get(
+            {"rollout_id": {"exact": rollout_id}, "attempt_id": {"exact": attempt_id}}
+        )
         if attempt is None:
             await self._rollout(rollout_id)
             raise UnknownId(f"Attempt {attempt_id} not found for rollout {rollout_id}")

@@ -126,4 +126,5 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         if overdue and collections.database.shared:
             locked = await collections.lock_rollouts((rollout.rollout_id for rollout in overdue), wait=False)
             overdue = await collections.rollouts.select(_OVERDUE_AMONG, {**times, "rollout_ids": locked})
-        return await self._unlocked_many_rollouts_to_attempted_rollouts(collections, overdue)
+        attempted = await self._unlocked_many_rollouts_to_attempted_rollouts(collections, overdue)
+        return [one for one in attempted if isinstance(one, AttemptedRollout)]

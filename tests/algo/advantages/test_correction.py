@@ -8,20 +8,17 @@ import torch
 
 from algo.advantages.correction import REJECTED, check_correction, correct_for_older_weights
 from algo.loop.startup import check_before_starting
-from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.training import RolloutCorrectionConfig
+from tests.support.algo.trajectories import made_trajectory
 
 MASK = (0, 1, 0, 1, 1)
 
 
 def sequence(game, logprobs=(0.0, -1.0, 0.0, -2.0, -3.0), mask=MASK, ends=(2, 5), versions=(3, 4)):
-    streams = dict(token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=logprobs, turn_ends=ends)
-    identity = dict(task_id=game, group_id="deal", actor="seat 01", role="seer", side="good", segment=0)
-    return Trajectory(
-        **identity, **streams, turn_versions=versions, turn_rewards=tuple(0.5 + n for n in range(len(ends))), reward=1.0
-    )
+    rewards = tuple(0.5 + number for number in range(len(ends)))
+    return made_trajectory(mask, task_id=game, logprobs=logprobs, turn_versions=versions, turn_rewards=rewards)
 
 
 def log_probs(trajectory, *ratios):

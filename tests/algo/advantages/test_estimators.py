@@ -1,5 +1,6 @@
 """Advantages against numbers worked out by hand; which estimators can be used; groups that say nothing."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -10,9 +11,9 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
 from algo.advantages.registry import ESTIMATORS, check_estimator
-from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig
+from tests.support.algo.trajectories import made_trajectory
 
 REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline", "rloo", "rloo_vectorized"}
 
@@ -21,13 +22,8 @@ def seat(
     game, reward, *, number=1, side="good", group="deal", segment=0, mask=(0, 1, 0, 1), role="seer", turns=(), asked=()
 ):
     """turns: reward of each turn; every run of sampled tokens is one. asked: the question of each."""
-    ends = tuple(end for end in range(1, len(mask) + 1) if mask[end - 1] and not any(mask[end : end + 1]))
-    streams = dict(
-        token_ids=tuple(range(len(mask))), loss_mask=mask, logprobs=(0.0,) * len(mask), turn_ends=ends,
-        turn_versions=(0,) * len(ends),
-    )  # fmt: skip
-    identity = dict(task_id=game, group_id=group, actor=f"seat {number:02d}", role=role, side=side, segment=segment)
-    return Trajectory(**identity, **streams, reward=reward, turn_rewards=turns, turn_questions=asked)
+    who = dict(task_id=game, group_id=group, actor=f"seat {number:02d}", role=role, side=side, segment=segment)
+    return made_trajectory(mask, **who, reward=reward, turn_rewards=turns, turn_questions=asked)
 
 
 def rows_of(result):
@@ -61,11 +57,6 @@ def test_grpo_by_hand_with_a_baseline_per_deal_and_side():
     assert result.metrics["advantage/groups_of_one_game"] == 0
 
 
-def test_without_the_standard_deviation():
-    result = token_advantages([seat("a", 1.0), seat("b", 0.5), seat("c", 0.0)], AdvantageConfig(normalize_by_std=False))
-    assert values(result) == pytest.approx([0.5, 0, -0.5])
-
-
 def test_segments_share_an_advantage_and_count_once():
     whole = [seat("a", 1.0), seat("b", 0.0), seat("c", 0.0)]
     cut = [
@@ -94,6 +85,7 @@ def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order
 
 
 def test_groups_that_say_nothing_get_zero_and_are_counted():
+    """Training on groups of one game: the other mistakes are in tests/runners/werewolf/game/test_mistakes.py."""
     trajectories = [
         # One game only, though its two seats differ.
         seat("a", 1.0, group="lone"), seat("a", 0.9, group="lone", number=2),
@@ -355,3 +347,21 @@ def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by
     deviation = 2.5 / math.sqrt(2)
     first, second = (1.25 - 0.025) / deviation, (1.25 + 0.075) / deviation
     assert rows_of(result)[0] == pytest.approx([0, first, 0, second], abs=1e-5)
+
+
+def test_a_state_continues_exactly():
+    baselines = RoleBaselines(decay=0.9)
+    baselines.compare({"seer": [1.0, -0.3], "wolf": [0.1]})
+    state = json.loads(json.dumps(baselines.state()))
+    restored = RoleBaselines.from_state(state, decay=0.9)
+    rewards = {"seer": [0.7], "guard": [1.0]}
+    assert restored.compare(rewards) == baselines.compare(rewards)
+    assert restored.state() == baselines.state() != state
+    with pytest.raises(KeyError):
+        RoleBaselines.from_state({"seer": {"mean": 1.0}}, decay=0.9)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_a_decay_that_forgets_nothing_or_more_than_all_is_refused(decay):
+    with pytest.raises(ValueError, match="at least 0 and below 1"):
+        RoleBaselines(decay)

@@ -8,15 +8,13 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
 from algo.advantages.credit import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
-from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, TrainingConfig
+from tests.support.algo.trajectories import made_trajectory
 
 
 def sequence(game, seat, segment=0):
-    streams = dict(token_ids=(1, 2), loss_mask=(0, 1), logprobs=(0.0, -1.0), turn_ends=(2,), turn_versions=(0,))
-    identity = dict(task_id=game, group_id="deal", actor=f"seat {seat:02d}", role="seer", side="good", segment=segment)
-    return Trajectory(**identity, **streams, reward=1.0)
+    return made_trajectory((0, 1), task_id=game, actor=f"seat {seat:02d}", segment=segment)
 
 
 def test_by_default_every_sequence_weighs_alike():

@@ -5,17 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from algo.evaluation.figures import (
-    ODDS_OF_VOTES,
-    VOTES_FOR_WOLVES,
-    deeds_of,
-    differences,
-    figures_of,
-    fit_strengths,
-    metrics_of,
-    truth_of,
-)
+from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES, deeds_of, truth_of
+from algo.evaluation.figures import by_game, differences, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
+from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -55,15 +48,29 @@ def test_deeds_are_counted_by_player_and_side():
         deaths={2: 1, 1: 2},
     )
     good = deeds_of([row], "scripted", "good", seed=1)
-    assert (good.games, good.votes.cast, good.votes.abstained, good.votes.pivotal) == (1, 3, 1, 1)
-    assert (good.votes.on_wolf.value, good.votes.odds.value, good.votes.expert.value) == (0.5, 0.5, 0.8)
-    assert (good.votes.as_expert.value, good.votes.chance.value, good.votes.pivotal_on_wolf.value) == (0.5, 0.25, 1.0)
-    assert (good.kills, good.checks, good.reports) == ({}, {"wolf": 1}, {"seer": {"true": 1}})
-    assert good.claims == {"seer": {"true": 1}, "villager": {"none": 1}}
-    assert good.claimed == {"seer": {"seer": 1}, "villager": {"none": 1}}
-    assert (good.survival["seer"].value, good.survival["villager"].value) == (0.0, 1.0)
+    assert good.games == 1
+    assert {name: share.value for name, share in good.shares.items()} == {
+        VOTES_FOR_WOLVES: 0.5,
+        ODDS_OF_VOTES: 0.5,
+        "the best odds there were": 0.8,
+        "the odds of a vote by chance": 0.25,
+        "votes for a seat of the best odds": 0.5,
+        "pivotal votes for a wolf": 1.0,
+        "seer alive at the end": 0.0,
+        "villager alive at the end": 1.0,
+    }
+    assert good.counts == {
+        "votes": {"abstained": 1, "not pivotal": 1, "pivotal": 1},
+        "checks": {"wolf": 1},
+        "roles that the seer claims": {"seer": 1},
+        "roles that the villager claims": {"none": 1},
+        "claims of the seer": {"true": 1},
+        "claims of the villager": {"none": 1},
+        "checks told by the seer": {"true": 1},
+    }
     wolves = deeds_of([row], "policy", "wolf", seed=1)
-    assert (wolves.kills, wolves.reports) == ({"seer": 1, "nobody": 1}, {"wolf": {"false": 1}})
+    assert wolves.counts["kills"] == {"nobody": 1, "seer": 1}
+    assert wolves.counts["checks told by the wolf"] == {"false": 1}
     assert deeds_of([row], "policy", "good", seed=1).games == 0
 
 
@@ -108,11 +115,12 @@ def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets():
     cast = (vote(2, 1, 0.8), vote(3, 4, 0.2))
     others = ("scripted", "expert", "initial", "strong")
     rows = [made_row(wolf, "policy", "good", deal, votes=cast) for deal, wolf in enumerate(others)]
-    figures = figures_of(made_evaluation(rows, panel="v2", opponents=others))
+    evaluation = made_evaluation(rows, panel="v2", opponents=others)
+    figures = figures_of(evaluation)
     places = ("0: scripted against policy", "1: expert against policy")
     (own,) = [deeds for deeds in figures.deeds if (deeds.player, deeds.side) == ("policy", "good")]
-    assert (figures.games, own.games, own.votes.cast) == (4, 2, 4)
-    assert figures.by_game == {
+    assert (figures.games, own.games, sum(own.counts["votes"].values())) == (4, 2, 4)
+    assert by_game(evaluation, "all") == {
         VOTES_FOR_WOLVES: dict.fromkeys(places, 0.5), ODDS_OF_VOTES: dict.fromkeys(places, 0.5)
     }  # fmt: skip
 

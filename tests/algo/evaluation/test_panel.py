@@ -19,7 +19,7 @@ def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     found = matches_of(config, PANELS["v2"], "a", "model")
     assert found.terms["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
     # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
-    counts = {match.name: len(match.tasks) for match in found.matches}
+    counts = {name: len(tasks) for name, tasks in found.by_name.items()}
     assert counts == {
         **dict.fromkeys(("random", "timid", "expert", "initial", "strong"), 28), "scripted": 21, "single seat": 14
     }  # fmt: skip
@@ -54,10 +54,10 @@ def test_what_figures_hang_on_is_in_the_terms(tmp_path):
 def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
     config = make_config(tmp_path, opponents=["scripted", "random"])
     run = matches_of(config, PANELS["run"], "a", "")
-    assert [match.name for match in run.matches] == ["scripted", "random"]
-    assert [task.seed for task in run.matches[0].tasks] == [deal for deal in held_out_deals(7, 1) for _ in "ab"]
+    assert list(run.by_name) == ["scripted", "random"]
+    assert [task.seed for task in run.by_name["scripted"]] == [deal for deal in held_out_deals(7, 1) for _ in "ab"]
     cross = matches_of(config, PANELS["cross"], "a", "", ["policy", "random"])
-    assert {match.name: len(match.tasks) for match in cross.matches} == {
+    assert {name: len(tasks) for name, tasks in cross.by_name.items()} == {
         "policy, policy": 7, "policy, random": 14, "random, random": 7
     }  # fmt: skip
 

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from algo.evaluate import default_label
 from algo.evaluation.games import GameRow
-from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, default_label
+from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -69,6 +70,7 @@ while True:
     record = Record(tmp_path, GameRow)
     (found,) = record.read()
     assert [row.number for row in found.rows][: len(told)] == told and len(found.rows) <= len(told) + 1
+    record.begin(found.header)
     record.add(found.header, [made_row(number=9999, deal=1)])
     assert record.read()[0].rows[-1].number == 9999
 

@@ -14,29 +14,11 @@ from algo.loop.agreement import (
     probe_of,
     score_probe,
 )
-from algo.sequences.trajectories import Trajectory
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
+from tests.support.algo.trajectories import made_trajectory
 
-
-def trajectory(token_ids, loss_mask, logprobs):
-    return Trajectory(
-        task_id="g",
-        group_id="d",
-        actor="seat 01",
-        role="wolf",
-        side="wolf",
-        segment=0,
-        token_ids=token_ids,
-        loss_mask=loss_mask,
-        logprobs=logprobs,
-        turn_ends=(len(token_ids),),
-        turn_versions=(0,),
-        reward=0.0,
-    )
-
-
-PLAYED = trajectory((5, 6, 7, 8), (0, 0, 1, 1), (0.0, 0.0, -1.0, -3.0))
+PLAYED = made_trajectory((0, 0, 1, 1), token_ids=(5, 6, 7, 8), logprobs=(0.0, 0.0, -1.0, -3.0))
 
 
 def test_only_sampled_tokens_are_compared():

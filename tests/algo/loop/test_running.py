@@ -1,6 +1,7 @@
 """When a run looks at itself."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -45,6 +46,7 @@ def test_who_joins_the_pool_is_scored_once(probe, before, scored):
         league=SimpleNamespace(prepare=prepare),
         _served_before=before,
     )
+    run._probed = partial(Running._probed, run)
     asyncio.run(Running.seat_past_selves(run))
     assert joined == [(4, 3, scored, scored)] and len(asked) == (probe is not None and not before)
 
@@ -65,6 +67,7 @@ def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe(
         league=SimpleNamespace(know=lambda *told: known.append(told)),
         _served_before=[],
     )
+    run._probed = partial(Running._probed, run)
     asyncio.run(Running.after_rollouts(run, []))
     assert known == []
     asyncio.run(Running.after_rollouts(run, [SimpleNamespace(token_ids=(5, 6, 7))]))

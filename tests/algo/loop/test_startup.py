@@ -1,4 +1,4 @@
-"""Which of vLLM and the trainer starts when."""
+"""Which of vLLM and the trainer starts when, and that both stop."""
 
 import asyncio
 import contextlib
@@ -8,47 +8,100 @@ from types import SimpleNamespace
 import pytest
 
 from algo.loop import startup
+from algo.serving.preconditions import ServingError
 from configs.loading import load_config
+
+
+class Machine:
+    """Fakes of vLLM and the trainer, and what becomes of them. serve: what vLLM does until it is ready."""
+
+    def __init__(self, monkeypatch, serve, loaded=lambda: None):
+        self.events, self.trainer_began, events = [], threading.Event(), []
+        self.events = events
+        machine = self
+
+        class FakeServing:
+            @classmethod
+            async def open(cls, *_):
+                events.append("vLLM begins")
+                await serve(machine)
+                events.append("vLLM is ready")
+                return cls()
+
+            async def sleep(self):
+                events.append("vLLM sleeps")
+
+            async def wake(self):
+                events.append("vLLM wakes")
+
+            async def stop(self):
+                events.append("vLLM stops")
+
+        class FakeEngine:
+            def __init__(self, config):
+                events.append("the trainer loads")
+                machine.trainer_began.set()
+                loaded()
+
+            def close(self):
+                events.append("the trainer stops")
+
+        monkeypatch.setattr(startup, "PolicyServers", FakeServing)
+        monkeypatch.setattr(startup, "Engine", FakeEngine)
+
+    async def start(self, *settings):
+        config = load_config(None, settings)
+        opened = SimpleNamespace(config=config, checkpoint=None, state=SimpleNamespace(policy_version=0))
+        async with contextlib.AsyncExitStack() as stack:
+            await startup.start_policy(opened, stack)
+
+
+async def at_once(machine):
+    pass
+
+
+async def with_the_trainer(machine):
+    """So that only a start side by side can end."""
+    await asyncio.to_thread(machine.trainer_began.wait, 60)
 
 
 @pytest.mark.parametrize("shares", [True, False])
 async def test_where_both_share_gpus_vllm_has_measured_them_before_the_trainer_loads(monkeypatch, shares):
-    events, trainer_began = [], threading.Event()
-
-    class FakeServing:
-        @classmethod
-        async def open(cls, *_):
-            events.append("vLLM begins")
-            if not shares:  # it waits for the trainer, so that only a start side by side can end
-                await asyncio.to_thread(trainer_began.wait, 60)
-            events.append("vLLM is ready")
-            return cls()
-
-        async def sleep(self):
-            events.append("vLLM sleeps")
-
-        async def wake(self):
-            events.append("vLLM wakes")
-
-        async def stop(self):
-            events.append("vLLM stops")
-
-    class FakeEngine:
-        def __init__(self, config):
-            events.append("the trainer loads")
-            trainer_began.set()
-
-        def close(self):
-            events.append("the trainer stops")
-
-    monkeypatch.setattr(startup, "PolicyServers", FakeServing)
-    monkeypatch.setattr(startup, "Engine", FakeEngine)
-    device = ["training.device=cuda", "serving.share_gpus=true"] if shares else []
-    opened = SimpleNamespace(config=load_config(None, device), checkpoint=None, state=SimpleNamespace(policy_version=0))
-    async with contextlib.AsyncExitStack() as stack:
-        await startup.start_policy(opened, stack)
+    machine = Machine(monkeypatch, at_once if shares else with_the_trainer)
+    await machine.start(*(["training.device=cuda", "serving.share_gpus=true"] if shares else []))
     if shares:
-        assert events[:5] == ["vLLM begins", "vLLM is ready", "vLLM sleeps", "the trainer loads", "vLLM wakes"]
+        assert machine.events[:5] == [
+            "vLLM begins", "vLLM is ready", "vLLM sleeps", "the trainer loads", "vLLM wakes",
+        ]  # fmt: skip
     else:
-        assert events[:3] == ["vLLM begins", "the trainer loads", "vLLM is ready"]
-    assert set(events[-2:]) == {"vLLM stops", "the trainer stops"}
+        assert machine.events[:3] == ["vLLM begins", "the trainer loads", "vLLM is ready"]
+    assert set(machine.events[-2:]) == {"vLLM stops", "the trainer stops"}
+
+
+async def test_what_vllm_refuses_at_once_starts_no_trainer(monkeypatch):
+    async def refuse(machine):
+        raise ServingError("the port is in use")
+
+    machine = Machine(monkeypatch, refuse)
+    with pytest.raises(ServingError, match="in use"):
+        await machine.start()
+    assert machine.events == ["vLLM begins"]
+
+
+@pytest.mark.parametrize("ends", ["vLLM fails", "Ctrl-C"])
+async def test_a_trainer_that_loads_while_the_start_ends_is_closed(monkeypatch, ends):
+    released, starting = threading.Event(), None
+
+    async def serve(machine):
+        await with_the_trainer(machine)
+        asyncio.get_running_loop().call_later(0.1, released.set)  # after what ends the start
+        if ends == "vLLM fails":
+            raise ServingError("vLLM died")
+        starting.cancel()
+        await asyncio.Event().wait()
+
+    machine = Machine(monkeypatch, serve, lambda: released.wait(60))
+    starting = asyncio.create_task(machine.start())
+    with pytest.raises(ServingError if ends == "vLLM fails" else asyncio.CancelledError):
+        await starting
+    assert machine.events == ["vLLM begins", "the trainer loads", "the trainer stops"]

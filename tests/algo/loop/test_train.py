@@ -94,6 +94,7 @@ class Machine:
             push=push,
             evaluation_is_due=lambda: False,
         )
+        run._probed = partial(Running._probed, run)
         run.seat_past_selves = partial(Running.seat_past_selves, run)
         run.count_matches = partial(Running.count_matches, run)
         return run

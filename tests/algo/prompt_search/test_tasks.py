@@ -76,8 +76,8 @@ def test_a_proposer_reads_what_it_read_before():
     tree.add({"template": "z {q}"}, "template", child, "c was wrong too")
     tree.refused.append("answer 1 of the proposer, to #0 template: it is empty")
     assert tree.text() == FROZEN["tree"]
-    played = [Played(0, 1.0, "told", "went well"), Played(1, 0.0, "told", "x" * 5000 + "lost")]
-    played += [Played(2, math.nan, "failed"), Played(3, 0.5, "half", "")]
+    played = [Played(1.0, "told", "went well"), Played(0.0, "told", "x" * 5000 + "lost")]
+    played += [Played(math.nan, "failed"), Played(0.5, "half", "")]
     for language, required, allowed in (("en", {"q"}, {"q"}), ("zh", set(), {"seat"})):
         slot = Slot("template", frozenset(required), frozenset(allowed), format_names)
         proposer = Proposer("http://127.0.0.1:9/v1", "m", "none", (24, 200_000), None, language)
@@ -144,7 +144,7 @@ def test_prompts_come_from_folders_named_after_what_they_replace(tmp_path):
     ):
         game_prompts(tmp_path, CONFIG, with_proposer=False)
     (tmp_path / "hunter").mkdir()
-    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter' to search"):
+    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter'"):
         game_prompts(tmp_path, CONFIG, with_proposer=False)
 
 

@@ -1,6 +1,6 @@
 """Recipes: what files say, what a run of one does, and that one that is killed in any stage goes on with it.
 
-Hub, runner and the programs of the stages are small stand-ins; with real ones: tests/test_recipe_end_to_end.py.
+Hub, runner and the programs of the stages are small stand-ins; with real ones: tests/end_to_end/test_recipe.py.
 """
 
 import json
@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from algo import recipe
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import Record
 from algo.recipes import runner
-from algo.recipes.recipe import Recipe, read_recipe, stage_config
-from algo.recipes.report import comparison_table, read_run, report_of, write_report
+from algo.recipes.comparison import comparison_table
+from algo.recipes.recipe import read_recipe, stage_config
+from algo.recipes.report import report_of, write_report
+from algo.recipes.results import read_run
 from algo.recipes.runner import begin, command_of, read_opened, resume, take_stages
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
@@ -56,13 +59,13 @@ def begun(tmp_path, seeds=None, **changes):
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_recipe_can_be_run(path):
-    recipe, below = read_recipe(path)
+    found, below = read_recipe(path)
     overrides = ["frozen.target.path=somewhere"] if path.stem == "exploit" else []
-    for stage in recipe.stages:
-        config = stage_config(recipe, below, stage, overrides)
+    for stage in found.stages:
+        config = stage_config(found, below, stage, overrides)
         if stage.do == "train":
             assert config.evaluation.wanted and config.evaluation.at_start and config.evaluation.at_end
-    assert recipe.stages[0].do == "build" and recipe.stages[-1].do == "train"
+    assert found.stages[0].do == "build" and found.stages[-1].do == "train"
 
 
 def test_a_recipe_extends_another_key_by_key(tmp_path):
@@ -70,15 +73,23 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
     (tmp_path / "more.yaml").write_text(
         yaml.safe_dump({"extends": "small.yaml", "name": "more", "config": {"game": {"train_sides": ["wolf"]}}})
     )
-    recipe, below = read_recipe(tmp_path / "more.yaml")
-    config = stage_config(recipe, below, recipe.stages[-1], ["run.steps=9"])
-    assert (recipe.name, recipe.title, config.game.train_sides, config.run.steps) == (
+    more, below = read_recipe(tmp_path / "more.yaml")
+    config = stage_config(more, below, more.stages[-1], ["run.steps=9"])
+    assert (more.name, more.title, config.game.train_sides, config.run.steps) == (
         "more", "What it learned", ("wolf",), 9
     )  # fmt: skip
     assert (config.game.preset, config.training.learning_rate) == ("5p_tiny", 0.5)
     (tmp_path / "more.yaml").write_text("extends: more.yaml")
     with pytest.raises(ConfigError, match="or itself"):
         read_recipe(tmp_path / "more.yaml")
+
+
+def test_a_shipped_recipe_goes_by_its_name_and_a_wrong_name_lists_them(tmp_path, monkeypatch, capsys):
+    for name in ("real", "real.yaml", "recipes/real", "configs/recipes/real.yaml"):
+        assert read_recipe(Path(name))[0].name == "real"
+    monkeypatch.setattr("sys.argv", ["recipe", "lern_good", "--runs-dir", str(tmp_path)])
+    assert recipe.main() == 2 and "no recipe lern_good" in (told := capsys.readouterr().err)
+    assert all(path.stem in told for path in SHIPPED) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -280,9 +291,9 @@ def test_the_report_says_what_was_learned_on_one_page(tmp_path):
 @pytest.mark.parametrize(
     ("wins", "problem"),
     [
-        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points of 20"),
+        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+0.100, and \\+0.200 is asked for"),
         (dict(before=20, after=24), "the intervals before and after touch"),
-        (dict(before=30, after=8), "changed by -55.0 points"),
+        (dict(before=30, after=8), "changed by -0.550"),
     ],
 )
 def test_what_was_not_learned_is_said(tmp_path, wins, problem):
@@ -323,7 +334,3 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         take_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
-
-
-def test_a_recipe_is_what_its_file_says():
-    assert Recipe.model_validate(SMALL).stages[1].name == "imitate"

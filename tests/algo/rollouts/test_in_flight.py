@@ -39,7 +39,7 @@ class Algorithm:
             pass
 
         played = await self.in_flight.play_step(
-            self.version, lambda: RESOURCES.model_copy(update={"version": self.version}), nothing, lambda now: None
+            self.version, RESOURCES.model_copy(update={"version": self.version}), nothing, lambda now: None
         )
         self.step += 1
         self.version += 1

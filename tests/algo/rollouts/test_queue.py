@@ -12,15 +12,13 @@ from algo.rollouts.played import FAILED_GAME, SUPERSEDED_ATTEMPT, NothingFinishe
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import derived_seed, step_tasks
 from runners.errors import CannotPlay
-from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
-from tests.support.fakes import FakeVllm, make_result, make_turn
+from tests.support.fakes import make_result, make_turn
 from tests.support.settings import werewolf_config
 from tests.support.waiting import until
-from tests.support.werewolf.fakes_api import FakeChatApi, error
 
 RESOURCES = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2)
@@ -352,75 +350,3 @@ async def test_what_is_finished_is_not_taken_back(client):
     await games.cancel_open()
     statuses = Counter(rollout.status for rollout in await client.query_rollouts())
     assert statuses == {"succeeded": 1, "cancelled": 3}
-
-
-# --- opponents that cannot be reached, in real games ------------------------------------------------------------------
-
-
-@pytest.fixture
-async def opponent():
-    api = FakeChatApi(lambda messages: "决定：1号")
-    await api.start()
-    yield api
-    await api.stop()
-
-
-async def play_against(opponent, client, tiny_tokenizer, tiny_model, games=1):
-    """A step of the real game: the policy plays the wolf, ``opponent`` the others, two attempts a game."""
-    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "决定：1号", str(tiny_model))
-    resources = RESOURCES.model_copy(
-        update={"endpoints": (await vllm.start(),), "players": {"strong": opponent.endpoint(tries=1)}}
-    )
-    config = werewolf_config(
-        groups_per_step=1, rollouts_per_group=games, train_sides=("wolf",), opponent="strong", max_attempts=2,
-        players={"strong": {"model": "big"}},
-    )  # fmt: skip
-    werewolf = WerewolfPlay(client)
-    worker = Worker(client, werewolf, "w")
-    working = asyncio.create_task(worker.run())
-    step = RolloutQueue(client, GAME, config.rollout)
-    try:
-        return await step.play(step_tasks(config, 1), resources, alive, lambda now: None)
-    finally:
-        await step.cancel_open()
-        worker.hand_back()
-        await working
-        await werewolf.close()
-        await vllm.stop()
-
-
-async def test_what_was_played_before_an_opponent_failed_is_not_trained_on(
-    client, opponent, tiny_tokenizer, tiny_model
-):
-    async def fail_once_the_policy_has_played(api, request):
-        async def turns():
-            rollouts = await client.query_rollouts()
-            return [span for rollout in rollouts for span in await client.query_spans(rollout.rollout_id)]
-
-        await until(turns)
-        return error(500)(api, request)
-
-    def answer_the_first(messages):  # Turns are stored once all seats that are asked together have answered.
-        opponent.answer, opponent.faults = answer, [fail_once_the_policy_has_played]
-        return answer(messages)
-
-    answer, opponent.answer = opponent.answer, answer_the_first
-    played = await play_against(opponent, client, tiny_tokenizer, tiny_model)
-    (game,) = played.finished
-    failed, finished = await client.query_attempts(game.rollout_id)
-    assert (failed.status, game.attempt_id) == ("failed", finished.attempt_id)
-    assert {triplet.metadata["policy"] for triplet in game.triplets} == {"policy"}
-    assert len(game.triplets) == game.outcome.turns > 0
-    superseded = played.left_out[SUPERSEDED_ATTEMPT]
-    assert superseded > 0 and played.turns_stored == game.outcome.turns + superseded
-    assert played.failure_metrics() == {
-        "games/failed": 0,
-        "games/retried": 1,
-        "games/retried/EndpointUnavailable": 1,
-    }
-
-
-async def test_an_opponent_that_stays_away_fails_the_game_by_its_name(client, opponent, tiny_tokenizer, tiny_model):
-    await opponent.stop()
-    with pytest.raises(NothingFinished, match=r"EndpointUnavailable: model 'fake-model' at http.*no connection"):
-        await play_against(opponent, client, tiny_tokenizer, tiny_model)

@@ -95,3 +95,7 @@ def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monk
     child = find_best_prompt.parse_arguments(again[3:])
     assert (playing.agent, playing.n, child.local) == ("m:a", 8, 0)
     assert load_config(CONFIG_DIR / "find_best_prompt.yaml", child.overrides, Config).store.url == playing.store
+    # The agents' runner calls no models of others, and knows no --api-key.
+    monkeypatch.setattr("sys.argv", ["search", *given, "--agent", "m:a", "--set", PLAYERS])
+    assert find_best_prompt.main() == 2
+    assert "unknown key 'players'" in capsys.readouterr().err

@@ -16,18 +16,15 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
 from algo.run.records import write_batch
 from algo.run.summary import RunSummary, log_step, show_summary
-from algo.sequences.trajectories import Trajectory
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
+from tests.support.algo.trajectories import made_trajectory
 from tests.support.fakes import make_result
 
 
-def trajectory(seat, side, role, reward, dimensions, segment=0):
-    streams = dict(token_ids=(1, 2, 3), loss_mask=(0, 1, 1), logprobs=(0.0, -1.0, -1.0), turn_ends=(3,))
-    identity = dict(
-        task_id="g", group_id="d", actor=f"seat {seat:02d}", role=role, side=side, segment=segment, turn_versions=(0,)
-    )
-    return Trajectory(**identity, **streams, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
+def trajectory(seat, side, role, reward, dimensions):
+    who = dict(actor=f"seat {seat:02d}", role=role, side=side)
+    return made_trajectory((0, 1, 1), **who, reward=reward, turn_rewards=(0.0,), dimensions=dimensions)
 
 
 def test_rewards_and_dimensions_by_side_and_role():
@@ -206,24 +203,11 @@ def test_a_narrow_terminal_shows_whole_paths(tmp_path):
     assert str(run / "run" / "metrics.jsonl") in "".join(line.split("│")[2].strip() for line in lines if "│" in line)
 
 
-def test_the_line_of_a_step_names_the_sides_that_were_trained(caplog):
-    metrics = {"games/finished": 3, "turns/valid_share": 0.5, "tokens/trained": 7, "policy_version": 2}
-    with caplog.at_level("INFO"):
-        log_step(1, 4, metrics | {"reward/good": -0.125}, Counter())
-    assert "3 rollouts, 50% valid replies, mean reward good -0.125, 7 tokens trained, policy version 2" in caplog.text
-    assert "wolf" not in caplog.text
-
-
 def test_the_line_of_a_step_names_the_commonest_failure_and_no_share_of_nothing(caplog):
     metrics = {"games/finished": 96, "tokens/trained": 0, "policy_version": 0}
     with caplog.at_level("INFO"):
         log_step(1, 4, metrics, Counter({"KeyError: 'quetsion'": 90, "TimeoutError": 2}))
     assert "96 rollouts, failed 92 of 96: KeyError: 'quetsion' and 2 others, - valid replies, 0 tokens" in caplog.text
-
-
-def test_a_run_without_evaluations_says_nothing_of_them(tmp_path):
-    text = shown(summary_of(tmp_path, {}, {}))
-    assert "win rate" not in text and "evaluations.html" not in text
 
 
 def test_a_terminal_shows_games_and_steps(monkeypatch):

@@ -14,22 +14,19 @@ from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo.sequences.batch import build_batch, mini_batches
 from algo.sequences.targets import TargetRow
-from algo.sequences.trajectories import Trajectory
 from algo.training.targets_loss import TARGET_ROWS, TARGET_WEIGHT, policy_and_targets_loss
 from algo.training.verl_configs import LOSS_AGG_MODES, actor_config, critic_config
 from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
+from tests.support.algo.trajectories import made_trajectory
 
 VOCABULARY = 20
 
 
 def trajectory(mask, seat=1, first_token=2):
     tokens = tuple(first_token + position % (VOCABULARY - 2 - first_token) for position in range(len(mask)))
-    ends = tuple(i + 1 for i, sampled in enumerate(mask) if sampled and not (*mask, 0)[i + 1])
     logprobs = tuple(-0.1 * (position + 1) if sampled else 0.0 for position, sampled in enumerate(mask))
-    streams = dict(token_ids=tokens, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=ends)
-    identity = dict(task_id="g", group_id="d", actor=f"seat {seat:02d}", role="seer", side="good", segment=0)
-    return Trajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0)
+    return made_trajectory(mask, actor=f"seat {seat:02d}", token_ids=tokens, logprobs=logprobs)
 
 
 def uneven(count):

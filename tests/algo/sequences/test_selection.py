@@ -6,20 +6,16 @@ from dataclasses import replace
 import pytest
 
 from algo.sequences.selection import ROLE_NOT_SELECTED, STALE, UNINFORMATIVE, select_sequences
-from algo.sequences.trajectories import Trajectory
 from configs.sections.training import SelectionConfig
+from tests.support.algo.trajectories import made_trajectory
 
 
 def trajectory(game, seat, segment=0, turns=1, role="seer", outcome=None, versions=None, run=""):
-    mask = (0, 1) * turns
     played = (*map(ord, game), seat, segment)  # no two sequences are the same
-    streams = dict(token_ids=(played * turns)[: len(mask)], loss_mask=mask, logprobs=(0.0,) * len(mask))
-    identity = dict(
-        task_id=run + game, group_id="deal", actor=f"seat {seat:02d}", role=role, side="good", segment=segment
-    )
-    return Trajectory(
-        **identity, **streams, turn_ends=tuple(range(2, len(mask) + 1, 2)), turn_versions=versions or (0,) * turns,
-        reward=1.0, dimensions={} if outcome is None else {"outcome": outcome},
+    return made_trajectory(
+        (0, 1) * turns, task_id=run + game, actor=f"seat {seat:02d}", role=role, segment=segment,
+        token_ids=(played * turns)[: 2 * turns], turn_versions=versions or (0,) * turns,
+        dimensions={} if outcome is None else {"outcome": outcome},
     )  # fmt: skip
 
 

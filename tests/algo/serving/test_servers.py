@@ -1,7 +1,6 @@
 """Servers that die: started ones, which are started again, and attached ones, which are taken out and taken back."""
 
 import asyncio
-import json
 import os
 import signal
 from functools import partial
@@ -160,22 +159,24 @@ async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configur
         assert fakes.notes(first)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
 
 
-async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model):
+@pytest.mark.parametrize("order", ["die", "refuse"])
+async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model, order):
     config = configure()
     (port,) = ports(config)
     async with await Servers.open(config) as serving:
-        fakes.tell(port, "die /collective_rpc")
+        fakes.tell(port, f"{order} /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_a_score_that_kills_its_server_is_asked_again(configure, fakes, tiny_model):
-    config = configure()
+async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(configure, fakes, tiny_model):
+    config = configure(max_restarts=2)
     async with await Servers.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(ports(config)[0], "die /v1/completions")
-        assert await serving.score([7, 8]) == [-8.0]
+        assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
+        assert (await serving.metrics())["serving/restarts"] == 1
 
 
 async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
@@ -258,16 +259,6 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
             vllm.reload_answer, vllm.reload_status = {"error": "no such tensor"}, 500
         with pytest.raises(ServingError, match="no such tensor"):
             await serving.push_weights(tiny_model, 8)
-
-
-async def test_a_started_server_that_refuses_weights_is_started_again_with_them(configure, fakes, tiny_model):
-    config = configure()
-    (port,) = ports(config)
-    async with await Servers.open(config) as serving:
-        fakes.tell(port, "refuse /collective_rpc")
-        await serving.push_weights(tiny_model, 7)
-        assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
-        assert (await serving.metrics())["serving/restarts"] == 1
 
 
 # Sleep and wake
@@ -429,23 +420,13 @@ def test_the_commands_of_servers_on_gpus(configure, monkeypatch):
         visible(config)
 
 
-def test_the_command_of_a_server_that_shares_its_gpu(configure, monkeypatch):
-    from algo.serving import gpu_memory
-
-    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
-    config = configure(training={"device": "cuda"}, share_gpus=True, weight_transfer="ipc")
-    command, environment = vllm_command(config), vllm_environment(config)
-    assert "--enable-sleep-mode" in command
-    assert command[command.index("--weight-transfer-config") + 1] == json.dumps({"backend": gpu_memory.BACKEND})
-    extension = f"{gpu_memory.__name__}.{gpu_memory.Registration.__qualname__}"
-    assert command[command.index("--worker-extension-cls") + 1] == extension
-    assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in environment
-
-
-def test_vllm_itself_knows_every_option_that_we_give_it(configure):
+def test_vllm_itself_knows_every_option_that_we_give_it(configure, monkeypatch):
     from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    from algo.serving import gpu_memory
+
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
     parser = make_arg_parser(FlexibleArgumentParser())
     for config in (
         configure(),
@@ -458,5 +439,9 @@ def test_vllm_itself_knows_every_option_that_we_give_it(configure):
         validate_parsed_serve_args(arguments)
         assert arguments.port == launch.port
         assert arguments.enable_sleep_mode == config.serving.share_gpus
+        extension = f"{gpu_memory.__name__}.{gpu_memory.Registration.__qualname__}"
+        assert arguments.worker_extension_cls == (extension if config.serving.weight_transfer == "ipc" else "")
+        assert "VLLM_ALLOW_INSECURE_SERIALIZATION" not in vllm_environment(config, launch)
         if config.serving.weight_transfer != "folder":
-            assert arguments.weight_transfer_config.backend.startswith(config.serving.weight_transfer)
+            backend = gpu_memory.BACKEND if config.serving.weight_transfer == "ipc" else "nccl"
+            assert arguments.weight_transfer_config.backend == backend

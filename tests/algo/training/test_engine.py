@@ -188,11 +188,3 @@ def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_f
 def test_a_batch_without_advantages_is_refused(fresh):
     with pytest.raises(ValueError, match="no advantages"):
         fresh[0].update(build_batch(make_trajectories(2), temperature=1.0))
-
-
-def test_bad_configurations_are_refused_before_ray_starts(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere does not exist.*Hugging Face model folder"):
-        Engine(make_config(tmp_path / "nowhere", 1))
-    (tmp_path / "config.json").touch()
-    with pytest.raises(ConfigError, match=r"lacks weights .*safetensors.*, tokenizer"):
-        check_model_folder(tmp_path)

@@ -76,21 +76,6 @@ def test_a_run_has_the_parts_that_it_needs(model):
     assert part_configs(make_config(model), sgd).policy.optimizer_config is sgd
 
 
-def test_the_losses_are_told_their_settings(model):
-    config = make_config(
-        model,
-        training={"clip_ratio_c": 7.0, "loss_agg_mode": "seq-mean-token-sum-norm", "max_sequence_tokens": 9000},
-        reference={"kl": "loss", "coef": 0.5, "penalty": "k3+"},
-        critic={"clip_range_value": 0.25},
-    )
-    actor, critic = actor_config(config.training, config.reference), critic_config(config)
-    assert (actor.clip_ratio_c, actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type) == (7.0, True, 0.5, "k3+")
-    assert critic.cliprange_value == 0.25
-    for each in (actor, critic):
-        assert (each.loss_agg_mode, each.loss_scale_factor) == ("seq-mean-token-sum-norm", 9000)
-    assert not actor_config(config.training, ReferenceConfig(kl="reward", penalty="k3")).use_kl_loss
-
-
 def test_what_cannot_run_is_refused(model, tmp_path):
     gpus = {"device": "cuda", "ranks": 3}
     with pytest.raises(ConfigError, match=r"sequence_parallel=3 needs model\.attn_implementation=flash_attention_2"):
@@ -104,6 +89,12 @@ def test_what_cannot_run_is_refused(model, tmp_path):
             check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere"}}))
     with pytest.raises(ConfigError, match=r"policy_loss 'vanila'.*gspo.*vanilla"):
         check_engine(make_config(model, training={"policy_loss": "vanila"}))
+    with pytest.raises(ConfigError, match=r"loss_agg_mode 'mean'.*seq-mean-token-mean"):
+        check_engine(make_config(model, training={"loss_agg_mode": "mean"}))
+    # Only this mode divides by a scale, which is not to depend on a micro-batch.
+    scaled = {"loss_agg_mode": "seq-mean-token-sum-norm", "max_sequence_tokens": 9000}
+    config = make_config(model, training=scaled)
+    assert actor_config(config.training).loss_scale_factor == critic_config(config).loss_scale_factor == 9000
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import pytest
 
 from runners.agents.gateway.address import Gateway
-from runners.agents.gateway.servers import ChatServers
+from runners.agents.gateway.chat_server import ChatServer
+from runners.policy.servers import Connections
 from tests.support.agents.fakes_agents import FakeChatVllm, World
 
 
@@ -11,7 +12,7 @@ from tests.support.agents.fakes_agents import FakeChatVllm, World
 async def world(tiny_tokenizer):
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
     endpoint = await vllm.start()
-    gateway, servers = Gateway(), ChatServers(patience_seconds=0)
+    gateway, servers = Gateway(), Connections(ChatServer.of, patience_seconds=0)
     await gateway.start()
     yield World(vllm, endpoint, gateway, servers)
     await gateway.close()

@@ -406,15 +406,3 @@ async def test_agentscopes_model_streams_as_it_comes(world):
         await model.client.close()
     text, call = last.content
     assert text["text"].strip() == "well" and (call["name"], call["input"]) == ("calculate", {"expression": "1+2"})
-
-
-async def test_openais_own_reader_of_streams_takes_them(world):
-    world.vllm.answer = lambda prompt: f"well\n{CALL}"
-    asked = {"model": "policy", "messages": QUESTION, "tools": [TOOL]}
-    async with (
-        world.gateway.serving(world.attempt()) as address,
-        client_of(address) as client,
-        client.chat.completions.stream(**asked) as stream,
-    ):
-        message = (await stream.get_final_completion()).choices[0].message
-    assert message.content.strip() == "well" and message.tool_calls[0].function.name == "calculate"

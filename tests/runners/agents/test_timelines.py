@@ -315,19 +315,6 @@ async def test_of_two_conversations_that_read_alike_the_ids_of_tool_calls_tell_w
         assert agent.spans[-1].context_tokens > 0
 
 
-async def test_actors_keep_their_conversations_apart():
-    agent = Agent(6)
-    messages = [{"role": "user", "content": "a"}]
-    await agent.attempt.call(request_of(messages, model="policy/planner"))
-    await agent.attempt.call(request_of(messages, model="policy", actor="worker"))
-    await agent.attempt.call(request_of(messages, model="policy"))
-    assert [(span.actor, span.turn, span.segment) for span in agent.spans] == [
-        ("planner", 0, 0),
-        ("worker", 0, 0),
-        ("agent", 0, 0),
-    ]
-
-
 async def test_a_name_stands_for_one_policy_alone():
     agent = Agent(7)
     messages = [{"role": "user", "content": "a"}]

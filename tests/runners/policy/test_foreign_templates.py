@@ -2,8 +2,7 @@
 
 import pytest
 
-from runners.policy.chat_tokens import ChatTokens
-from tests.support.chat_templates import FOREIGN, with_template
+from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 
 SYSTEM = {"role": "system", "content": "你在玩狼人杀。你是3号，身份是预言家，属好人阵营。"}
 QUESTIONS = [
@@ -39,14 +38,14 @@ def rendered(tokenizer):
 @pytest.mark.parametrize("family", ["as shipped", "system merged"])
 async def test_the_ids_of_a_growing_conversation_are_the_templates_own(real_tokenizer, family):
     tokenizer = with_template(real_tokenizer, FOREIGN.get(family))
-    ids = await conversation(ChatTokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
+    ids = await conversation(chat_tokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
     assert ids == rendered(tokenizer)
 
 
 async def test_where_rendering_anew_would_change_what_was_sampled_from_the_text_is_the_templates_own(real_tokenizer):
     """Two line ends before a reply are one token of the prompt, and two before its first word."""
     tokenizer = with_template(real_tokenizer, FOREIGN["headers"])
-    ids = await conversation(ChatTokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
+    ids = await conversation(chat_tokens(tokenizer), tokenizer, [reply.strip() for reply in REPLIES])
     anew = rendered(tokenizer)
     assert tokenizer.decode(ids) == tokenizer.decode(anew) and len(ids) < len(anew)
 
@@ -54,7 +53,7 @@ async def test_where_rendering_anew_would_change_what_was_sampled_from_the_text_
 @pytest.mark.parametrize("thinking", [False, True])
 async def test_thoughts_that_a_template_would_forget_stay(real_tokenizer, thinking):
     tokenizer = with_template(real_tokenizer, FOREIGN["thinking"])
-    ids = await conversation(ChatTokens(tokenizer, thinking), tokenizer, REPLIES)
+    ids = await conversation(chat_tokens(tokenizer, thinking), tokenizer, REPLIES)
     head = "" if thinking else "<think>\n\n</think>\n\n"
     expected = f"<|im_start|>system\n{SYSTEM['content']}"
     for before, question in zip(["", *REPLIES], [*QUESTIONS, "天亮了。"], strict=True):
@@ -63,7 +62,7 @@ async def test_thoughts_that_a_template_would_forget_stay(real_tokenizer, thinki
 
 
 async def test_a_default_system_prompt_is_shown_to_nobody_who_has_one(real_tokenizer):
-    tokens = ChatTokens(real_tokenizer)
+    tokens = chat_tokens(real_tokenizer)
     ids = await conversation(tokens, real_tokenizer, REPLIES)
     assert "helpful AI assistant" not in real_tokenizer.decode(ids)
     assert "helpful AI assistant" in real_tokenizer.decode(await tokens.first_prompt([user("?")]))

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from runners.errors import PolicyUnavailable
-from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import ContextFull, TokenExactChatModel
 from runners.policy.server import PolicyServer
 from runners.policy.transport import NoAnswer, Transport
 from store.schema import TokenLimits
 from store.token_spans import context_digest
+from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
 from tests.support.waiting import until
 
@@ -31,7 +31,7 @@ async def vllm(tiny_tokenizer):
 
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7), ChatTokens(vllm.tokenizer)
+    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7), chat_tokens(vllm.tokenizer)
     server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
     return TokenExactChatModel(server, tokens, limits, key)

@@ -4,11 +4,11 @@ import pytest
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.served_tokens import ServedTokens
 from runners.policy.server import PolicyServer
 from runners.policy.servers import Policies
 from store.schema import PolicyResources, Sampling
 from tests.runners.policy.test_chat_tokens import TEMPLATES, with_template
+from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
 
 SYSTEM = {"role": "system", "content": "你是3号，身份是预言家。"}
@@ -38,7 +38,7 @@ def server_of(vllm):
 @pytest.mark.parametrize("family", TEMPLATES)
 async def test_ids_and_texts_are_those_of_the_tokenizers_files(vllm, family, thinking):
     vllm.tokenizer = with_template(vllm.tokenizer, TEMPLATES[family])
-    there, here = await ServedTokens.of(server_of(vllm), thinking), ChatTokens(vllm.tokenizer, thinking)
+    there, here = await ChatTokens.served(server_of(vllm), thinking), chat_tokens(vllm.tokenizer, thinking)
     assert there.end_of_turn == here.end_of_turn
     for text in SAYINGS:
         assert await there.first_prompt([SYSTEM, user(text)]) == await here.first_prompt([SYSTEM, user(text)])
@@ -79,14 +79,14 @@ def with_unmarked_replies(vllm):
 async def test_what_cannot_be_exact_is_refused(vllm, spoil, reason):
     spoil(vllm)
     with pytest.raises(UnusableTokenizer, match=reason):
-        await ServedTokens.of(server_of(vllm))
+        await ChatTokens.served(server_of(vllm))
 
 
 async def test_a_route_that_a_proxy_holds_back_or_garbles_is_named(vllm):
     server = server_of(vllm)
     server.endpoint = server.endpoint.replace("/v1", "/proxied/v1")
     with pytest.raises(UnusableTokenizer, match=r"/proxied/tokenizer_info answers 404.*let a proxy"):
-        await ServedTokens.of(server)
+        await ChatTokens.served(server)
 
 
 async def test_a_server_that_is_gone_is_no_tokenizer_problem(vllm):
@@ -94,7 +94,7 @@ async def test_a_server_that_is_gone_is_no_tokenizer_problem(vllm):
     server._transport.patience_seconds = 0
     await vllm.stop()
     with pytest.raises(PolicyUnavailable, match=r"no answer from http.*tokenizer_info"):
-        await ServedTokens.of(server)
+        await ChatTokens.served(server)
 
 
 def resources(vllm, **sampling):

@@ -111,9 +111,9 @@ async def test_a_server_that_dies_in_mid_game_ends_it_and_is_named(vllms, games)
 async def test_servers_of_a_policy_share_a_tokenizer(vllms, monkeypatch):
     loaded, load = [], policy_model.ChatTokens.load.__func__
 
-    def counted(cls, folder, thinking=False):
+    async def counted(cls, folder, thinking=False):
         loaded.append(folder)
-        return load(cls, folder, thinking)
+        return await load(cls, folder, thinking)
 
     monkeypatch.setattr(policy_model.ChatTokens, "load", classmethod(counted))
     policies = Policies()

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
-from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.agent import WerewolfGames
@@ -20,6 +19,7 @@ from runners.werewolf.table import play_game
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.werewolf import GameTask
+from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
@@ -81,7 +81,7 @@ async def test_every_decision_is_a_turn_that_a_policy_with_these_replies_would_h
     assert all(set(turn.logprobs) == {0.0} and turn.policy_version == 0 for turn in turns)
     assert (context_tokens == 3_500) == any(turn.segment for turn in turns)
 
-    tokens = ChatTokens(tiny_tokenizer)
+    tokens = chat_tokens(tiny_tokenizer)
     asked = []
 
     def policy_seat(seat, role, name):
@@ -121,7 +121,7 @@ class Undecided(Player):
 
 
 async def test_a_demonstrator_that_had_no_usable_reply_shows_nothing_to_learn(tiny_tokenizer):
-    task, turns, tokens = make_task(), [], ChatTokens(tiny_tokenizer)
+    task, turns, tokens = make_task(), [], chat_tokens(tiny_tokenizer)
 
     def seat_player(seat, role, name):
         inner = Undecided(seat) if seat == 1 else BrainPlayer(seat, ScriptedBrain(random.Random(seat)))
@@ -180,7 +180,7 @@ async def test_a_policy_with_frozen_weights_demonstrates_in_the_trained_ones_tok
 
 
 async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
-    tokens = ChatTokens(tiny_tokenizer)
+    tokens = chat_tokens(tiny_tokenizer)
     ids = await tokens.encode_reply("我是<|im_end|>好人")
     assert ids.count(tokens.end_of_turn) == 1 and ids[-1] == tokens.end_of_turn
     assert "好人" in await tokens.decode_reply(ids)
@@ -193,7 +193,7 @@ async def test_a_thought_that_the_prompt_opened_is_closed_before_the_words(tiny_
 
     opening = deepcopy(tiny_tokenizer)
     opening.chat_template = opening.chat_template.replace("<think>\\n\\n</think>\\n\\n", "<think>\\n")
-    tokens = ChatTokens(opening)
+    tokens = chat_tokens(opening)
     assert split_thought(await tokens.decode_reply(await tokens.encode_reply("决定：3号"))) == ("", "决定：3号")
 
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 from agentlightning import LLM
 
-from runners.policy.chat_tokens import ChatTokens
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
+from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
 
 
@@ -49,7 +49,7 @@ async def test_every_model_call_is_shown_with_all_that_is_known_of_it(vllm):
     assert status == 0 and vllm.endpoint in given and '"seed": 3' in given
     assert len(calls) == len(vllm.exchanges) > 10
     shown = "\n".join(calls)
-    tokens = ChatTokens(vllm.tokenizer)
+    tokens = chat_tokens(vllm.tokenizer)
     for body, choice in vllm.exchanges:
         # What is new of the prompt ends as the whole does, and the reply is what was sampled.
         assert vllm.tokenizer.decode(body["prompt"][-20:]) in shown

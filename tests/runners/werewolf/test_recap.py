@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.errors import CannotPlay
-from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.game import (
@@ -31,6 +30,7 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import TokenLimits
 from store.werewolf import GameTask
+from tests.support.chat_templates import chat_tokens
 
 REPLY_TOKENS = 40
 SYSTEM = "你是3号。"
@@ -66,7 +66,7 @@ class FakeServer:
 
 def player_of(server, context_tokens):
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=REPLY_TOKENS)
-    return PolicyPlayer(3, TokenExactChatModel(server, ChatTokens(server.tokenizer), limits, "key"), SYSTEM)
+    return PolicyPlayer(3, TokenExactChatModel(server, chat_tokens(server.tokenizer), limits, "key"), SYSTEM)
 
 
 async def ask(player, events):
@@ -86,7 +86,7 @@ def speech(seat, text):
 
 def tokens_of(tokenizer, recap):
     conversation = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": recap}]
-    return len(asyncio.run(ChatTokens(tokenizer).first_prompt(conversation)))
+    return len(asyncio.run(chat_tokens(tokenizer).first_prompt(conversation)))
 
 
 seats = st.integers(1, 12)
@@ -157,7 +157,7 @@ async def test_a_long_game_of_twelve_stays_within_its_context(tiny_tokenizer, co
         trainable=[],
         limits={"context_tokens": context_tokens, "reply_tokens": 300},
     )
-    servers, tokens, turns = {}, ChatTokens(tiny_tokenizer), []
+    servers, tokens, turns = {}, chat_tokens(tiny_tokenizer), []
 
     def seat_player(seat, role, name):
         servers[seat] = FakeServer(tiny_tokenizer)

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from runners.errors import CannotPlay, PolicyUnavailable
-from runners.policy.chat_tokens import ChatTokens
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import PolicyServer
 from runners.werewolf.api.judge import Judge
@@ -19,6 +18,7 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
+from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
@@ -47,7 +47,7 @@ async def vllm(tiny_tokenizer):
 
 
 def policy_seats(vllm, task):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), ChatTokens(vllm.tokenizer)
+    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), chat_tokens(vllm.tokenizer)
 
     def seat_player(seat, role, name):
         model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")

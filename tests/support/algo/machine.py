@@ -5,13 +5,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.hub.hub_process import HubProcess
-from tests.support.processes import marked_environment, processes_marked, wait_until
+from tests.support.processes import end, processes_marked, start_module, wait_until
 
 STEPS = 3
 GAMES = 4
@@ -62,20 +61,14 @@ class Machine:
 
     async def start(self):
         await self.hub.start()
-        self._spawn(
-            "runner", [sys.executable, "-m", "runners.werewolf", "--n", "8", "--store", self.hub.url], dict(os.environ)
-        )
+        self._start("runner", "runners.werewolf", "--n", "8", "--store", self.hub.url)
 
     def algorithm(self, name: str, *more: str) -> subprocess.Popen:
         overrides = [part for setting in self.settings(name, *more) for part in ("--set", setting)]
-        command = [sys.executable, "-m", "algo.werewolf_verl", "--resume", "auto", *overrides]
-        return self._spawn(name, command, marked_environment(self.folder / name))
+        return self._start(name, "algo.werewolf_verl", "--resume", "auto", *overrides)
 
-    def _spawn(self, name, command, environment):
-        with (self.folder / f"{name}.log").open("ab") as log:
-            child = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-            )
+    def _start(self, name: str, module: str, *arguments: str) -> subprocess.Popen:
+        child = start_module(self.folder / f"{name}.log", module, *arguments, mark=self.folder / name)
         self.children.append(child)
         return child
 
@@ -84,11 +77,7 @@ class Machine:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def stop(self):
-        for child in self.children:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGTERM)
-        for child in self.children:
-            child.wait(timeout=60)
+        end(*self.children)
         self.hub.stop()
 
 

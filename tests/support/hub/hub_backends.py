@@ -1,4 +1,4 @@
-"""The stock memory backend and ours side by side; every test that takes ``backend`` runs against all of them."""
+"""Both databases; every test that takes ``engine`` runs on each."""
 
 from contextlib import asynccontextmanager
 
@@ -8,7 +8,6 @@ import sqlalchemy as sa
 import store  # noqa: F401  before agentlightning: sets what its import reads
 
 # isort: split
-from agentlightning import InMemoryLightningStore
 
 from store.hub.database import schema
 from store.hub.database.collections import SqlCollections
@@ -21,11 +20,6 @@ pytest_plugins = ("tests.support.hub.postgres_server",)
 
 _QUEUED = Statement(sa.select(schema.rollout_queue.c.item).order_by(schema.rollout_queue.c.position))
 OURS = ("sqlite", "postgres")
-
-
-@pytest.fixture(params=["memory", *OURS])
-def backend(request):
-    return request.param
 
 
 @pytest.fixture(params=OURS)
@@ -81,14 +75,4 @@ async def postgres(postgres_url) -> SqlCollections:
 async def our_store(address) -> SqlLightningStore:
     """Our store on each engine, looking for overdue attempts at every call."""
     async with opened_store(address, scan_debounce_seconds=0) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def lightning_store(backend, request, tmp_path):
-    """A store that looks for overdue attempts at every call."""
-    if backend == "memory":
-        yield InMemoryLightningStore(thread_safe=True, scan_debounce_seconds=0)
-        return
-    async with address_for(backend, request, tmp_path) as where, opened_store(where, scan_debounce_seconds=0) as opened:
         yield opened

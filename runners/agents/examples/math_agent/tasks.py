@@ -8,10 +8,11 @@ import json
 import random
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import tool_call, write_data
+from runners.agents.examples.writing import distinct, lesson, tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 384, 192
@@ -58,12 +59,8 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, str]]:
 
 def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """(to train with, held out): rows of ``question`` and ``result``, no question twice."""
-    rows = {}
-    for question, expression, _ in problems(random.Random(seed)):
-        rows[question] = {"question": question, "result": calculated(expression)}
-        if len(rows) == TRAIN + VAL:
-            break
-    rows = list(rows.values())
+    drawn = problems(random.Random(seed))
+    rows = distinct(({"question": question, "result": calculated(right)} for question, right, _ in drawn), TRAIN + VAL)
     return rows[:TRAIN], rows[TRAIN:]
 
 
@@ -74,29 +71,17 @@ def calculated(expression: str) -> str:
 
 
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Conversations as OpenAI's fine-tuning takes them; of none of the tasks."""
+    """Conversations to imitate; of none of the tasks."""
     known = {row["question"] for part in tasks(seed) for row in part}
     chance = random.Random(seed + 1)
-    count = 0
-    for question, right, wrong in problems(chance):
-        if question in known:
-            continue
-        messages: list[dict[str, Any]] = [
-            {"role": "system", "content": INSTRUCTIONS},
-            {"role": "user", "content": question},
-        ]
+    new = (problem for problem in problems(chance) if problem[0] not in known)
+    for question, right, wrong in islice(new, LESSONS):
         if chance.random() < WITH_CALCULATOR:
             expression = right if chance.random() < RIGHT_BRACKETS else wrong
             call, result = tool_call("calculate", {"expression": expression}), calculated(expression)
-            answer = {"role": "tool", "tool_call_id": call["id"], "content": json.dumps({"result": result})}
-            messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, answer]
         else:
-            result = str(chance.randint(2, 99))
-        messages.append({"role": "assistant", "content": f"The answer is\n### {result}"})
-        yield {"messages": messages, "tools": [TOOL]}
-        count += 1
-        if count == LESSONS:
-            return
+            call, result = None, str(chance.randint(2, 99))
+        yield lesson(INSTRUCTIONS, question, TOOL, call, json.dumps({"result": result}), result)
 
 
 if __name__ == "__main__":

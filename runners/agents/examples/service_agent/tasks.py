@@ -7,10 +7,11 @@ instead, or take another operation than the story's: that both are of no use is 
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import tool_call, write_data
+from runners.agents.examples.writing import distinct, lesson, tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 512, 256
@@ -74,42 +75,31 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, int, int]]:
 
 def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """(to train with, held out): rows of ``question`` and ``answer``, no question twice."""
-    rows = {}
-    for question, operation, a, b in problems(random.Random(seed)):
-        result = _RESULT[operation](a, b)
-        rows[question] = {"question": question, "answer": f"{a} {operation} {b} = {result}\n#### {result}"}
-        if len(rows) == TRAIN + VAL:
-            break
-    rows = list(rows.values())
+    drawn = problems(random.Random(seed))
+    rows = distinct(
+        ({"question": question, "answer": _answer(operation, a, b)} for question, operation, a, b in drawn), TRAIN + VAL
+    )
     return rows[:TRAIN], rows[TRAIN:]
 
 
+def _answer(operation: str, a: int, b: int) -> str:
+    result = _RESULT[operation](a, b)
+    return f"{a} {operation} {b} = {result}\n#### {result}"
+
+
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Conversations as OpenAI's fine-tuning takes them; of none of the tasks."""
+    """Conversations to imitate; of none of the tasks."""
     known = {row["question"] for part in tasks(seed) for row in part}
     chance = random.Random(seed + 1)
-    count = 0
-    for question, operation, a, b in problems(chance):
-        if question in known:
-            continue
+    new = (problem for problem in problems(chance) if problem[0] not in known)
+    for question, operation, a, b in islice(new, LESSONS):
         if chance.random() > RIGHT_OPERATION:
             operation = chance.choice([other for other in STORIES if other != operation])
-        result = _RESULT[operation](a, b)
-        messages: list[dict[str, Any]] = [
-            {"role": "system", "content": INSTRUCTIONS},
-            {"role": "user", "content": question},
-        ]
+        call, result = None, _RESULT[operation](a, b)
         if chance.random() < WITH_CALCULATOR:
             call = tool_call("calculate", {"expression": f"{a} {operation} {b}"})
-            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(result)})
-        else:
-            result = chance.randint(2, 99)
-        messages.append({"role": "assistant", "content": f"The answer is\n### {result}"})
-        yield {"messages": messages, "tools": [TOOL]}
-        count += 1
-        if count == LESSONS:
-            return
+        told, result = str(result), result if call else chance.randint(2, 99)
+        yield lesson(INSTRUCTIONS, question, TOOL, call, told, result)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,6 @@ class ScriptedAgent(LLMAgent):
     """Does one action, and is polite otherwise."""
 
     def play(self, action: tuple[str, dict[str, Any]], chance: random.Random) -> "ScriptedAgent":
-        """What it is to do."""
         self.action, self.chance, self.acted, self.given = action, chance, False, None
         return self
 
@@ -100,7 +99,6 @@ class ScriptedUser(UserSimulator):
     """Says what the scenario wants, once."""
 
     def play(self, request: str, wants_praise: bool) -> "ScriptedUser":
-        """What it is to say."""
         self.given = None
         self.script = [request, *(["Thank you. And now I would like a compliment."] if wants_praise else [])]
         return self

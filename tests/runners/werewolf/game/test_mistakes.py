@@ -1,7 +1,7 @@
 """Mistakes of a public implementation, by reading it and by 2,000 random games against it: none is made here.
 
 Each test's docstring says what went wrong there. The others are held by the scenarios of this folder, and the one about
-training by tests/algo/advantages/test_group_of_one.py.
+training by tests/algo/advantages/test_estimators.py.
 """
 
 import random

@@ -1,0 +1,70 @@
+"""How several runs of recipes differ: in their settings, and in what came of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from algo.evaluation.figures import whole_side_games
+from algo.evaluation.page import Table, share_text, signed_text, value_text
+from algo.evaluation.statistics import Estimate, mean_by_cluster
+from algo.recipes.report import SIDE_TITLES, change_of, judged
+from algo.recipes.results import RecipeRun
+from store.schema import TRAINED_POLICY
+
+_OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
+"""Settings that say where and as which seed a training ran."""
+
+
+def comparison_table(runs: Sequence[RecipeRun]) -> Table:
+    """Runs beside the first: what settings they changed, and what that did on the deals or tasks of both, by seed."""
+    rows: list[list[str]] = []
+    first = runs[0]
+    for run in runs:
+        changed = _changed(run, first)
+        if first.agents:
+            rewards = [change.after for _, change, _ in judged(run)]
+            rows.append([run.opened.directory.name, ", ".join(map(value_text, rewards)), changed])
+            continue
+        together, *by_seed = (
+            change_of(seeds, first.sides[0], first.opponent)
+            for seeds in (run.complete, *((one,) for one in run.complete))
+        )
+        difference = "" if run is first else signed_text(_difference(run, first), 100, 1)
+        rates = (share_text(together.before, 1), share_text(together.after, 1))
+        after = ", ".join(share_text(change.after, 1) for change in by_seed)
+        rows.append([run.opened.directory.name, *rates, difference, after, changed])
+    if first.agents:
+        return Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)
+    head = ("run", "before", "after", "points from the first", "after, by seed", "settings")
+    side = SIDE_TITLES[first.sides[0]]
+    return Table(f"Games won as {side} against {first.opponent}, with 95 % intervals", head, rows)
+
+
+def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
+    """After training, as the side that ``first`` trains first: over deals, which all seeds share; None without any."""
+    side = first.sides[0]
+    ours, theirs = (
+        {
+            (seed.seed, row.cluster): float(row.result == side)
+            for seed in of.complete
+            if seed.ends
+            for row in whole_side_games(seed.ends[1].rows, TRAINED_POLICY, first.opponent, side)
+        }
+        for of in (run, first)
+    )
+    both = [place for place in ours if place in theirs]
+    return mean_by_cluster([deal for _, deal in both], [ours[at] - theirs[at] for at in both], 0) if both else None
+
+
+def _changed(run: RecipeRun, first: RecipeRun) -> str:
+    own, other = (dict(_named(each.config.model_dump(mode="json"))) for each in (run, first))
+    names = [name for name in own | other if own.get(name) != other.get(name) and name not in _OF_THE_PLACE]
+    return ", ".join(f"{name}={own.get(name)}" for name in names)
+
+
+def _named(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
+    """Dotted name and value of every setting."""
+    for name, value in section.items():
+        if isinstance(value, dict) and value:
+            yield from _named(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

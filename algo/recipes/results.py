@@ -1,0 +1,100 @@
+"""What a run of a recipe left in its folders, read for its report."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from algo.agents.evaluate import AttemptRow
+from algo.evaluation.games import GameEvaluation, GameRow
+from algo.evaluation.record import Evaluation, Record
+from algo.recipes.runner import Opened, read_opened, train_folder
+from algo.run.metrics import read_steps
+from algo.werewolf.file_names import SUMMARY_FILE
+from algo.werewolf.matches import SIDES
+from configs.schema import Config
+from configs.werewolf import WerewolfConfig
+from store.werewolf import SideName
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """What one seed's folders hold. evaluations: of the training, in their order. steps: (number, metrics) of each.
+
+    imitations: stage -> its summary. placed: of stages that evaluate.
+    """
+
+    seed: int
+    evaluations: tuple[Evaluation, ...]
+    steps: tuple[tuple[int, dict[str, float]], ...]
+    imitations: dict[str, dict[str, Any]]
+    placed: tuple[GameEvaluation, ...]
+
+    @cached_property
+    def ends(self) -> tuple[Evaluation, Evaluation] | None:
+        """The evaluation before the first update, and the last one after it; None unless there are both."""
+        before = [one for one in self.evaluations if one.header.step == 0]
+        after = [one for one in self.evaluations if one.header.step]
+        return (before[0], after[-1]) if before and after else None
+
+
+@dataclass(frozen=True)
+class RecipeRun:
+    """A recipe's folder, read."""
+
+    opened: Opened
+    config: Config
+    seeds: tuple[SeedRun, ...]
+
+    @property
+    def agents(self) -> bool:
+        """Whether agents are trained, and not the game."""
+        return self.opened.recipe.workload == "agents"
+
+    @cached_property
+    def complete(self) -> tuple[SeedRun, ...]:
+        """Seeds of which before can be compared with after."""
+        return tuple(seed for seed in self.seeds if seed.ends)
+
+    @property
+    def sides(self) -> tuple[SideName, ...]:
+        """The sides that are trained."""
+        assert isinstance(self.config, WerewolfConfig)
+        return tuple(side for side in SIDES if side in self.config.game.train_sides)
+
+    @property
+    def opponent(self) -> str:
+        """Whom the policy is measured against: whom it trains against, or the first opponent of its evaluations."""
+        assert isinstance(self.config, WerewolfConfig)
+        evaluated, trained_against = self.config.evaluation.opponents, self.config.game.opponent
+        return trained_against if trained_against in evaluated else evaluated[0]
+
+    def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
+        """Each complete seed by itself and, of several, all of them together."""
+        alone = [(f"seed {seed.seed}", (seed,)) for seed in self.complete]
+        return [*alone, ("all seeds", self.complete)] if len(alone) > 1 else alone
+
+
+def read_run(folder: Path) -> RecipeRun:
+    """Read a recipe's folder. Raises ConfigError or ValueError for what cannot be read."""
+    opened = read_opened(folder)
+    row = AttemptRow if opened.recipe.workload == "agents" else GameRow
+    train = next((stage for stage in opened.recipe.stages if stage.do == "train"), opened.recipe.stages[-1])
+    seeds = []
+    for number in opened.recipe.seeds:
+        own = [step for step in opened.steps() if step.seed == number]
+        summaries = {step.stage.name: step.folder / SUMMARY_FILE for step in own if step.stage.do == "imitate"}
+        placed = (Record(step.folder, GameRow).read() for step in own if step.stage.do == "evaluate")
+        trained = train_folder(opened.directory, number)
+        seeds.append(
+            SeedRun(
+                seed=number,
+                evaluations=tuple(Record(trained, row).read()),
+                steps=tuple(read_steps(trained)),
+                imitations={name: json.loads(path.read_text()) for name, path in summaries.items() if path.exists()},
+                placed=tuple(found[-1] for found in placed if found),
+            )
+        )
+    return RecipeRun(opened, opened.config(train), tuple(seeds))

@@ -1,0 +1,158 @@
+"""From messages and texts to token ids and back: by a tokenizer's files here, by a vLLM's routes, or by both.
+
+A template is a program. Of a policy's server it runs there; here runs only that of a folder on this machine.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import TemplateError
+
+from runners.policy.server import PolicyServer
+
+RENDER_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/v1/chat/completions/render", "/tokenize", "/detokenize"
+
+Message = Mapping[str, Any]
+
+
+class UnfitTemplate(ValueError):
+    """A chat template with which a conversation cannot be held append-only; the message says why."""
+
+
+class Codec(Protocol):
+    """What a tokenizer and its chat template make of messages, texts and ids."""
+
+    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
+        """Token ids of a conversation, by default with the head of a reply to it.
+
+        variables: of the template, such as ``enable_thinking``. more: as of vLLM's render route, such as tools.
+        """
+
+    async def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+
+    async def text(self, token_ids: Sequence[int]) -> str:
+        """Token ids as text, control tokens included."""
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that is used."""
+
+    def apply_chat_template(self, conversation: list[Message], **kwargs: object) -> str:
+        """Render messages as text. Raises jinja2.TemplateError for messages that the template refuses."""
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Tokens that are matched in a text before anything else, with their ids."""
+
+    def encode(self, text: str, **kwargs: object) -> list[int]:
+        """Text to token ids."""
+
+    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str:
+        """Token ids to text."""
+
+
+class LocalCodec:
+    """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+
+    @classmethod
+    async def load(cls, folder: Path) -> "LocalCodec":
+        """The tokenizer of a Hugging Face model folder. OSError or ValueError where there is none with a template."""
+        from transformers import AutoTokenizer  # takes seconds, so only where a model is really played
+
+        tokenizer = await asyncio.to_thread(AutoTokenizer.from_pretrained, folder, local_files_only=True)
+        if not tokenizer.chat_template:
+            raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
+        return cls(tokenizer)
+
+    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
+        try:
+            text = self.tokenizer.apply_chat_template(
+                list(map(_with_arguments_decoded, messages)),
+                tools=more.get("tools"),
+                tokenize=False,
+                add_generation_prompt=more.get("add_generation_prompt", True),
+                **variables,
+            )
+        except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
+            raise UnfitTemplate(f"the chat template refuses a conversation: {error}") from error
+        return await self.encode(text)
+
+    async def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    async def text(self, token_ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
+
+class ServedCodec:
+    """A policy's tokenizer, at its server. All methods raise RouteRefused and PolicyUnavailable."""
+
+    def __init__(self, server: PolicyServer):
+        self._server = server
+
+    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
+        body = {"messages": list(messages), "chat_template_kwargs": variables, **more}
+        return (await self._server.ask(RENDER_ROUTE, body))["token_ids"]
+
+    async def encode(self, text: str) -> list[int]:
+        return (await self._server.ask(TOKENIZE_ROUTE, {"prompt": text, "add_special_tokens": False}))["tokens"]
+
+    async def text(self, token_ids: Sequence[int]) -> str:
+        return (await self._server.ask(DETOKENIZE_ROUTE, {"tokens": list(token_ids)}))["prompt"]
+
+
+class AgreedCodec(ServedCodec):
+    """Renders here what the server renders alike: a request less in a call.
+
+    The server decides how a conversation is rendered. So it renders the first conversation of each shape; where the
+    result equals ours, later ones of that shape are rendered here.
+    """
+
+    def __init__(self, server: PolicyServer, local: LocalCodec):
+        super().__init__(server)
+        self._local = local
+        self._agreed: dict[bytes, bool] = {}
+
+    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
+        shape = _shape(messages, {**variables, **more})
+        ours = await self._here(messages, variables, more) if self._agreed.get(shape, True) else None
+        if ours is not None and shape in self._agreed:
+            return ours
+        theirs = await super().render(messages, variables, **more)
+        self._agreed.setdefault(shape, ours == theirs)
+        return theirs
+
+    async def _here(
+        self, messages: Sequence[Message], variables: Mapping[str, Any], more: Mapping[str, Any]
+    ) -> list[int] | None:
+        try:
+            return await self._local.render(messages, variables, **more)
+        except Exception:  # a template's own code raises what it likes; the server says what is wrong
+            return None
+
+
+def _with_arguments_decoded(message: Message) -> Message:
+    """A message as templates see it on servers: the arguments of tool calls are no text."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _shape(messages: Sequence[Message], rest: Mapping[str, Any]) -> bytes:
+    """What a template looks at besides the words: settings, tools, and what each message has."""
+    said = [
+        [message["role"], len(message.get("tool_calls") or ()), *sorted(name for name in message if message[name])]
+        for message in messages
+    ]
+    return hashlib.blake2b(json.dumps([said, rest], sort_keys=True).encode(), digest_size=16).digest()
