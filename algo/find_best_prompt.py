@@ -31,7 +31,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "Find the best of several prompts: of an agent (--tasks), or of the game (without).",
         example="store.url=http://hub:4747",
         resume="go on with the search of this run.name",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
         "--prompts",
@@ -43,7 +42,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "next to wolf/ is its baseline, or else what is built in",
     )
     search = parser.add_argument_group("the search")
-    search.add_argument("--budget", type=int, default=400, help="rollouts in all")
+    search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
     search.add_argument(
         "--apart",
         action="store_true",
@@ -53,36 +52,43 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
-    agent.add_argument("--held-out", type=float, default=0.5, metavar="SHARE", help="of the tasks, to confirm")
-    agent.add_argument("--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"))
+    agent.add_argument(
+        "--held-out", type=float, default=0.5, metavar="SHARE", help="of the tasks, to confirm (default: %(default)s)"
+    )
+    agent.add_argument(
+        "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
+    )
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: what its runner plays the tasks with")
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that ask for the policy")
     agent.add_argument("--model", default="", help="its model's name there")
     game = parser.add_argument_group("the game's prompts")
-    game.add_argument("--player", default="policy", help="the player with the searched prompts")
-    game.add_argument("--opponent", default="scripted", help="who plays the other side")
+    game.add_argument("--player", default="policy", help="the player with the searched prompts (default: %(default)s)")
+    game.add_argument("--opponent", default="scripted", help="who plays the other side (default: %(default)s)")
     proposer = parser.add_argument_group("a model that edits prompts")
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
-    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most")
-    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most")
-    proposer.add_argument("--generations", type=int, default=2, help="rounds of edits")
-    proposer.add_argument("--edits", type=int, default=3, help="of a round")
+    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most (default: %(default)s)")
+    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most (default: %(default)s)")
+    proposer.add_argument("--generations", type=int, default=2, help="rounds of edits (default: %(default)s)")
+    proposer.add_argument("--edits", type=int, default=3, help="of a round (default: %(default)s)")
     options = parser.parse_args(arguments)
     low, high = options.reward_range
-    for problem, found in {
-        "--proposer-url and --proposer-model: both or neither": bool(options.proposer_url)
-        != bool(options.proposer_model),
-        "--reward-range: LOW must be below HIGH": not low < high,
-        "--endpoint and --model: both or neither": bool(options.endpoint) != bool(options.model),
-        "--held-out: a share between 0 and 1": not 0 < options.held_out < 1,
-        f"--proposer-key-env: {options.proposer_key_env} is not set": options.proposer_key_env
-        and not os.environ.get(options.proposer_key_env),
-        "--local with --tasks needs --agent: what plays them": options.local and options.tasks and not options.agent,
-        "--agent: only with --tasks; the game has its own runner": options.agent and not options.tasks,
-    }.items():
-        if found:
+    key = options.proposer_key_env
+    mistakes = [
+        (
+            bool(options.proposer_url) != bool(options.proposer_model),
+            "--proposer-url, --proposer-model: both or neither",
+        ),
+        (not low < high, "--reward-range: LOW must be below HIGH"),
+        (bool(options.endpoint) != bool(options.model), "--endpoint and --model: both or neither"),
+        (not 0 < options.held_out < 1, "--held-out: a share between 0 and 1"),
+        (key and not os.environ.get(key), f"--proposer-key-env: {key} is not set"),
+        (options.local and options.tasks and not options.agent, "--local with --tasks needs --agent: what plays them"),
+        (options.agent and not options.tasks, "--agent: only with --tasks; the game has its own runner"),
+    ]
+    for made, problem in mistakes:
+        if made:
             parser.error(problem)
     return options
 

@@ -22,7 +22,6 @@ class Played:
 
     ended: dict[str, str] = field(default_factory=dict)
     spans: Counter = field(default_factory=Counter)
-    refused: int = 0
     doubled: list[str] = field(default_factory=list)
 
 
@@ -90,7 +89,6 @@ class LightRunners:
                 async with session.post(url, **request) as answer:
                     await answer.read()
                     if answer.status in (404, 409):
-                        self.played.refused += 1
                         return None
                     answer.raise_for_status()
                     return answer.status

@@ -166,6 +166,12 @@ Facts = Annotated[dict[str, float], AfterValidator(_known_and_in_range)]
 """Values by their name in ``TURN_FACTS``; one that is absent counts as neutral."""
 
 
+_OF_A_TURN = {
+    "seat", "day", "decision", "turn", "segment", "is_reask", "policy", "policy_version", "thought", "reply", "error",
+    "target", "events_before",
+}  # fmt: skip
+
+
 class TurnSpan(CallSpan):
     """One call of a model by one seat, made by ``runners.werewolf.table``; the fields of every call are ``CallSpan``'s.
 
@@ -178,6 +184,7 @@ class TurnSpan(CallSpan):
         an option such as to save, and where the reply is not valid.
     events: what happened since the events of the turns before it, its own answer's consequences included
         (``encode_events``); empty for all but the last turn of seats that were asked at once.
+    events_before: how many events the game had when the seat was asked.
     claimed_role: role that a public speech says its speaker has, the first that it names; None without such a claim.
     facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
     """
@@ -200,6 +207,18 @@ class TurnSpan(CallSpan):
     claimed_role: str | None = None
     facts: Facts = Field(default_factory=dict)
     events: str = ""
+    events_before: int = Field(0, ge=0)
+
+    def as_data(self) -> dict[str, Any]:
+        """The turn for programs to read, without its tokens: JSON only; what is None is left out.
+
+        facts: those that are not 0.0. tokens: how many were given and sampled. logprob: mean over the sampled, if a
+        policy sampled them.
+        """
+        data = self.model_dump(include=_OF_A_TURN, exclude_none=True)
+        data["facts"] = {name: value for name, value in self.facts.items() if value}
+        data["tokens"] = [len(self.prompt_ids), len(self.response_ids)]
+        return data | ({"logprob": round(fmean(self.logprobs), 4)} if any(self.logprobs) else {})
 
     @property
     def actor(self) -> str:
@@ -302,14 +321,15 @@ class ResultSpan(OutcomeSpan):
             dimensions |= {f"seat.{seat.seat}.{name}": value for name, value in of_seat.items()}
         return dimensions
 
-    def as_data(self, calls: Sequence[CallSpan]) -> dict[str, Any]:
+    def as_data(self, calls: Sequence[TurnSpan]) -> dict[str, Any]:
         """The whole game as ``python -m runners.werewolf play --format json`` writes one. calls: all its turns."""
         return {
             "preset": self.preset,
             "seed": self.seed,
             "players": {str(seat.seat): seat.policy for seat in self.seats},
             "roles": {str(seat.seat): seat.role for seat in self.seats},
-            "events": read_events([*(call for call in calls if isinstance(call, TurnSpan)), self]),
+            "events": read_events([*calls, self]),
+            "turns": [call.as_data() for call in calls],
             "result": self.result,
         }
 

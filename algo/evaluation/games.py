@@ -49,10 +49,14 @@ class SampleTurn(Frozen):
     seat: int
     day: int
     decision: str
+    policy: str
+    policy_version: int
+    is_reask: bool
     thought: str
     reply: str
     error: str | None
     target: int | None
+    events_before: int
 
 
 class Sample(Frozen):
@@ -173,7 +177,7 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
 
 def _sample(rollout: FinishedRollout) -> Sample:
     turns = tuple(
-        SampleTurn(**{name: triplet.metadata[name] for name in SampleTurn.model_fields}) for triplet in rollout.triplets
+        SampleTurn(**{name: getattr(turn, name) for name in SampleTurn.model_fields}) for turn in rollout.turns
     )
     events = tuple(read_events([*rollout.turns, rollout.outcome]))
     return Sample(transcript=rollout.outcome.transcript, events=events, turns=turns)

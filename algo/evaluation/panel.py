@@ -59,7 +59,6 @@ class Matches:
     by_name: of the opponent, of both players, or "single seat" -> games.
     """
 
-    panel: Panel
     players: tuple[str, ...]
     deals: tuple[int, ...]
     terms: Mapping[str, Any]
@@ -161,7 +160,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         if panel.company:
             by_name["single seat"] = single_seats()
     everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))
-    return Matches(panel, tuple(everybody), tuple(deals), terms, by_name)
+    return Matches(tuple(everybody), tuple(deals), terms, by_name)
 
 
 def temperature_of(config: WerewolfConfig) -> float:

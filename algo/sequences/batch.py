@@ -180,30 +180,23 @@ def mini_batches(
     packed: bool = False,
     similar_lengths: bool = False,
 ) -> list[MiniBatch]:
-    """Split a batch into mini-batches and arrange each for the ranks.
+    """Split a batch into mini-batches and arrange each for the ranks. The same arguments give the same result.
 
-    mini_batch_size: rows of one optimizer step over all ranks, at most. Sizes differ by one row at
-        most, so that no step is left to a handful of rollouts.
+    mini_batch_size: rows of one optimizer step over all ranks, at most; sizes differ by one row at most. Target rows
+        are dealt out evenly in addition.
     micro_batch_size: rows of one forward pass on one rank, at most; not read where max_tokens is given.
     ranks: ranks that share out the rows; those that share each sequence (Ulysses) count as one.
     seed: order of the rows over the mini-batches; None keeps the batch's order.
-    max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone.
-    packed: whether the rows of a forward pass lie end to end. If not, each takes the room of the longest, so
-        max_tokens allows the same number of rows everywhere, which the mini-batch's longest row decides.
+    max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone. Those of padding
+        rows are not counted.
+    packed: whether the rows of a forward pass lie end to end, so that passes are filled evenly by tokens. If not, each
+        row takes the room of the longest of its mini-batch, and every pass has the same number of rows.
     similar_lengths: whether rows of similar length share a mini-batch too, which spares padding but makes mini-batches
-        differ from each other.
+        differ from each other. Within one they share a micro-batch, as the ranks' n-th micro-batches do, since the
+        longest row sets the cost.
 
-    Within a mini-batch, rows of similar length share a micro-batch and the ranks' n-th micro-batches
-    are of similar length, since the longest row sets the cost. (Packed and by tokens, micro-batches are
-    filled evenly instead, long rows with few, short ones with many.) Where the numbers do not divide,
-    micro-batches are filled up with padding rows: two tokens, mask and advantage zero, which adds
-    nothing to loss or gradient (see the module's docstring). Without max_tokens that is at most one
-    row each, and a micro-batch holds nothing but padding only when a mini-batch has fewer rows than
-    there are ranks. The tokens of padding rows are not counted in max_tokens.
-
-    Rows of targets are dealt out evenly over the mini-batches that the others make, beyond ``mini_batch_size``.
-
-    The same arguments give the same result.
+    Where the numbers do not divide, padding rows fill up: two tokens, mask and advantage zero, at most one in a
+    micro-batch without max_tokens, and alone in one only when a mini-batch has fewer rows than there are ranks.
     """
     order, targets = _rows_and_targets(batch)
     if seed is not None:

@@ -46,15 +46,19 @@ _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 class VllmServer:
     """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
 
-    model: its name in requests. starts: how often it was started. asleep: it has left the GPUs to others.
+    model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: it has
+    left the GPUs to others. By ``Servers``: in_service: runners know its address, and it has the newest weights; out:
+    set while it is not; restarting: it is being started again, or will be when the others wake.
     """
 
     def __init__(
         self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
     ) -> None:
         self.base_url = base_url.rstrip("/")
+        self.endpoint = f"{self.base_url}/v1"
         self.model = model
         self.launch = launch
+        self.in_service, self.restarting, self.out = True, False, asyncio.Event()
         self.starts = 0
         self.asleep = False
         self._takes_adapters = takes_adapters

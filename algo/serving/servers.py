@@ -9,7 +9,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -31,21 +30,6 @@ _TAKE_BACK_SECONDS = 30.0
 _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:prefix_cache_hits_total"}
 
 
-@dataclass(eq=False)
-class _Member:
-    """A server of the set.
-
-    in_service: runners know its address, and it has the newest weights. out: set while it is not.
-    restarting: it is being started again, or will be when the others wake.
-    """
-
-    server: VllmServer
-    endpoint: str
-    in_service: bool = True
-    restarting: bool = False
-    out: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Servers:
     """Made by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
@@ -62,9 +46,11 @@ class Servers:
         progress: Callable[[str], None] = logger.info,
     ) -> None:
         """public_urls: addresses for runners in place of the servers' own."""
-        urls = public_urls or [server.base_url for server in servers]
         self._config = config
-        self._members = [_Member(server, f"{url.rstrip('/')}/v1") for server, url in zip(servers, urls, strict=True)]
+        self._all = tuple(servers)
+        if public_urls:
+            for server, url in zip(servers, public_urls, strict=True):
+                server.endpoint = f"{url.rstrip('/')}/v1"
         self._progress = progress
         self._restarts = 0
         self._last_death: ServingError | None = None
@@ -119,7 +105,7 @@ class Servers:
         except BaseException:  # also when cancelled
             await self.stop()
             raise
-        self._keepers = [asyncio.create_task(self._keep(member)) for member in self._members]
+        self._keepers = [asyncio.create_task(self._keep(server)) for server in self._all]
         for keeper in self._keepers:
             keeper.add_done_callback(lambda _: self._changed.set())
         return self
@@ -130,17 +116,17 @@ class Servers:
 
         Never empty: while none is in service, those that are started again, or else all.
         """
-        in_service = [member for member in self._members if member.in_service]
-        restarting = [member for member in self._members if member.restarting]
-        return tuple(member.endpoint for member in in_service or restarting or self._members)
+        restarting = tuple(server for server in self._all if server.restarting)
+        return tuple(server.endpoint for server in self.servers or restarting or self._all)
 
     @property
     def servers(self) -> tuple[VllmServer, ...]:
-        return tuple(member.server for member in self._members if member.in_service)
+        """Those in service."""
+        return tuple(server for server in self._all if server.in_service)
 
     @property
     def model(self) -> str:
-        return self._members[0].server.model
+        return self._all[0].model
 
     async def push_weights(self, model_dir: Path | str, version: int) -> float:
         """``push`` of a folder that vLLM can read at the same path: safetensors, or adapters with ``model.lora_rank``.
@@ -226,7 +212,7 @@ class Servers:
         if not self._config.serving.share_gpus:
             return
         # One that starts would take the GPUs while the trainer uses them.
-        while any(member.restarting for member in self._members):
+        while any(server.restarting for server in self._all):
             await self._change()
         self._awake.clear()
         await self._ask(lambda server: server.sleep())
@@ -267,7 +253,7 @@ class Servers:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        await asyncio.gather(*(member.server.stop() for member in self._members))
+        await asyncio.gather(*(server.stop() for server in self._all))
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,84 +270,90 @@ class Servers:
 
         A dead server is taken out; an error of one that is alive is raised, or with ``refusal_is_death`` is its death.
         """
-        members = [member for member in self._members if member.in_service]
-        outcomes = await asyncio.gather(*(call(member.server) for member in members), return_exceptions=True)
+        servers = [(server, server.starts) for server in self.servers]
+        outcomes = await asyncio.gather(*(call(server) for server, _ in servers), return_exceptions=True)
         answers: dict[VllmServer, _Result] = {}
-        for member, outcome in zip(members, outcomes, strict=True):
+        for (server, starts), outcome in zip(servers, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
-                answers[member.server] = outcome
-            elif isinstance(outcome, ServingError) and await _is_dead(member.server):
-                self._take_out(member, member.server.no_longer_answers(outcome))
-            elif isinstance(outcome, ServingError) and refusal_is_death:
-                self._take_out(member, outcome)
+                answers[server] = outcome
+                continue
+            if not isinstance(outcome, ServingError):
+                raise outcome
+            is_dead = await _is_dead(server)
+            if server.starts != starts:
+                continue  # it has been started again meanwhile
+            if is_dead:
+                self._take_out(server, server.no_longer_answers(outcome))
+            elif refusal_is_death:
+                self._take_out(server, outcome)
             else:
                 raise outcome
         return answers
 
-    def _take_out(self, member: _Member, error: ServingError) -> None:
+    def _take_out(self, server: VllmServer, error: ServingError) -> None:
         """Take a dead server out of service, unless another call has; ``_keep`` brings it back."""
-        if member.in_service:
-            self._note_death(member, error)
+        if server.in_service:
+            self._note_death(server, error)
 
-    def _note_death(self, member: _Member, error: ServingError) -> None:
-        was_in_service, member.in_service = member.in_service, False
+    def _note_death(self, server: VllmServer, error: ServingError) -> None:
+        was_in_service, server.in_service = server.in_service, False
         self._last_death = error
-        url, most = member.server.base_url, self._config.serving.max_restarts
-        member.restarting = member.server.launch is not None and self._restarts < most
-        if member.restarting:
+        url, most = server.base_url, self._config.serving.max_restarts
+        server.restarting = server.launch is not None and self._restarts < most
+        if server.restarting:
             self._restarts += 1
             logger.error("starting vLLM on %s again (restart %d of %d): %s", url, self._restarts, most, error)
-        elif member.server.launch is not None:
+        elif server.launch is not None:
             logger.error("vLLM on %s is not started again (serving.max_restarts is %d): %s", url, most, error)
         elif was_in_service:
             logger.error("%s is taken out of service until it answers again: %s", url, error)
-        member.out.set()
+        server.out.set()
         self._changed.set()
 
-    async def _keep(self, member: _Member) -> None:
+    async def _keep(self, server: VllmServer) -> None:
         """Watch a server and bring it back whenever it has died; ends when it is not to be started again."""
         while True:
-            await self._watch(member)
+            await self._watch(server)
             try:
-                if member.server.launch is None:
+                if server.launch is None:
                     await asyncio.sleep(_TAKE_BACK_SECONDS)
-                    await member.server.check_attached(takes_weights=self._bring_up_to_date is not None)
-                elif member.restarting:
+                    await server.check_attached(takes_weights=self._bring_up_to_date is not None)
+                elif server.restarting:
                     await self._awake.wait()
-                    await member.server.start(self._progress, weights_follow=self._bring_up_to_date is not None)
+                    await server.start(self._progress, weights_follow=self._bring_up_to_date is not None)
                 else:
                     return
                 async with self._loading:
                     if self._bring_up_to_date is not None:
-                        await self._bring_up_to_date(member.server)
-                    member.in_service, member.restarting = True, False
-                    member.out.clear()
+                        await self._bring_up_to_date(server)
+                    server.in_service, server.restarting = True, False
+                    server.out.clear()
             except ServingError as error:
-                self._note_death(member, error)
+                self._note_death(server, error)
             else:
-                logger.info("vLLM on %s is back in service", member.server.base_url)
+                logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
 
-    async def _watch(self, member: _Member) -> None:
+    async def _watch(self, server: VllmServer) -> None:
         """Return when a server is out of service: a call has found it dead, or it does not answer for long."""
         silent_since: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
-                    await member.out.wait()
-            if not member.in_service:
+                    await server.out.wait()
+            if not server.in_service:
                 return
             if self._loading.locked():  # its answer may take long, and the push will tell
                 continue
             try:
-                await member.server.check_health()
+                await server.check_health()
             except ServingDied as error:
-                self._take_out(member, error)
+                self._take_out(server, error)
             except ServingError as error:
                 if silent_since is None:
                     silent_since = time.monotonic()
                 elif time.monotonic() - silent_since >= _UNHEALTHY_SECONDS:
-                    self._take_out(member, member.server.no_longer_answers(error))
+                    self._take_out(server, server.no_longer_answers(error))
             else:
                 silent_since = None
 
@@ -379,7 +371,7 @@ class Servers:
         for keeper in self._keepers:
             if keeper.done():
                 keeper.result()  # an error that no restart mends
-        if not any(member.in_service or member.restarting for member in self._members):
+        if not any(server.in_service or server.restarting for server in self._all):
             assert self._last_death is not None
             raise self._last_death
 

@@ -1,12 +1,10 @@
 """Warm start: supervised fine-tuning on demonstrations before reinforcement learning (``python -m algo.werewolf_sft``).
 
-A second algorithm on the same hub, runners, spans and engine. Games are played by scripted players or by any model of
-the sections players and frozen, and their decisions are written down as the policy's turns; or games that a run has
-played are taken from the hub (``--from-run``), or such as people played and kept there (``--from-people``). Of these,
-the replies of selected seats are imitated. What comes out is a model folder that ``algo.werewolf_verl`` starts from.
-Where ``probes.listening`` is above zero, the demonstrators' seats are noted the question which role another seat has,
-and its true answer is learned beside their replies (``algo.werewolf.listening``). With a strong model behind an API
-this is distillation (with rejection sampling: only winners, by default), with a run's own games expert iteration.
+Games are played by scripted players or by any model of the sections players and frozen, whose decisions are written
+down as the policy's turns, or taken from the hub (``--from-run``, ``--from-people``). The replies of selected seats are
+imitated; what comes out is a model folder that ``algo.werewolf_verl`` starts from. Where ``probes.listening`` is above
+zero, the true roles are learned as answers, too (``algo.werewolf.listening``). With a strong model behind an API this
+is distillation with rejection sampling, with a run's own games expert iteration.
 """
 
 import asyncio
@@ -66,6 +64,7 @@ from store.werewolf import GAME
 logger = logging.getLogger("algo.werewolf_sft")
 _CUT_SHARE_TO_WARN_OF = 0.1
 _REPLIES_COMPARED = 100
+_ANSWER_LOSS = "imitation/held_out_answer_loss"
 
 
 async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str, Any]:
@@ -110,11 +109,9 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         answers: list[float] = []
 
         async def measure(epoch: int, metrics: Mapping[str, float]) -> None:
-            losses.append(await trainer.run(reply_loss, engine, held_out))
-            measured = {"imitation/held_out_loss": losses[-1]}
-            if asked_of_held_out:
-                answers.append(await trainer.run(answer_loss, engine, asked_of_held_out))
-                measured["imitation/held_out_answer_loss"] = answers[-1]
+            measured = await trainer.run(held_out_losses, engine, held_out, asked_of_held_out)
+            losses.append(measured["imitation/held_out_loss"])
+            answers.extend([measured[_ANSWER_LOSS]] if _ANSWER_LOSS in measured else [])
             tracking.log({**metrics, **measured}, step=epoch)
 
         await measure(0, {})
@@ -215,14 +212,13 @@ def imitation_batch(
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 
-def reply_loss(engine: Engine, demonstrations: Demonstrations) -> float:
-    """Cross entropy of the replies under the present weights, in nats, a mean over all their tokens."""
-    return -math.fsum(_summed_log_probs(engine, demonstrations.trajectories)) / demonstrations.reply_tokens
-
-
-def answer_loss(engine: Engine, asked: Sequence[TargetRow]) -> float:
-    """Cross entropy of the answers under the present weights, in nats an answer, on average."""
-    return -fmean(_summed_log_probs(engine, [*map(_as_trajectory, asked)]))
+def held_out_losses(engine: Engine, demonstrations: Demonstrations, asked: Sequence[TargetRow]) -> dict[str, float]:
+    """Cross entropy under the present weights, in nats: of the replies, a mean over their tokens; of an answer."""
+    replies = _summed_log_probs(engine, demonstrations.trajectories)
+    losses = {"imitation/held_out_loss": -math.fsum(replies) / demonstrations.reply_tokens}
+    if asked:
+        losses[_ANSWER_LOSS] = -fmean(_summed_log_probs(engine, list(map(_as_trajectory, asked))))
+    return losses
 
 
 def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> list[float]:

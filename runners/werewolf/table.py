@@ -233,6 +233,7 @@ class _Table:
             reply=turn.reply,
             thought=turn.thought,
             target=target,
+            events_before=len(state.events),
             claimed_role=None if claimed is None else claimed.value,
             facts=facts,
         )

@@ -18,10 +18,9 @@ from algo.agents.tasks import step_tasks
 from algo.machine.ports import free_port
 from configs.agents import AgentConfig
 from store.agents import AGENTS
-from store.client import connect
 from tests.support.agents.fakes_agents import FakeChatVllm
 from tests.support.hub import hub_process
-from tests.support.hub.fleet import RUN, Kept, algorithm, read_journal, runner
+from tests.support.hub.fleet import RUN, Kept, algorithm, finished_once, runner
 from tests.support.hub.hub_process import HubProcess
 
 pytestmark = pytest.mark.timeout(600)
@@ -186,26 +185,14 @@ async def test_any_process_of_an_agents_run_may_die(tmp_path, tiny_model):
 
 
 async def check(fleet):
-    """Every task has ended once, well, and was read once, as it ended."""
-    client = connect(fleet.hub.url)
-    rollouts = await client.query_rollouts()
-    by_task = {rollout.metadata["task_id"]: rollout for rollout in rollouts}
     tasks = {task.task_id for batch in range(BATCHES) for task in tasks_of(CONFIG, batch)}
-    assert len(tasks) == TASKS == len(rollouts) and by_task.keys() == tasks
-    assert {rollout.status for rollout in rollouts} == {"succeeded"}
-    for rollout in rollouts:
-        spans = await client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)
+    assert len(tasks) == TASKS
+    finished, cancelled = await finished_once(fleet.hub.url, fleet.journal, AGENTS, tasks, BATCHES)
+    assert not cancelled
+    for _, spans in finished:
         (outcome,) = [AGENTS.outcome.decode(span) for span in spans if AGENTS.outcome.is_in(span)]
         assert (outcome.dimensions, outcome.failure, outcome.turns) == ({"reward": 1.0}, "", CALLS_A_TASK)
         assert sum(map(AGENTS.call.is_in, spans)) == CALLS_A_TASK
-    assert await client.dequeue_many_rollouts(limit=1, worker_id="late") == []
-    await client.close()
-
-    journal = read_journal(fleet.journal)
-    assert sorted(entry["batch"] for entry in journal) == list(range(BATCHES))
-    assert not any(entry["failures"] for entry in journal)
-    read = [tuple(task) for entry in journal for task in entry["games"]]
-    assert sorted(read) == sorted((name, r.rollout_id, r.attempt.attempt_id) for name, r in by_task.items())
-    attempts = sum(rollout.attempt.sequence_id for rollout in rollouts)
+    attempts = sum(rollout.attempt.sequence_id for rollout, _ in finished)
     print(f"{TASKS} tasks in {attempts} attempts")
     assert attempts > TASKS, "kills hit nothing that was under way"

@@ -232,17 +232,6 @@ async def test_games_are_enqueued_once(client, proxy, afar):
     assert await check_played_once(client, ids) == {"succeeded": len(ids)}
 
 
-async def test_a_slow_hub_costs_time_only(client, proxy, afar):
-    ids = await enqueue(client, 4)
-    proxy.delay_seconds = ANSWER_SECONDS * 0.4
-    async with (
-        asyncio.timeout(STUCK_SECONDS),
-        working(Worker(afar, Play(), "w", games_at_once=3, heartbeat_seconds=0.2)),
-    ):
-        await all_closed(client, ids)
-    assert await check_played_once(client, ids) == {"succeeded": 4}
-
-
 async def test_requests_that_time_out_after_being_applied(client, proxy, afar):
     """For a while the hub takes longer for every answer than anybody waits."""
     ids = await enqueue(client, 4, unresponsive_seconds=5.0)
@@ -310,29 +299,6 @@ async def faults_by_chance(client, proxy, seed, games, share):
     finally:
         for each in clients:
             await each.close()
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(300)
-@BOTH_HUBS
-async def test_the_hub_is_away_for_a_minute(client, proxy):
-    """In earnest: with the patience and the time-outs that a runner has."""
-    ids = await enqueue(client, 8, unresponsive_seconds=120.0, timeout_seconds=600.0)
-    afar = connect(proxy.url)
-    play = Play()
-    play.gate.clear()
-    try:
-        async with asyncio.timeout(200), working(Worker(afar, play, "w", games_at_once=8)):
-            await until(lambda: play.playing >= 8)
-            await proxy.stop()
-            await asyncio.sleep(30)  # an outage as long as that
-            play.gate.set()
-            await asyncio.sleep(30)  # and as long again once the games have ended
-            await proxy.start()
-            await all_closed(client, ids)
-        assert await check_played_once(client, ids) == {"succeeded": 8}
-    finally:
-        await afar.close()
 
 
 @pytest.mark.soak

@@ -2,132 +2,216 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from runners.werewolf.web.folders import NotThere
+from runners.werewolf.web.folders import NotThere, RunFolders, read_file
 from runners.werewolf.web.guard import add_headers, guard
-from runners.werewolf.web.library import Library
-from runners.werewolf.web.tables import NotYourTurn, SeatView, Tables, UnusableTable
-from runners.werewolf.web.views import GOD, UnknownViewer, UnreadableGame, number_in, shown, viewer_of
+from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.run_numbers import RunNumbers
+from runners.werewolf.web.seats import NotYourTurn, Seat, UnusableTable
+from runners.werewolf.web.tables import Tables
+from runners.werewolf.web.token_rows import TokenRows
+from runners.werewolf.web.views import (
+    GOD,
+    ShownGame,
+    UnknownViewer,
+    UnreadableGame,
+    number_in,
+    read_game,
+    shown,
+    viewer_of,
+)
 
 STATIC = Path(__file__).parent / "static"
-LIBRARY = web.AppKey("library", Library)
-TABLES = web.AppKey("tables", Tables)
 _LARGEST_REQUEST = 64 * 1024
 _HEARTBEAT_SECONDS = 15.0
 _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}")
 """Addresses that are answered with the one page, whose ``pages`` (``static/main.js``) shows what belongs there."""
 
 
-def make_app(
-    library: Library, tables: Tables, token: str | None = None, hosts: tuple[str, ...] = ()
-) -> web.Application:
+def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = ()) -> web.Application:
     """The application. token, hosts: as ``guard`` takes them."""
-    app = web.Application(middlewares=[_clear_errors, guard(token, hosts)], client_max_size=_LARGEST_REQUEST)
-    app[LIBRARY], app[TABLES] = library, tables
+    app = web.Application(middlewares=[_answers, guard(token, hosts)], client_max_size=_LARGEST_REQUEST)
     app.on_response_prepare.append(add_headers)
-    app.on_cleanup.append(_close)
     app.add_routes([web.get(page, _page) for page in _PAGES])
     app.add_routes(
         [
-            web.get("/api/config", _config),
-            web.get("/api/games", _games),
-            web.get("/api/game", _game),
-            web.get("/api/game/live", _game_live),
-            web.get("/api/tokens", _tokens),
-            web.get("/api/runs", _runs),
-            web.get("/api/run", _run),
-            web.post("/api/tables", _open_table),
-            web.get("/api/table/{table}", _table),
-            web.get("/api/seat/{secret}", _seat),
-            web.get("/api/seat/{secret}/live", _seat_live),
-            web.get("/api/seat/{secret}/game", _seat_game),
-            web.post("/api/seat/{secret}/act", _act),
+            web.get("/api/config", pages.config),
+            web.get("/api/games", pages.games),
+            web.get("/api/game", pages.game),
+            web.get("/api/game/live", pages.game_live),
+            web.get("/api/tokens", pages.tokens),
+            web.get("/api/run", pages.run),
+            web.get("/api/tables", pages.choices),
+            web.post("/api/tables", pages.open_table),
+            web.get("/api/table/{table}", pages.table),
+            web.get("/api/seat/{secret}", pages.seat),
+            web.get("/api/seat/{secret}/live", pages.seat_live),
+            web.get("/api/seat/{secret}/game", pages.seat_game),
+            web.post("/api/seat/{secret}/act", pages.act),
         ]
     )
     app.router.add_static("/static", STATIC)
     return app
 
 
-async def _close(app: web.Application) -> None:
-    await app[TABLES].close()
-    await app[LIBRARY].close()
+class Pages:
+    """What pages ask for: one method for each address, which returns JSON data or a response of its own.
+
+    Games have ids: ``file:``, ``run:``, ``table:`` (played here) and ``hub:``.
+    hub: None without ``--store``. tokenizer: folder to show tokens with; None finds the run's own.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        files: Sequence[Path] = (),
+        runs: RunFolders | None = None,
+        hub: HubGames | None = None,
+        tokenizer: Path | None = None,
+    ):
+        self._tables = tables
+        self._files = {f"file:{number}": path for number, path in enumerate(files, start=1)}
+        self._runs = runs or RunFolders(None)
+        self._hub = hub
+        self._tokens = TokenRows(self._runs, tokenizer)
+        self._numbers = RunNumbers(self._runs)
+
+    async def close(self) -> None:
+        """End the tables that are still played, and close the connection to the hub."""
+        await self._tables.close()
+        if self._hub is not None:
+            await self._hub.close()
+
+    # --- games ------------------------------------------------------------------------------------------------------
+
+    async def config(self, request: web.Request) -> dict[str, Any]:
+        return {
+            "hub": None if self._hub is None else self._hub.url,
+            "files": [{"id": game_id, "title": path.name} for game_id, path in self._files.items()],
+            "kept": self._tables.kept(),
+            "runs": self._runs.names(),
+        }
+
+    async def games(self, request: web.Request) -> dict[str, Any]:
+        if self._hub is None:
+            raise NotThere("no hub: start with --store URL")
+        return await self._hub.page(request.query)
+
+    async def game(self, request: web.Request) -> dict[str, Any]:
+        return self._shown(await self._found(request.query.get("id", "")), request)
+
+    async def game_live(self, request: web.Request) -> web.StreamResponse:
+        """What is new of a hub's game, as it comes; ``from`` and ``turns`` say what the page has."""
+        return await _stream(request, self._news(request))
+
+    async def tokens(self, request: web.Request) -> dict[str, Any]:
+        game = await self._found(request.query.get("id", ""))
+        seat, segment = _count(request, "seat"), _count(request, "segment")
+        if viewer_of(request.query.get("view", GOD), game) not in (GOD, seat):
+            raise UnknownViewer("a seat's tokens hold its secrets: only god and that seat may look into them")
+        spans = await self._hub.turn_spans(game.id) if game.id.startswith("hub:") else ()
+        of_seat = [span for span in spans if (span.seat, span.segment) == (seat, segment)]
+        return await asyncio.to_thread(self._tokens.of, game, of_seat, seat, segment)
+
+    async def _found(self, game_id: str) -> ShownGame:
+        """A game as it stands. Raises NotThere and UnreadableGame."""
+        kind = game_id.partition(":")[0]
+        if kind == "hub" and self._hub is not None:
+            return self._named(await self._hub.game(game_id))
+        kept = {"file": self._file, "run": self._runs.game, "table": self._tables.game}
+        if kind not in kept:
+            raise NotThere(f"no game {game_id!r}")
+        return await asyncio.to_thread(lambda: self._tokens.without_lost(kept[kind](game_id)))
+
+    def _file(self, game_id: str) -> ShownGame:
+        if game_id not in self._files:
+            raise NotThere(f"no game {game_id!r}")
+        path = self._files[game_id]
+        return read_game(read_file(path), id=game_id, title=path.name)
+
+    def _named(self, game: ShownGame) -> ShownGame:
+        """A game of an evaluation with the name of what was evaluated: its policy's version may be 0 for any step."""
+        evaluated = self._runs.evaluation_of(game)
+        about = {} if evaluated is None else {"evaluation": evaluated[0]}
+        return game.model_copy(update={"about": game.about | about})
+
+    def _shown(self, game: ShownGame, request: web.Request, events: int = 0, turns: int = 0) -> dict[str, Any]:
+        return shown(game, viewer_of(request.query.get("view", GOD), game), events, turns)
+
+    async def _news(self, request: web.Request) -> AsyncGenerator[Mapping[str, Any]]:
+        game_id, events, turns = request.query.get("id", ""), _count(request, "from"), _count(request, "turns")
+        if not game_id.startswith("hub:") or self._hub is None:
+            raise NotThere(f"no game {game_id!r} that goes on")
+        before: dict[str, Any] = {}
+        async with aclosing(self._hub.follow(game_id)) as follows:
+            async for game in follows:
+                data = self._shown(self._named(game), request, events, turns)
+                now = {name: data[name] for name in ("asked", "live", "result", "notice")}
+                if not data["events"] and not data["turns"] and now == before:
+                    continue
+                before, events, turns = now, events + len(data["events"]), turns + len(data["turns"])
+                for part in [data] if data["view"] == GOD else _one_by_one(data):
+                    yield part
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    async def run(self, request: web.Request) -> dict[str, Any]:
+        name, position = request.query.get("name", ""), _count(request, "from")
+        return await asyncio.to_thread(self._numbers.of, name, position)
+
+    # --- play -------------------------------------------------------------------------------------------------------
+
+    async def choices(self, request: web.Request) -> dict[str, Any]:
+        return await self._tables.choices()
+
+    async def open_table(self, request: web.Request) -> dict[str, Any]:
+        return await self._tables.open(await _json_body(request))
+
+    async def table(self, request: web.Request) -> dict[str, Any]:
+        return self._tables.table(request.match_info["table"]).status()
+
+    async def seat(self, request: web.Request) -> dict[str, Any]:
+        return self._seat(request).data()
+
+    async def seat_live(self, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, self._seat(request).follow())
+
+    async def seat_game(self, request: web.Request) -> dict[str, Any]:
+        """The whole game, once it is over: nothing of it is secret then, and a seat's link needs no token."""
+        table = self._seat(request).table
+        if table.phase != "over":
+            raise NotThere("the game is not over")
+        return self._shown(await self._found(table.replay), request)
+
+    async def act(self, request: web.Request) -> dict[str, Any]:
+        self._seat(request).answer(await _json_body(request))
+        return {"taken": True}
+
+    def _seat(self, request: web.Request) -> Seat:
+        return self._tables.seat(request.match_info["secret"])
 
 
-@web.middleware
-async def _clear_errors(request: web.Request, handler: Any) -> web.StreamResponse:
-    """What is wrong with a request, as text; what is wrong here is logged by aiohttp and answered with 500."""
-    try:
-        return await handler(request)
-    except NotThere as error:
-        return _problem(404, error)
-    except (UnknownViewer, UnreadableGame, UnusableTable) as error:
-        return _problem(400, error)
-    except NotYourTurn as error:
-        return _problem(409, error)
-    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        if request.task is not None and isinstance(error, ConnectionResetError):
-            raise
-        return _problem(502, f"the hub does not answer: {type(error).__name__}")
-
-
-def _problem(status: int, error: object) -> web.Response:
-    return web.json_response({"problem": str(error)[:500]}, status=status)
+def _one_by_one(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """News for a seat, an event at a time: what comes at once, and what apart, would tell what went on unseen."""
+    first, events, turns_after = data["first"], data["events"], data["firstTurn"] + len(data["turns"])
+    for number, event in enumerate(events, start=first):
+        yield data | {
+            "events": [event], "first": number, "total": number + 1, "asked": [], "live": True, "result": None
+        }  # fmt: skip
+        data |= {"turns": [], "firstTurn": turns_after}
+    if data["asked"] or not data["live"] or not events:
+        yield data | {"events": [], "first": first + len(events)}
 
 
 async def _page(request: web.Request) -> web.FileResponse:
     return web.FileResponse(STATIC / "index.html")
-
-
-async def _config(request: web.Request) -> web.Response:
-    return _json(request.app[LIBRARY].config() | {"tables": await request.app[TABLES].config()})
-
-
-async def _games(request: web.Request) -> web.Response:
-    return _json(await request.app[LIBRARY].games(dict(request.query)))
-
-
-async def _game(request: web.Request) -> web.Response:
-    game = await request.app[LIBRARY].game(request.query.get("id", ""))
-    return _json(shown(game, viewer_of(request.query.get("view", GOD), game)))
-
-
-async def _game_live(request: web.Request) -> web.StreamResponse:
-    """Server-sent events: what is new of a game, as it comes; ``from`` and ``turns`` say what the page has."""
-    game_id, view = request.query.get("id", ""), request.query.get("view", GOD)
-    events, turns = _count(request, "from"), _count(request, "turns")
-    library = request.app[LIBRARY]
-
-    async def news() -> AsyncIterator[Mapping[str, Any]]:
-        nonlocal events, turns
-        before: dict[str, Any] = {}
-        async for game in library.follow(game_id):
-            data = shown(game, viewer_of(view, game), events, turns)
-            now = {name: data[name] for name in ("asked", "live", "result", "notice")}
-            if data["events"] or data["turns"] or now != before:
-                first, before = (events, turns), now
-                events, turns = events + len(data["events"]), turns + len(data["turns"])
-                if view != GOD:
-                    # One by one: what comes at once, and what apart, would tell what went on unseen in between.
-                    for number, event in enumerate(data["events"]):
-                        own = data["turns"] if number == 0 else []
-                        yield data | {
-                            "events": [event], "first": first[0] + number, "total": first[0] + number + 1,
-                            "turns": own, "firstTurn": first[1] if number == 0 else turns,
-                            "asked": [], "live": True, "result": None,
-                        }  # fmt: skip
-                    if data["events"]:
-                        data |= {"events": [], "turns": [], "first": events, "firstTurn": turns}
-                        if not data["asked"] and data["live"]:
-                            continue
-                yield data
-
-    return await _stream(request, news())
 
 
 def _count(request: web.Request, name: str) -> int:
@@ -142,102 +226,48 @@ async def _json_body(request: web.Request) -> Any:
         raise UnusableTable(f"no JSON: {error}") from error
 
 
-async def _tokens(request: web.Request) -> web.Response:
-    query = request.query
-    game = await request.app[LIBRARY].game(query.get("id", ""))
-    seat = _count(request, "seat")
-    if viewer_of(query.get("view", GOD), game) not in (GOD, seat):
-        raise UnknownViewer("a seat's tokens hold its secrets: only god and that seat may look into them")
-    return _json(await request.app[LIBRARY].tokens(game, seat, _count(request, "segment")))
-
-
-async def _runs(request: web.Request) -> web.Response:
-    return _json(await asyncio.to_thread(request.app[LIBRARY].runs))
-
-
-async def _run(request: web.Request) -> web.Response:
-    library, name, position = request.app[LIBRARY], request.query.get("name", ""), _count(request, "from")
-    return _json(await asyncio.to_thread(library.run, name, position))
-
-
-# --- play -----------------------------------------------------------------------------------------------------------
-
-
-async def _open_table(request: web.Request) -> web.Response:
-    return _json(await request.app[TABLES].open(await _json_body(request)))
-
-
-async def _table(request: web.Request) -> web.Response:
-    return _json(request.app[TABLES].table(request.match_info["table"]).status())
-
-
-def _seat_of(request: web.Request) -> SeatView:
-    return request.app[TABLES].seat(request.match_info["secret"])
-
-
-async def _seat(request: web.Request) -> web.Response:
-    return _json(_seat_of(request).data())
-
-
-async def _seat_live(request: web.Request) -> web.StreamResponse:
-    return await _stream(request, _seat_of(request).follow())
-
-
-async def _seat_game(request: web.Request) -> web.Response:
-    """The whole game, once it is over: nothing of it is secret then, and a seat's link needs no token."""
-    view = _seat_of(request)
-    if view.phase != "over":
-        raise NotThere("the game is not over")
-    game = await request.app[LIBRARY].game(view.replay)
-    return _json(shown(game, viewer_of(request.query.get("view", GOD), game)))
-
-
-async def _act(request: web.Request) -> web.Response:
-    _seat_of(request).answer(await _json_body(request))
-    return _json({"taken": True})
-
-
-# --- answers --------------------------------------------------------------------------------------------------------
-
-
-def _json(data: Any) -> web.Response:
-    return web.Response(body=_encode(data), content_type="application/json")
+@web.middleware
+async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Data as JSON; what is wrong with a request as text. What is wrong here is logged by aiohttp: status 500."""
+    try:
+        data, status = await handler(request), 200
+        if isinstance(data, web.StreamResponse):
+            return data
+    except NotThere as error:
+        data, status = {"problem": str(error)[:500]}, 404
+    except (UnknownViewer, UnreadableGame, UnusableTable) as error:
+        data, status = {"problem": str(error)[:500]}, 400
+    except NotYourTurn as error:
+        data, status = {"problem": str(error)}, 409
+    except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+        data, status = {"problem": f"the hub does not answer: {type(error).__name__}"}, 502
+    return web.Response(body=_encode(data), status=status, content_type="application/json")
 
 
 def _encode(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
 
 
-async def _stream(request: web.Request, news: AsyncIterator[Mapping[str, Any]]) -> web.StreamResponse:
+async def _stream(request: web.Request, news: AsyncGenerator[Mapping[str, Any]]) -> web.StreamResponse:
     """Server-sent events from what comes; a comment now and then, so that a reader that left is noticed."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-    waiting: asyncio.Task[Mapping[str, Any]] | None = None
-    try:
-        waiting = asyncio.ensure_future(anext(news))
-        first = True
+
+    async def beats() -> None:
         while True:
-            done, _ = await asyncio.wait([waiting], timeout=_HEARTBEAT_SECONDS)
-            if done:
-                try:
-                    data = waiting.result()
-                except StopAsyncIteration:
-                    break
-            if first:  # only now, so that what is wrong is answered with its status
-                await response.prepare(request)
-                first = False
-            if done:
-                await response.write(b"data: " + _encode(data) + b"\n\n")
-                waiting = asyncio.ensure_future(anext(news))
-            else:
-                await response.write(b": still here\n\n")
-        if first:
-            await response.prepare(request)
-        await response.write(b"event: end\ndata: {}\n\n")
-    except ConnectionResetError:
-        pass  # the page was closed
-    finally:
-        if waiting is not None:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-        await news.aclose()
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            await response.write(b": still here\n\n")
+
+    async with aclosing(news):
+        first = await anext(news)  # before the response begins, so that what is wrong is answered with its status
+        await response.prepare(request)
+        try:
+            async with asyncio.TaskGroup() as group:
+                heart = group.create_task(beats())
+                await response.write(b"data: " + _encode(first) + b"\n\n")
+                async for data in news:
+                    await response.write(b"data: " + _encode(data) + b"\n\n")
+                await response.write(b"event: end\ndata: {}\n\n")
+                heart.cancel()
+        except* (aiohttp.ClientError, ConnectionError, TimeoutError, NotThere, UnreadableGame):
+            pass  # the page was closed, or asks again at once, and is then answered with what is wrong
     return response

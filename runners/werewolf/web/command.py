@@ -92,10 +92,9 @@ async def _serve(options: argparse.Namespace) -> None:
     from aiohttp import web
 
     from runners.werewolf.agent import WerewolfGames
-    from runners.werewolf.web.app import make_app
+    from runners.werewolf.web.app import Pages, make_app
     from runners.werewolf.web.folders import RunFolders
     from runners.werewolf.web.hub_games import HubGames
-    from runners.werewolf.web.library import Library
     from runners.werewolf.web.opponents import Opponents, keys_of
     from runners.werewolf.web.tables import Tables
     from store.addresses import is_loopback
@@ -106,53 +105,33 @@ async def _serve(options: argparse.Namespace) -> None:
         if not path.is_file():
             raise ValueError(f"{path} is no file; `python -m runners.werewolf play --output {path}` writes one")
     client = None if options.store is None else connect(options.store, patience_seconds=5.0)
-    library = Library(
-        options.games, options.runs, None if client is None else HubGames(client, options.store), options.tokenizer
-    )
+    runs = RunFolders(options.runs)
     opponents = Opponents(
-        client,
-        RunFolders(options.runs),
-        options.policy,
-        options.model_url,
-        options.model,
-        options.chat_model,
-        hub=options.store or "",
-        allowed=options.allow_address,
-    )
+        client, runs, options.policy, options.model_url, options.model, options.chat_model, options.store or "",
+        options.allow_address,
+    )  # fmt: skip
     games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model))
-    tables = Tables(
-        games,
-        keep=options.keep or options.runs / "web_games",
-        resources=opponents.newest,
-        check=opponents.check,
-        tokenizer=options.tokenizer,
-        client=client,
-        limits=TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens),
-    )
-    library.played_here = tables.game
-    try:
+    limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
+    keep = options.keep or options.runs / "web_games"
+    tables = Tables(games, opponents, keep, options.tokenizer, client, limits)
+    hub = None if client is None else HubGames(client, options.store)
+    pages = Pages(tables, options.games, runs, hub, options.tokenizer)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(pages.close)
         await opponents.newest()  # an opponent that cannot be played is reported now
         token = None if is_loopback(options.host) else _access_token(options.access_token_file)
-    except BaseException:
-        await tables.close()
-        await library.close()
-        raise
-    app = make_app(library, tables, token, (*options.public_host, options.host))
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
+        app = make_app(pages, token, (*options.public_host, options.host))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
         await web.TCPSite(runner, options.host, options.port).start()
-        port = runner.addresses[0][1]
-        shown_host = options.public_host[0] if options.public_host else options.host
-        address = f"http://{f'[{shown_host}]' if ':' in shown_host else shown_host}:{port}/"
+        host, port = options.public_host[0] if options.public_host else options.host, runner.addresses[0][1]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         print(f"狼人杀 in a browser: {address}{'' if token is None else f'?token={token}'}", flush=True)
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
-    finally:
-        with contextlib.suppress(asyncio.CancelledError):
-            await runner.cleanup()
 
 
 def _access_token(file: Path | None) -> str:

@@ -5,7 +5,6 @@ its own (``runners.werewolf.web.tables``), which opens that seat and nothing els
 """
 
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,8 +12,6 @@ from aiohttp import web
 
 from store.addresses import is_loopback
 from store.printable import printable
-
-logger = logging.getLogger(__name__)
 
 COOKIE = "werewolf_token"
 HEADERS = {
@@ -46,7 +43,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
             given = request.query.get("token")
             if given is not None and request.method == "GET" and _same(given, token):
                 # Once, and out of the address bar: the address would travel in screenshots and histories.
-                response = web.HTTPFound(request.rel_url.with_query(_without_token(request)))
+                response = web.HTTPFound(request.rel_url.without_query_params("token"))
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
                 response.headers.update(HEADERS)
                 raise response
@@ -60,20 +57,12 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """aiohttp's signal ``on_response_prepare``."""
     response.headers.update(HEADERS)
-    if not request.path.startswith("/static/"):
-        response.headers["Cache-Control"] = "no-store"
-    else:
-        response.headers["Cache-Control"] = "no-cache"
-
-
-def _without_token(request: web.Request) -> dict[str, str]:
-    return {name: value for name, value in request.query.items() if name != "token"}
+    response.headers["Cache-Control"] = "no-cache" if request.path.startswith("/static/") else "no-store"
 
 
 def _brings(request: web.Request, token: str) -> bool:
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    given = (request.cookies.get(COOKIE, ""), bearer)
-    return any(_same(one, token) for one in given)
+    return any(_same(given, token) for given in (request.cookies.get(COOKIE, ""), bearer))
 
 
 def _same(given: str, token: str) -> bool:
@@ -86,7 +75,7 @@ def _address(text: str) -> SplitResult:
     try:
         return urlsplit(text)
     except ValueError:
-        return SplitResult("", "", "", "", "")
+        return urlsplit("")
 
 
 def _check_host(request: web.Request, known: set[str]) -> None:
@@ -99,15 +88,13 @@ def _check_host(request: web.Request, known: set[str]) -> None:
 
 def _check_origin(request: web.Request) -> None:
     """What changes something must come from a page of ours: others can neither set the header nor read the answer."""
+    changes = request.method not in ("GET", "HEAD")
     origin = request.headers.get("Origin")
-    if origin is not None and _address(origin).netloc.lower() != request.host.lower():
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    elsewhere = site not in ("same-origin", "none") and (changes or request.path.startswith("/api/"))
+    if elsewhere or (origin is not None and _address(origin).netloc.lower() != request.host.lower()):
         raise _refusal(web.HTTPForbidden, "the request comes from another page")
-    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and (
-        request.method not in ("GET", "HEAD") or request.path.startswith("/api/")
-    ):
-        raise _refusal(web.HTTPForbidden, "the request comes from another page")
-    by_a_page = request.content_type == "application/json" and "X-Werewolf" in request.headers
-    if request.method not in ("GET", "HEAD") and not by_a_page:
+    if changes and (request.content_type != "application/json" or "X-Werewolf" not in request.headers):
         raise _refusal(web.HTTPForbidden, "a change must be sent by the page itself: JSON, with X-Werewolf")
 
 

@@ -6,8 +6,8 @@ against that run at that step, with the prompts that it was trained with.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
 import aiohttp
 
@@ -51,16 +51,14 @@ class Opponents:
         self._chat_models = dict(map(_chat_model, chat_models))
         self._addresses = Addresses(hub, allowed)
 
-    async def newest(self) -> PolicyResources | None:
-        """What players besides those without a model are played with; None where there are none.
+    async def newest(self) -> PolicyResources:
+        """What players that need a model are played with; without endpoints where no policy is known.
 
         Raises ValueError where the vLLM that the command line names does not answer, or serves something else.
         """
         resources = await self._published()
         if self._url is not None:
             resources = await self._served(self._url, resources)
-        if not self._chat_models:
-            return resources
         if resources is None:
             resources = PolicyResources(run_name=_NOBODYS, version=0, endpoints=(), model="")
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
@@ -80,17 +78,15 @@ class Opponents:
         try:
             if self._run is None:
                 update = await self._client.get_latest_resources()
-            else:
-                found = await self._client.query_resources(resources_id_contains=self._run, sort_by="update_time")
-                of_run = [one for one in found if self._is_of_the_run(one.resources_id)]
-                update = of_run[-1] if of_run else None
-            return None if update is None else PolicyResources.decode(update)
+                return None if update is None else PolicyResources.decode(update)
+            found = await self._client.query_resources(resources_id_contains=self._run, sort_by="update_time")
+            for update in reversed(found):
+                run_id = update.resources_id.rpartition(VERSION_SEPARATOR)[0]
+                if self._run in (run_id, run_id.rpartition("-")[0]):
+                    return PolicyResources.decode(update)
         except (ValueError, *_NO_ANSWER):
-            return None  # no hub, or another workload's: players without a model need neither
-
-    def _is_of_the_run(self, resources_id: str) -> bool:
-        run_id = resources_id.rpartition(VERSION_SEPARATOR)[0]
-        return self._run in (run_id, run_id.rpartition("-")[0])
+            pass  # no hub, or another workload's: players without a model need neither
+        return None
 
     async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
         if self._card is None:
@@ -105,17 +101,18 @@ class Opponents:
     def _checkpoint(self, root: str) -> PolicyResources | None:
         """What a run's checkpoint is played with; None for a folder that is none of ours."""
         found = self._runs.checkpoint_of(root)
-        if found is None or self._url is None or self._card is None:
+        if found is None:
             return None
         state, config = found
-        rollout = _section(config, "rollout")
+        rollout = config.get("rollout") or {}
+        prompts = (config.get("game") or {}).get("prompts") or {}
         return PolicyResources(
             run_name=str(state["run_id"]),
             version=int(state["policy_version"]),
             endpoints=(self._url,),
             model=self._card[0],
             sampling=Sampling(temperature=rollout.get("temperature", 1.0), thinking=rollout.get("thinking", False)),
-            prompt_templates=dict(_prompts(_section(_section(config, "game"), "prompts"))),
+            prompt_templates={name: Path(path).read_text(encoding="utf-8").strip() for name, path in prompts.items()},
         )
 
 
@@ -140,17 +137,6 @@ async def _model_card(url: str, wanted: str | None) -> tuple[str, str]:
     if name not in cards:
         raise ValueError(f"--model {name!r}: the server at {url} serves {', '.join(cards) or 'nothing'}")
     return name, cards[name]
-
-
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = config.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _prompts(files: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, path in files.items():
-        with open(str(path), encoding="utf-8") as file:
-            yield str(name), file.read().strip()
 
 
 def _chat_model(text: str) -> tuple[str, ChatEndpoint]:

@@ -1,52 +1,73 @@
-"""A run at a glance: the numbers that ``algo`` wrote into the run's folder. The files are read, nothing is kept.
+"""A run at a glance: the numbers that ``algo`` wrote into the run's folder.
 
 Who beats whom is in ``payoff.json`` of a league, or in the last evaluation of the run. Both say ``{"cells": [{"wolf",
 "good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
+A saved batch (``log.save_batches``) may be hundreds of megabytes: each is read once, one for each question, the newest
+first, and again only when it has changed.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
-from runners.werewolf.web.batch_numbers import BatchNumbers
 from runners.werewolf.web.folders import RunFolders
 
 _MOST_AT_ONCE = 4 * 1024 * 1024
 _SAMPLES = 60
+_SHOWN_BATCHES = 40
+_LARGEST_BATCH = 512 * 1024 * 1024
 
 
-def run_data(runs: RunFolders, batches: BatchNumbers, name: str, position: int) -> dict[str, Any]:
-    """What is new of a run's numbers since byte ``position`` of its log, and everything else of the run as it stands.
+class RunNumbers:
+    """Remembers what saved batches hold."""
 
-    batches: remembers what saved batches hold. steps: [{step, data}] from the log; ``position`` is where the next
-    question goes on. Raises NotThere.
-    """
-    folder, evaluations = runs.run(name), runs.evaluations(name)
-    steps, position = _read_log(folder / "metrics.jsonl", position)
-    return {
-        "name": name,
-        "steps": steps,
-        "position": position,
-        "summary": _summary(folder / "summary.json"),
-        "evaluations": [_slim(evaluation) for evaluation in evaluations],
-        "payoff": _payoff(folder, evaluations),
-        "people": (_json_file(folder / "people.json") or {}).get("against", []),
-        "batches": batches.of(folder / "batches"),
-        "samples": runs.samples(name)[:_SAMPLES],
-    }
+    def __init__(self, runs: RunFolders) -> None:
+        self._runs = runs
+        self._read: dict[Path, tuple[int, dict[str, Any]]] = {}  # of saved batches: size and numbers
+
+    def of(self, name: str, position: int) -> dict[str, Any]:
+        """What is new of a run's numbers since byte ``position`` of its log, and everything else as it stands.
+
+        steps: [{step, data}] from the log; ``position`` is where the next question goes on. Raises NotThere.
+        """
+        folder, evaluations = self._runs.run(name), self._runs.evaluations(name)
+        steps, position = _read_log(folder / "metrics.jsonl", position)
+        summary = _json_file(folder / "summary.json") or {}
+        return {
+            "name": name,
+            "steps": steps,
+            "position": position,
+            "summary": {name: summary.get(name) for name in ("policy_version", "games", "turns")},
+            "evaluations": [_slim(evaluation) for evaluation in evaluations],
+            "payoff": _payoff(folder, evaluations),
+            "people": (_json_file(folder / "people.json") or {}).get("against", []),
+            "batches": self._batches(folder / "batches"),
+            "samples": self._runs.samples(name)[:_SAMPLES],
+        }
+
+    def _batches(self, folder: Path) -> list[dict[str, Any]]:
+        """The newest batches in the order of their steps; one that was not read yet is a name alone."""
+        paths = sorted(folder.glob("step-*.jsonl"))[-_SHOWN_BATCHES:]
+        for path in reversed(paths):
+            size = path.stat().st_size
+            if self._read.get(path, (None,))[0] != size:
+                small = size <= _LARGEST_BATCH
+                self._read[path] = size, _numbers(_rows(path)) if small else {"problem": "too large to be read here"}
+                break
+        return [{"file": path.name} | self._read.get(path, (None, {}))[1] for path in paths]
 
 
 def _payoff(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> Any:
-    table = _json_file(folder / "payoff.json")
-    if isinstance(table, dict) and isinstance(table.get("cells"), list):
+    if table := _json_file(folder / "payoff.json"):
         return table
-    ended = [evaluation for evaluation in evaluations if evaluation["figures"].get("cells")]
-    if not ended:
-        return None
-    return {name: ended[-1]["terms"].get(name) for name in ("preset", "deals")} | {
-        "cells": ended[-1]["figures"]["cells"]
-    }
+    for evaluation in reversed(evaluations):
+        if cells := evaluation["figures"].get("cells"):
+            return {name: evaluation["terms"].get(name) for name in ("preset", "deals")} | {"cells": cells}
+    return None
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
@@ -72,20 +93,13 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
     return steps, position + len(whole)
 
 
-def _summary(path: Path) -> Any:
-    summary = _json_file(path)
-    if isinstance(summary, dict):
-        return {name: value for name, value in summary.items() if name not in ("step_metrics", "before", "files")}
-    return None
-
-
 def _slim(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     figures = evaluation["figures"]
     opponents = figures.get("opponents", {})
     strength = ((figures.get("strengths") or {}).get("players") or {}).get("policy")
     scores = {name: {**against["by_side"], "both": against["both_sides"]} for name, against in opponents.items()}
-    kept = {name: evaluation.get(name) for name in ("label", "player", "policy_version")}
-    return kept | {"opponents": evaluation.get("planned"), "strength": strength, "scores": scores}
+    kept = {name: evaluation[name] for name in ("label", "policy_version")}
+    return kept | {"opponents": evaluation["planned"], "strength": strength, "scores": scores}
 
 
 def _json_file(path: Path) -> Any:
@@ -95,3 +109,47 @@ def _json_file(path: Path) -> Any:
         return None
     except ValueError:  # being written right now; the next look finds it whole
         return None
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):  # the last one may be half written
+                yield json.loads(line, parse_constant=lambda name: None)  # NaN is None
+
+
+def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts, and means over what was sampled. ratio: of the trainer's probability of a token to the sampler's."""
+    sequences = tokens = sampled = turns = silent = 0
+    rewards: dict[str, list[float]] = {}
+    advantages: list[float] = []
+    ratios: list[float] = []
+    versions: set[int] = set()
+    for row in rows:
+        mask = row["loss_mask"]
+        sequences, tokens, sampled = sequences + 1, tokens + len(mask), sampled + sum(mask)
+        turns += len(row["turn_ends"])
+        versions.update(row["turn_versions"])
+        if row["reward"] is not None:
+            rewards.setdefault(row["side"], []).append(row["reward"])
+        own = [value for value in compress(row["advantages"], mask) if value is not None]
+        advantages += own
+        silent += bool(own) and not any(own)
+        both = compress(zip(row["trainer_logprobs"], row["logprobs"], strict=True), mask)
+        ratios += [math.exp(min(a - b, 50.0)) for a, b in both if a is not None and b is not None]
+    ratios.sort()
+
+    def at(share: float) -> int:
+        return int((len(ratios) - 1) * share)
+
+    return {
+        "sequences": sequences,
+        "tokens": tokens,
+        "sampled": sampled,
+        "turns": turns,
+        "versions": [min(versions), max(versions)] if versions else None,
+        "rewards": {side: round(fmean(values), 4) for side, values in sorted(rewards.items())},
+        "advantage": {"mean": fmean(advantages), "deviation": pstdev(advantages)} if advantages else None,
+        "silent": silent,
+        "ratio": {"mean": fmean(ratios), "low": ratios[at(0.01)], "high": ratios[at(0.99)]} if ratios else None,
+    }

@@ -6,8 +6,8 @@ nothing here that could show more.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator
+from typing import Any, Protocol
 
 from agentscope.message import Msg
 
@@ -30,58 +30,80 @@ class NotYourTurn(RuntimeError):
     """The seat is not asked this any more; the page shows what is asked now."""
 
 
-class Person(Player):
-    """Answers what its page sends. clock_seconds: then the declared default is taken; 0 waits for ever."""
+class AtTable(Protocol):
+    """What a seat shows of its table. clock: seconds for each answer; 0 waits for ever. replay: the finished game's id.
 
-    def __init__(self, seat: int, clock_seconds: float, changed: Callable[[], None]):
+    phase: "waiting", "playing", "over" or "failed". somebody_came: the person has opened the seat's page.
+    """
+
+    preset: Preset
+    clock: float
+    phase: str
+    problem: str
+    result: str | None
+    replay: str
+
+    def somebody_came(self) -> None: ...
+
+
+class Seat(Player):
+    """One seat; reading its page tells that the person has come."""
+
+    def __init__(self, seat: int, table: AtTable):
         super().__init__(seat)
-        self._clock = clock_seconds
-        self._changed = changed
+        self.table = table
         self.known: list[Event] = []
-        self.observation: Observation | None = None
-        self.question = 0
-        """Number of the question that is put, counted from 1; of the last one where none is."""
-        self.deadline: float | None = None
+        self.joined = False
+        self.watchers = 0
+        self.last_seen = time.monotonic()
+        self._observation: Observation | None = None
+        self._question = 0  # number of the question that is put, from 1; of the last one where none is
+        self._deadline: float | None = None
         self._answer: asyncio.Future[Action] | None = None
+        self._changed = asyncio.Event()
+
+    def notify(self) -> None:
+        """Something changed that this seat may see."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def observe(self, msg: Msg | list[Msg] | None) -> None:
         """Hear an announcement, and show it at once."""
         before = len(self.heard)
         await super().observe(msg)
         self.known += self.heard[before:]
-        self._changed()
+        self.notify()
 
     async def decide(self, observation: Observation) -> Decided:
-        """Show the question, and wait for the page's answer or the clock."""
-        request = observation.request
-        if request is None:
-            raise ValueError(f"{self.name} was asked without a request")
+        """Show the question, and wait for the page's answer, or until the clock takes the declared default."""
         self.heard.clear()
-        self.observation, self.question = observation, self.question + 1
+        self._observation, self._question = observation, self._question + 1
         self._answer = asyncio.get_running_loop().create_future()
-        self.deadline = time.monotonic() + self._clock if self._clock else None
-        self._changed()
+        self._deadline = time.monotonic() + self.table.clock if self.table.clock else None
+        self.notify()
         try:
-            async with asyncio.timeout(self._clock or None):
+            async with asyncio.timeout(self.table.clock or None):
                 return Decided(await self._answer)
         except TimeoutError:
-            return Decided(request.default, reasked=True, defaulted=True)
+            return Decided(observation.request.default, reasked=True, defaulted=True)
         finally:
-            self._answer = self.deadline = None
-            self._changed()
+            self._answer = self._deadline = None
+            self.notify()
 
     @property
     def request(self) -> Request | None:
         """What the seat is asked now."""
-        return None if self._answer is None or self._answer.done() else self.observation.request
+        return None if self._answer is None or self._answer.done() else self._observation.request
 
-    def answer(self, question: object, choice: object, text: object) -> None:
-        """Take an answer. choice: number in the list of choices, None where nothing is chosen.
+    def answer(self, given: object) -> None:
+        """Take what the page sent: {question, choice, text}; choice is a number in the list of choices, or None.
 
         Raises NotYourTurn for another question than the one that is put, UnusableTable for what is not legal.
         """
-        request = self.request
-        if request is None or question != self.question:
+        if not isinstance(given, dict):
+            raise UnusableTable("an answer is an object with question, choice and text")
+        request, choice, text = self.request, given.get("choice"), given.get("text", "")
+        if request is None or given.get("question") != self._question:
             raise NotYourTurn("this question has been answered, or its time was up")
         offered = choices(request)
         if choice is not None and (type(choice) is not int or not 0 <= choice < len(offered)):
@@ -96,56 +118,29 @@ class Person(Player):
         if not legal(request, action):
             raise UnusableTable("the rules do not allow this answer")
         self._answer.set_result(action)
-        self._changed()
-
-
-class SeatView:
-    """The page of one seat, opened by a secret link. Reading it tells that the person has come."""
-
-    def __init__(self, preset: Preset, seat: int, clock_seconds: float, joined: Callable[[], None]):
-        self.preset = preset
-        self.seat = seat
-        self._changed = asyncio.Event()
-        self._versions = 0
-        self.player = Person(seat, clock_seconds, self.notify)
-        self._clock = clock_seconds
-        self._joined = joined
-        self.joined = False
-        self.watchers = 0
-        self.last_seen = time.monotonic()
-        self.phase = "waiting"
-        self.problem = ""
-        self.result: str | None = None
-        self.replay = ""
-
-    def notify(self) -> None:
-        """Something changed that this seat may see."""
-        self._versions += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.notify()
 
     def data(self) -> dict[str, Any]:
         """What the seat's page shows, JSON only: what this seat was told, and what it is asked."""
-        events = tuple(event_data(event) for event in self.player.known)
-        game = ShownGame("", "", self.preset.name, len(self.preset.seats), events, self.result)
+        table, preset = self.table, self.table.preset
+        game = ShownGame(preset=preset.name, events=list(map(event_data, self.known)), result=table.result)
         return {
             "seat": self.seat,
-            "phase": self.phase,
-            "problem": self.problem,
-            "deck": sorted(role.value for role in self.preset.deck),
-            "clock": self._clock,
-            "game": shown(game, self.seat),
+            "phase": table.phase,
+            "problem": table.problem,
+            "deck": sorted(role.value for role in preset.deck),
+            "clock": table.clock,
+            "game": shown(game, self.seat) | {"seats": len(preset.seats)},
             "request": self._request_data(),
-            "replay": self.replay,
+            "replay": table.replay,
         }
 
     def _request_data(self) -> dict[str, Any] | None:
-        request = self.player.request
+        request = self.request
         if request is None:
             return None
-        deadline = self.player.deadline
         return {
-            "question": self.player.question,
+            "question": self._question,
             "decision": request.decision.value,
             "text": render_question(request).removeprefix(REFEREE),
             "choices": [
@@ -157,32 +152,21 @@ class SeatView:
             "passName": choice_name(None, request.decision) if request.may_pass else "",
             "speechChars": request.speech_chars,
             "subject": request.subject,
-            "left": None if deadline is None else max(0.0, round(deadline - time.monotonic(), 1)),
+            "left": None if self._deadline is None else max(0.0, round(self._deadline - time.monotonic(), 1)),
         }
 
-    def answer(self, given: object) -> None:
-        """Take what the page sent. Raises NotYourTurn and UnusableTable."""
-        if not isinstance(given, dict):
-            raise UnusableTable("an answer is an object with question, choice and text")
-        self.player.answer(given.get("question"), given.get("choice"), given.get("text", ""))
-
-    async def follow(self) -> AsyncIterator[dict[str, Any]]:
+    async def follow(self) -> AsyncGenerator[dict[str, Any]]:
         """The page at once, and whenever something of it changed, until the game is over."""
         if not self.joined:
             self.joined = True
-            self._joined()
-        seen = -1
+            self.table.somebody_came()
         self.watchers += 1
         try:
             while True:
-                changed = self._changed
-                if self._versions != seen:
-                    seen = self._versions
-                    data = self.data()
-                    yield data
-                    if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
-                        return
-                    continue
+                changed, data = self._changed, self.data()
+                yield data
+                if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
+                    return
                 await changed.wait()
         finally:
             self.watchers -= 1

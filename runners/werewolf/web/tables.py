@@ -1,7 +1,7 @@
 """Tables that people play at in their browsers, each with a secret link of their own.
 
 A table is a game like any other: the same AgentScope table, the same players for the other seats. It begins once all
-its people have opened their links, and is kept as a transcript when it is over; if asked for, the hub gets it too.
+its people have opened their links. The finished game is kept as a file; if asked for, in the hub too.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,14 +24,13 @@ from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, get_preset, new_game
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.folders import NotThere, read_file
-from runners.werewolf.web.seats import NotYourTurn, SeatView, UnusableTable
+from runners.werewolf.web.opponents import Opponents
+from runners.werewolf.web.seats import Seat, UnusableTable
 from runners.werewolf.web.views import PUBLIC, ShownGame, read_game, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
 from store.werewolf import DEMONSTRATION, EVALUATION, PEOPLE, PERSON, GameTask, ResultSpan, SeatingRule
-
-__all__ = ["NotYourTurn", "SeatView", "Tables", "UnusableTable"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +41,6 @@ _ABANDONED_SECONDS = 30 * 60
 _LONGEST_CLOCK = 3600
 _KEPT_NAME = re.compile(r"[\w-]+")
 
-Resources = Callable[[], Awaitable[PolicyResources | None]]
-Check = Callable[[PolicyResources], Awaitable[None]]
 Turn = tuple[SpanRecord, float, float]
 
 
@@ -90,79 +86,84 @@ class Wanted(BaseModel):
 class Tables:
     """All tables of this server.
 
-    games: plays them. resources: what the other players are played with; None where only players without a model are.
-    check: raises AddressRefused for resources with an address that is not to be called.
-    keep: folder for finished games. tokenizer: of the policy that demonstrations are for; None takes the policy's own.
+    games: plays them. opponents: whom the people play. keep: folder for finished games; None keeps none.
+    tokenizer: of the policy that demonstrations are for; None takes the policy's own.
     client: the hub for games that are to be kept there. limits: the most tokens of a policy's call, and of a reply.
     """
 
     def __init__(
         self,
         games: WerewolfGames,
+        opponents: Opponents,
         keep: Path | None = None,
-        resources: Resources | None = None,
-        check: Check | None = None,
         tokenizer: Path | None = None,
         client: PatientStoreClient | None = None,
         limits: TokenLimits | None = None,
     ):
         self._games = games
+        self._opponents = opponents
         self._keep = keep
-        self._resources = resources
-        self._check = check
         self._tokenizer = tokenizer
         self._client = client
         self._limits = limits or TokenLimits(context_tokens=8192, reply_tokens=512)
         self._tables: dict[str, Table] = {}
-        self._seats: dict[str, SeatView] = {}
+        self._seats: dict[str, Seat] = {}
 
-    async def config(self) -> dict[str, Any]:
-        """What can be asked for."""
-        resources = await self._newest_resources()
-        models: list[str] = []
-        if resources is not None:
-            models = [TRAINED_POLICY] if resources.endpoints else []
-            models += [name for name in (*resources.players, *resources.frozen) if name != PERSON]
+    async def choices(self) -> dict[str, Any]:
+        """What can be asked for. Raises UnusableTable where the vLLM that the command line names is away."""
+        return self._choices(await self._resources())
+
+    def kept(self) -> list[dict[str, str]]:
+        """The newest finished games."""
+        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True) if self._keep else []
+        return [{"id": f"table:{name}", "title": name} for name in names[:100]]
+
+    async def _resources(self) -> PolicyResources:
+        try:
+            return await self._opponents.newest()
+        except ValueError as error:
+            raise UnusableTable(str(error)) from error
+
+    def _choices(self, resources: PolicyResources) -> dict[str, Any]:
+        models = [name for name in (*resources.players, *resources.frozen) if name != PERSON]
+        records = RECORDS if self._client is not None else RECORDS[:1]
+        # A demonstration is written down in the tokens of a policy.
+        known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
         return {
             "presets": {
-                preset.name: {
-                    "seats": len(preset.deck),
-                    "wolves": sum(role.side == "wolf" for role in preset.deck),
-                    "deck": sorted(role.value for role in preset.deck),
-                }
-                for preset in PRESETS.values()
+                name: {"seats": len(preset.deck), "wolves": sum(role.side == "wolf" for role in preset.deck)}
+                for name, preset in PRESETS.items()
             },
-            "others": [*BRAINS, *models],
-            "policy": None if resources is None else resources.resources_id,
-            "records": self._records(resources),
-            "kept": self._kept(),
+            "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
+            "policy": resources.resources_id,
+            "records": [name for name in records if name != DEMONSTRATION or known],
         }
 
     async def open(self, data: object) -> dict[str, Any]:
         """A new table; its address is for the host, its links are one for each person. Raises UnusableTable."""
         wanted = Wanted.read(data)
         self._close_abandoned()
-        playing = [table for table in self._tables.values() if table.phase in ("waiting", "playing")]
-        if len(playing) >= _MOST_TABLES:
+        if sum(table.phase in ("waiting", "playing") for table in self._tables.values()) >= _MOST_TABLES:
             raise UnusableTable(f"{_MOST_TABLES} tables are open already")
-        if wanted.record != "no" and self._client is None:
-            raise UnusableTable("there is no hub to keep the game in: start with --store URL")
-        config, resources = await self.config(), await self._newest_resources()
-        if wanted.record not in config["records"]:
+        resources = await self._resources()
+        choices = self._choices(resources)
+        if wanted.record not in choices["records"]:
             raise UnusableTable(
-                "a demonstration is written down in a policy's tokens: start with --tokenizer DIR, or with its policy"
+                "there is no hub to keep the game in: start with --store URL"
+                if self._client is None
+                else "a demonstration is kept in a policy's tokens: start with its policy, or with --tokenizer DIR"
             )
-        if resources is None:
-            resources = PolicyResources(run_name="web", version=0, endpoints=(), model="")
-        if wanted.others not in config["others"]:
-            raise UnusableTable(f"others must be one of {', '.join(config['others'])}")
+        if wanted.others not in choices["others"]:
+            raise UnusableTable(f"others must be one of {', '.join(choices['others'])}")
         try:
-            if self._check is not None:
-                await self._check(resources)
+            await self._opponents.check(resources)
             longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)
         except CannotPlay as error:
             raise UnusableTable(str(error)) from error
-        table = Table(wanted, resources, self._limits_within(longest), self._games, self._over)
+        limits = self._limits
+        if longest is not None and longest < limits.context_tokens:
+            limits = TokenLimits(context_tokens=longest, reply_tokens=min(limits.reply_tokens, longest // 4))
+        table = Table(wanted, resources, limits, self)
         self._tables[table.id] = table
         self._seats |= table.links
         return {"table": table.id}
@@ -182,7 +183,7 @@ class Tables:
         table.last_seen = time.monotonic()
         return table
 
-    def seat(self, secret: str) -> SeatView:
+    def seat(self, secret: str) -> Seat:
         """A seat by its link. Raises NotThere."""
         if secret not in self._seats:
             raise NotThere("no such seat; a table is closed when nobody has looked at it for half an hour")
@@ -193,7 +194,7 @@ class Tables:
         name = game_id.removeprefix("table:")
         if self._keep is None or not _KEPT_NAME.fullmatch(name) or not (self._keep / f"{name}.json").is_file():
             raise NotThere(f"no game {game_id!r}")
-        return read_game(game_id, name, read_file(self._keep / f"{name}.json"))
+        return read_game(read_file(self._keep / f"{name}.json"), id=game_id, title=name)
 
     async def close(self) -> None:
         """End the tables that are still played."""
@@ -202,51 +203,30 @@ class Tables:
         await asyncio.gather(*(table.task for table in self._tables.values() if table.task), return_exceptions=True)
         await self._games.close()
 
-    def _records(self, resources: PolicyResources | None) -> list[str]:
-        """What the hub can keep games as; a demonstration needs a policy in whose tokens it is written."""
-        if self._client is None:
-            return list(RECORDS[:1])
-        served = resources is not None and (resources.endpoints or Path(resources.model or "-").is_dir())
-        return [name for name in RECORDS if name != DEMONSTRATION or served or self._tokenizer is not None]
-
-    def _limits_within(self, longest: int | None) -> TokenLimits:
-        if longest is None or longest >= self._limits.context_tokens:
-            return self._limits
-        return TokenLimits(context_tokens=longest, reply_tokens=min(self._limits.reply_tokens, longest // 4))
-
-    async def _newest_resources(self) -> PolicyResources | None:
-        try:
-            return None if self._resources is None else await self._resources()
-        except ValueError as error:
-            raise UnusableTable(str(error)) from error
-
-    def _kept(self) -> list[dict[str, str]]:
-        if self._keep is None or not self._keep.is_dir():
-            return []
-        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True)
-        return [{"id": f"table:{name}", "title": name} for name in names[:100]]
-
-    async def _over(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> None:
-        """Keep a finished game: as a file, and in the hub if that was asked for."""
+    async def play(self, table: "Table") -> tuple[ResultSpan, str, str]:
+        """Play a table's game and keep it; (result, id of its replay, what went wrong). Raises CannotPlay."""
+        turns: list[Turn] = []
+        guests = {PERSON: lambda seat: table.seats[seat]}
+        result = await self._games.play(table.task_of_game, table.resources, lambda *turn: turns.append(turn), guests)
+        replay = problem = ""
         if self._keep is not None:
             self._keep.mkdir(parents=True, exist_ok=True)
-            data = result.as_data([turn for turn, *_ in turns])
-            written = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+            written = json.dumps(result.as_data([turn for turn, *_ in turns]), ensure_ascii=False, indent=1) + "\n"
             (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
-            table.replay = f"table:{table.name}"
-        if table.wanted.record != "no" and self._client is not None:
+            replay = f"table:{table.name}"
+        if table.wanted.record != "no":
             try:
-                await self._store(table, result, turns)
+                replay = f"hub:{await self._store(table, result, turns)}"
             except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
                 logger.exception("table %s is kept as a file only", table.name)
-                table.problem = f"the hub could not be told of it ({type(error).__name__}); it is kept as a file"
+                problem = f"the hub could not be told of it ({type(error).__name__}); it is kept as a file"
+        return result, replay, problem
 
-    async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> None:
-        known = self._resources is not None and table.resources.endpoints
+    async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),
             mode="train" if table.wanted.record == DEMONSTRATION else "val",
-            resources_id=table.resources.resources_id if known else None,
+            resources_id=table.resources.resources_id if table.resources.endpoints else None,
             metadata={PEOPLE: table.wanted.record},
             worker_id="web",
         )
@@ -257,37 +237,25 @@ class Tables:
         writer.add_result(result, time.time())
         await self._client.upload_spans(spans)
         await self._client.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
-        table.replay = f"hub:{rollout.rollout_id}"
+        return rollout.rollout_id
 
 
 class Table:
     """One game with people. id: the host's secret address. name: what it is called afterwards."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        resources: PolicyResources,
-        limits: TokenLimits,
-        games: WerewolfGames,
-        over: Callable[["Table", ResultSpan, list[Turn]], Awaitable[None]],
-    ):
+    def __init__(self, wanted: Wanted, resources: PolicyResources, limits: TokenLimits, tables: Tables):
         self.id = secrets.token_urlsafe(18)
         self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset}-{secrets.token_hex(3)}"
         self.wanted = wanted
         self.resources = resources
-        self._games = games
-        self._over = over
-        self.phase = "waiting"
-        self.problem = ""
-        self.replay = ""
-        self._result: str | None = None
+        self._tables = tables
+        self.preset, self.clock = get_preset(wanted.preset), wanted.clock
+        self.phase, self.problem, self.replay, self.result = "waiting", "", "", None
         self.task: asyncio.Task[None] | None = None
-        self._views = {
-            seat: SeatView(get_preset(wanted.preset), seat, wanted.clock, self._somebody_came)
-            for seat in wanted.seats()
-        }
         self.last_seen = time.monotonic()
-        self.links = {secrets.token_urlsafe(18): view for view in self._views.values()}
+        self.seats = {seat: Seat(seat, self) for seat in wanted.seats()}
+        # By secret: the order tells nothing of the seats.
+        self.links = dict(sorted((secrets.token_urlsafe(18), seat) for seat in self.seats.values()))
         demonstrated = wanted.record == DEMONSTRATION
         self.task_of_game = GameTask(
             game_id=self.name,
@@ -296,7 +264,7 @@ class Table:
             sampling_seed=secrets.randbelow(2**31),
             preset=wanted.preset,
             seating=(
-                *(SeatingRule(seat=seat, players={PERSON: 1.0}) for seat in self._views),
+                *(SeatingRule(seat=seat, players={PERSON: 1.0}) for seat in self.seats),
                 SeatingRule(players={wanted.others: 1.0}),
             ),
             trainable=frozenset(("wolf", "good")) if demonstrated else frozenset(),
@@ -307,61 +275,47 @@ class Table:
     @property
     def seconds_unseen(self) -> float:
         """How long no page of the table has been open."""
-        if any(view.watchers for view in self._views.values()):
+        if any(seat.watchers for seat in self.seats.values()):
             return 0.0
-        return time.monotonic() - max(self.last_seen, *(view.last_seen for view in self._views.values()))
+        return time.monotonic() - max(self.last_seen, *(seat.last_seen for seat in self.seats.values()))
 
     def status(self) -> dict[str, Any]:
         """What the host sees: links, who has come, and what the whole table heard; never more."""
-        heard = next(iter(self._views.values())).player.known
-        events = tuple(event_data(event) for event in heard if event.audience is None)
-        game = ShownGame("", "", self.wanted.preset, len(get_preset(self.wanted.preset).seats), events, self._result)
+        heard = next(iter(self.seats.values())).known
+        events = [event_data(event) for event in heard if event.audience is None]
+        game = ShownGame(preset=self.preset.name, events=events, result=self.result)
         return {
             "phase": self.phase,
             "problem": self.problem,
-            "preset": self.wanted.preset,
-            "clock": self.wanted.clock,
-            "people": [{"link": f"/seat/{link}", "joined": view.joined} for link, view in self._shuffled_links()],
+            "preset": self.preset.name,
+            "people": [{"link": f"/seat/{link}", "joined": seat.joined} for link, seat in self.links.items()],
             "game": shown(game, PUBLIC),
             "replay": self.replay,
         }
-
-    def _shuffled_links(self) -> list[tuple[str, SeatView]]:
-        return sorted(self.links.items(), key=lambda item: item[0])  # by secret: the order tells nothing of the seats
 
     def stop(self) -> None:
         """End it where it is."""
         if self.task is not None:
             self.task.cancel()
 
-    def _somebody_came(self) -> None:
-        if self.task is None and all(view.joined for view in self._views.values()):
+    def somebody_came(self) -> None:
+        """Begin once all have come."""
+        if self.task is None and all(seat.joined for seat in self.seats.values()):
             self.task = asyncio.create_task(self._play())
 
     async def _play(self) -> None:
-        turns: list[Turn] = []
-        self._set("playing")
-        guests = {PERSON: lambda seat: self._views[seat].player}
+        self.phase = "playing"
+        self._notify()
         try:
-            result = await self._games.play(
-                self.task_of_game, self.resources, lambda *turn: turns.append(turn), guests=guests
-            )
-            self._result = result.result
-            await self._over(self, result, turns)
-            self._set("over")
+            result, self.replay, self.problem = await self._tables.play(self)
+            self.phase, self.result = "over", result.result
         except CannotPlay as error:
-            self.problem = str(error)
-            self._set("failed")
-        except asyncio.CancelledError:
-            raise
+            self.phase, self.problem = "failed", str(error)
         except Exception as error:  # whatever went wrong, the people at the table are told
             logger.exception("table %s failed", self.name)
-            self.problem = f"{type(error).__name__}; the server's log says more"
-            self._set("failed")
+            self.phase, self.problem = "failed", f"{type(error).__name__}; the server's log says more"
+        self._notify()
 
-    def _set(self, phase: str) -> None:
-        self.phase = phase
-        for view in self._views.values():
-            view.phase, view.problem, view.result = phase, self.problem, self._result
-            view.replay = self.replay if phase == "over" else ""
-            view.notify()
+    def _notify(self) -> None:
+        for seat in self.seats.values():
+            seat.notify()

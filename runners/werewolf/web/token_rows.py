@@ -5,19 +5,21 @@ token's advantage was and what the trainer recomputed. What neither says is None
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from runners.werewolf.game import PRESETS
-from runners.werewolf.language.replies import split_thought
 from runners.werewolf.web.folders import NotThere, RunFolders
 from runners.werewolf.web.views import ShownGame, ShownTurn
 from store.werewolf import TurnSpan, seat_name
+
+_Segment = tuple[int, int]
+"""A seat, and which of its growing sequences."""
+_Place = tuple[Path, int]
+"""A file, and how many bytes come before the line."""
 
 
 class TokenRows:
@@ -27,63 +29,61 @@ class TokenRows:
         self._runs = runs
         self._tokenizer = tokenizer
         self._loaded: dict[Path, Tokenizer] = {}
-        self._batches = _Batches()
+        self._read: dict[Path, int] = {}
+        self._found: dict[tuple[Path, str], dict[_Segment, _Place]] = {}
 
     def of(self, game: ShownGame, spans: Sequence[TurnSpan], seat: int, segment: int) -> dict[str, Any]:
         """One segment: its tokens' ids and texts, and everything known of each, aligned.
 
         spans: the seat's turns of this segment, in order; none where only a batch holds them. Raises NotThere.
         """
-        row = next((row for row in self._rows(game) if (_SEATS[row["actor"]], row["segment"]) == (seat, segment)), None)
+        place = self._places(game).get((seat, segment))
+        row = None if place is None else _row_at(*place)
         if not spans and row is None:
             raise NotThere("no tokens were kept of this seat: they are in a hub's spans, or in a run's saved batches")
-        data = _from_spans(spans) if spans else _from_batch(row)
+        told = [turn for turn in game.turns if _segment(turn) == (seat, segment)]
+        data = _from_spans(spans) if spans else _from_batch(row, told)
         data |= {"batch": None, "advantages": None, "trainer": None}
         if row is not None and list(row["token_ids"]) == data["ids"]:
-            data["advantages"], data["trainer"] = _finite(row.get("advantages")), _finite(row.get("trainer_logprobs"))
-            data["batch"] = {name: row.get(name) for name in ("reward", "turn_rewards", "dimensions", "file")}
+            data["advantages"], data["trainer"] = _rounded(row["advantages"]), _rounded(row["trainer_logprobs"])
+            data["batch"] = {"reward": row["reward"], "file": row["file"]}
         elif row is not None:
             data["batch"] = {"file": row["file"], "differs": True}
         tokenizer = self._tokenizer_for(game)
         data["texts"] = None if tokenizer is None else texts_of(tokenizer, data["ids"])
         return data
 
-    def turns_of(self, game: ShownGame) -> tuple[ShownTurn, ...]:
-        """The turns of a game that a run kept as text, from the run's saved batches; none where it saved none."""
-        tokenizer = self._tokenizer_for(game)
-        found = []
-        for row in self._rows(game):
-            for turn in _from_batch(row)["turns"]:
-                start, end = turn["start"], turn["end"]
-                sampled, logprobs = row["token_ids"][start:end], row["logprobs"][start:end]
-                text = "" if tokenizer is None else tokenizer.decode(list(sampled), skip_special_tokens=True)
-                thought, reply = split_thought(text)
-                found.append(
-                    ShownTurn(
-                        seat=_SEATS[row["actor"]],
-                        day=None,
-                        decision=turn["decision"],
-                        reply=reply,
-                        thought=thought,
-                        number=turn["turn"],
-                        segment=row["segment"],
-                        policy=turn["policy"],
-                        version=turn["version"],
-                        trainable=True,
-                        tokens=(start - turn["given"], end - start),
-                        logprob=round(fmean(logprobs), 4) if logprobs else None,
-                    )
-                )
-        return tuple(found)
+    def without_lost(self, game: ShownGame) -> ShownGame:
+        """A game that is in no hub, its turns without the counts of tokens that no batch holds either."""
+        places = self._places(game)
+        turns = [turn if _segment(turn) in places else turn | {"tokens": None} for turn in game.turns]
+        return game.model_copy(update={"turns": turns})
 
-    def _rows(self, game: ShownGame) -> list[Mapping[str, Any]]:
-        """The game's trajectories in its run's saved batches, by seat and segment."""
-        run = self._runs.run_of(str(game.about.get("run", "")))
-        return [] if run is None else self._batches.rows_of(run / "batches", str(game.about.get("game", "")))
+    def _places(self, game: ShownGame) -> Mapping[_Segment, _Place]:
+        """Where the game's trajectories stand in its run's saved batches.
+
+        Each file is read through once, and again from there when it grew.
+        """
+        run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
+        if run is None:
+            return {}
+        for path in (run / "batches").glob("step-*.jsonl"):
+            start = self._read.get(path, 0)
+            if path.stat().st_size <= start:
+                continue
+            with path.open("rb") as file:
+                file.seek(start)
+                while (line := file.readline()).endswith(b"\n"):  # the last one may be half written
+                    row = json.loads(line)
+                    segment = _SEATS[row["actor"]], int(row["segment"])
+                    self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
+                    start += len(line)
+            self._read[path] = start
+        return self._found.get((run, name), {})
 
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
         evaluated, run = self._runs.evaluation_of(game), self._runs.run_of(str(game.about.get("run", "")))
-        folder = self._tokenizer or (evaluated and evaluated.folder)
+        folder = self._tokenizer or (evaluated and evaluated[1])
         if folder is None and run is not None:
             # Where several policies learn, each has a model, with the tokenizer of all.
             folders = ("checkpoints/*/huggingface", "checkpoints/*/policies/*/huggingface")
@@ -109,6 +109,13 @@ def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return texts
 
 
+_TOLD = ("turn", "decision", "day", "policy", "policy_version", "error")
+
+
+def _segment(turn: ShownTurn) -> _Segment:
+    return turn["seat"], turn.get("segment", 0)
+
+
 def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
     ids: list[int] = []
     sampled: list[int] = []
@@ -122,69 +129,35 @@ def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
         sampled += [0] * len(span.prompt_ids) + [1] * len(span.response_ids)
         known = any(span.logprobs)  # all zeros are a demonstration's, which no policy sampled
         logprobs += [None] * len(span.prompt_ids) + [round(value, 5) if known else None for value in span.logprobs]
-        turns.append(
-            {"turn": span.turn, "given": given, "start": start, "end": len(ids), "version": span.policy_version}
-            | {"finish": span.finish_reason}
-            | {name: getattr(span, name) for name in ("decision", "day", "policy", "trainable", "error")}
-        )
+        told = {name: getattr(span, name) for name in _TOLD}
+        turns.append(told | {"given": given, "start": start, "end": len(ids), "finish": span.finish_reason})
     return {"ids": ids, "sampled": sampled, "logprobs": logprobs, "turns": turns, "complete": complete}
 
 
-def _from_batch(row: Mapping[str, Any]) -> dict[str, Any]:
+def _from_batch(row: Mapping[str, Any], told: Sequence[ShownTurn]) -> dict[str, Any]:
+    """told: the segment's turns as they are known without their tokens."""
     mask, ids = list(row["loss_mask"]), list(row["token_ids"])
     turns, given = [], 0
-    questions = row.get("turn_questions") or [""] * len(row["turn_ends"])
-    for number, (end, version, question) in enumerate(
-        zip(row["turn_ends"], row["turn_versions"], questions, strict=True)
-    ):
+    for turn, end, version in zip(told, row["turn_ends"], row["turn_versions"], strict=False):
         start = end
         while start > given and mask[start - 1]:
             start -= 1
-        turn = {"turn": number, "given": given, "start": start, "end": end, "decision": question, "version": version}
-        turns.append(turn | {"policy": "policy", "trainable": True})
+        known = {name: turn.get(name) for name in _TOLD} | {"policy_version": version}
+        turns.append(known | {"given": given, "start": start, "end": end})
         given = end
     logprobs = [value if sampled else None for value, sampled in zip(row["logprobs"], mask, strict=True)]
     return {"ids": ids, "sampled": mask, "logprobs": logprobs, "turns": turns, "complete": True}
 
 
-def _finite(values: Any) -> list[float | None] | None:
-    if not isinstance(values, list):
-        return None
-    known = (isinstance(value, int | float) and math.isfinite(value) for value in values)
-    return [round(value, 6) if is_known else None for value, is_known in zip(values, known, strict=True)]
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else round(value, 6) for value in values]
 
 
 _SEATS = {seat_name(seat): seat for preset in PRESETS.values() for seat in preset.seats}
 """Saved batches name actors, as rooms do that know no game."""
 
 
-class _Batches:
-    """Where each trajectory stands in a run's saved batches: each file is read through once, and again when it grew."""
-
-    def __init__(self) -> None:
-        self._read: dict[Path, int] = {}
-        self._places: dict[tuple[Path, str], dict[tuple[int, int], tuple[Path, int]]] = {}
-
-    def rows_of(self, folder: Path, game: str) -> list[Mapping[str, Any]]:
-        """All trajectories of a game, by seat and segment, each with the name of its ``file``."""
-        for path in sorted(folder.glob("step-*.jsonl")):
-            self._index(folder, path)
-        rows = []
-        for _, (path, offset) in sorted(self._places.get((folder, game), {}).items()):
-            with path.open("rb") as file:
-                file.seek(offset)
-                rows.append(json.loads(file.readline(), parse_constant=lambda name: None) | {"file": path.name})
-        return rows
-
-    def _index(self, folder: Path, path: Path) -> None:
-        start = self._read.get(path, 0)
-        if path.stat().st_size <= start:
-            return
-        with path.open("rb") as file:
-            file.seek(start)
-            while (line := file.readline()).endswith(b"\n"):
-                row = json.loads(line)
-                key = _SEATS[row["actor"]], int(row["segment"])
-                self._places.setdefault((folder, str(row["task_id"])), {})[key] = (path, start)
-                start += len(line)
-        self._read[path] = start
+def _row_at(path: Path, offset: int) -> Mapping[str, Any]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return json.loads(file.readline(), parse_constant=lambda name: None) | {"file": path.name}  # NaN is None

@@ -3,25 +3,24 @@
 A viewer is ``god`` (every secret), ``public`` (what the whole table heard) or a seat's number (what that seat may
 know). What a viewer may not know is left out here, before anything is sent: numbers of events and turns are counted
 over what is shown alone, so that not even a gap tells of what is not.
-
-Events are those of ``transcript.event_data``: JSON objects, as spans, files and evaluations carry them.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Required
 
-from runners.werewolf.game import Decision, Event, EventKind, Result
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import TypedDict
+
+from runners.werewolf.game import Event, EventKind, Result
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.record import render_event
-from store.werewolf import Asked, TurnSpan
+from store.werewolf import Asked
 
 GOD, PUBLIC = "god", "public"
 Viewer = str | int
-GameEvent = Mapping[str, Any]
 _MOST_SEATS = 24
+_EMPTY = (None, "", {})
 
 
 class UnknownViewer(ValueError):
@@ -32,57 +31,73 @@ class UnreadableGame(ValueError):
     """What was given is no game; the message says why."""
 
 
-@dataclass(frozen=True)
-class ShownTurn:
-    """One call of a model (``store.werewolf.TurnSpan``). number: within the seat's game; None where it was not kept.
+Seat = Annotated[int, Field(ge=1, le=99, strict=True)]
 
-    day: None where it was not kept. first_event: number of the event from which on the turn's own comes.
-    tokens: (given, sampled), or None where they were not kept. logprob: mean over the sampled tokens.
-    """
 
-    seat: int
-    day: int | None
-    decision: str
+class GameEvent(TypedDict, total=False):
+    """An event as ``transcript.event_data`` writes it; one without an audience was known to all."""
+
+    kind: Required[str]
+    day: Required[Annotated[int, Field(strict=True)]]
+    audience: list[Seat] | None
+    seat: Seat | None
+    target: Seat | None
+    text: str
+    data: dict[str, str]
+
+
+class ShownTurn(TypedDict, total=False):
+    """A model's turn as ``TurnSpan.as_data`` writes it."""
+
+    seat: Required[Seat]
+    decision: Required[str]
+    day: int
+    turn: int
+    segment: int
+    is_reask: bool
+    policy: str
+    policy_version: int
+    thought: str
     reply: str
-    thought: str = ""
-    error: str | None = None
-    target: int | None = None
-    number: int | None = None
-    segment: int | None = None
-    is_reask: bool = False
-    policy: str = ""
-    version: int | None = None
-    trainable: bool | None = None
-    finish_reason: str = ""
-    tokens: tuple[int, int] | None = None
-    logprob: float | None = None
-    facts: Mapping[str, float] = field(default_factory=dict)
-    first_event: int = 0
+    error: str | None
+    target: int | None
+    events_before: int
+    facts: dict[str, float]
+    tokens: tuple[int, int] | None
+    logprob: float | None
 
 
-@dataclass(frozen=True)
-class ShownGame:
-    """A game as it is known here, with every secret that is known.
+class ShownGame(BaseModel):
+    """A game with every secret that is known of it.
 
-    seats: how many. players: seat -> who plays it. about: what else is known of it, by name, for the god view alone.
-    only_view: the one seat whose view was kept; None where all was. result: None while it goes on.
+    players: seat -> who plays it. about: what else is known of it, by name, for the god view alone.
+    viewer: the one seat whose view was kept; None where all was. result: None while it goes on.
     live: whether more is to come. asked: whom it waits for. notice: what cannot be shown, and why, as a code.
     """
 
-    id: str
-    title: str
-    preset: str
-    seats: int
-    events: tuple[GameEvent, ...]
-    result: str | None
+    model_config = ConfigDict(frozen=True)
+
+    id: str = ""
+    title: str = ""
+    preset: str = ""
+    events: list[GameEvent]
+    result: Result | None = None
     seed: int | None = None
-    players: Mapping[int, str] = field(default_factory=dict)
-    turns: tuple[ShownTurn, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
-    only_view: int | None = None
+    players: dict[int, str] = {}
+    turns: list[ShownTurn] = []
+    about: dict[str, Any] = {}
+    viewer: int | None = None
     live: bool = False
-    asked: tuple[Asked, ...] = ()
+    asked: list[Asked] = []
     notice: str = ""
+
+    @property
+    def seats(self) -> int:
+        """How many: as the game's start says, else the highest that occurs."""
+        start = next((event for event in self.events if event["kind"] == EventKind.GAME_START), {})
+        said = number_in(start.get("data", {}).get("seats", ""))
+        named = (event.get(name) or 0 for event in self.events for name in ("seat", "target"))
+        return min(said or max(named, default=0), _MOST_SEATS)
 
 
 def number_in(text: str) -> int | None:
@@ -90,87 +105,26 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
-def read_game(game_id: str, title: str, data: Any, **fields: Any) -> ShownGame:
-    """A game as ``play --format json`` writes one, of whoever wrote it. Raises UnreadableGame."""
-    if not isinstance(data, dict) or not isinstance(data.get("events"), list | tuple):
-        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `preset` and `events`")
-    events = tuple(_checked(number, event) for number, event in enumerate(data["events"]))
-    players = data.get("players") or {}
-    seed, viewer, result = data.get("seed"), data.get("viewer"), data.get("result")
-    known: dict[str, Any] = {
-        "seats": seats_of(events),
-        "seed": seed if isinstance(seed, int) else None,
-        "result": result if result in list(Result) else None,
-        "players": {int(seat): str(name) for seat, name in players.items() if number_in(str(seat))},
-        "only_view": viewer if isinstance(viewer, int) else None,
-    }
-    return ShownGame(game_id, title, str(data.get("preset", "")), events=events, **(known | fields))
-
-
-def _checked(number: int, event: Any) -> GameEvent:
-    """The event, if a page can show it. Raises UnreadableGame."""
-    if not isinstance(event, dict):
-        raise UnreadableGame(f"event {number}: not an object")
-    kind, day, text, facts = event.get("kind"), event.get("day"), event.get("text") or "", event.get("data") or {}
-    if not isinstance(kind, str) or type(day) is not int or not isinstance(text, str):
-        raise UnreadableGame(f"event {number}: kind and text must be text, day a number")
-    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
-        raise UnreadableGame(f"event {number}: data must hold texts by name")
-    for name in ("seat", "target"):
-        if (seat := event.get(name)) is not None and (type(seat) is not int or not 1 <= seat <= 99):
-            raise UnreadableGame(f"event {number}: {name} must be a seat's number or null")
-    audience = event.get("audience")
-    if audience is not None and not (isinstance(audience, list) and all(type(seat) is int for seat in audience)):
-        raise UnreadableGame(f"event {number}: audience must be a list of seats or null")
-    names = ("kind", "day", "audience", "seat", "target", "text", "data")
-    return {name: event[name] for name in names if event.get(name) not in (None, "", {})}
-
-
-def seats_of(events: Iterable[GameEvent]) -> int:
-    """How many seats a game has: as its start says, else the highest that occurs in it."""
-    highest = 0
-    for event in events:
-        told = number_in(event.get("data", {}).get("seats", ""))
-        if event["kind"] == EventKind.GAME_START and told:
-            return min(told, _MOST_SEATS)
-        named = [event.get("seat") or 0, event.get("target") or 0]
-        listed = (number_in(seat) or 0 for seat in event.get("data", {}).get("seats", "").split(","))
-        highest = max(highest, *named, *listed)
-    return min(highest, _MOST_SEATS)
-
-
-def turn_of(span: TurnSpan, first_event: int) -> ShownTurn:
-    """A stored turn as pages show it. first_event: see ``ShownTurn``."""
-    return ShownTurn(
-        seat=span.seat,
-        day=span.day,
-        decision=span.decision,
-        reply=span.reply,
-        thought=span.thought,
-        error=span.error,
-        target=span.target,
-        number=span.turn,
-        segment=span.segment,
-        is_reask=span.is_reask,
-        policy=span.policy,
-        version=span.policy_version,
-        trainable=span.trainable,
-        finish_reason=span.finish_reason,
-        tokens=(len(span.prompt_ids), len(span.response_ids)),
-        # All zeros are a demonstration's: no policy sampled it.
-        logprob=round(fmean(span.logprobs), 4) if any(span.logprobs) else None,
-        facts={name: value for name, value in span.facts.items() if value},
-        first_event=first_event,
-    )
+def read_game(data: Any, **fields: Any) -> ShownGame:
+    """A game as ``play --format json`` writes one, of whoever wrote it. fields: known beside. Raises UnreadableGame."""
+    if not isinstance(data, dict):
+        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `events`")
+    written = ("preset", "events", "result", "seed", "players", "turns", "viewer")
+    known = {name: data[name] for name in written if data.get(name) is not None}
+    try:
+        return ShownGame.model_validate(known | fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise UnreadableGame(f"no game: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
 
 
 def viewer_of(text: str, game: ShownGame) -> Viewer:
     """A view by its name in an address. Raises UnknownViewer."""
     seat = number_in(text)
-    if game.only_view is not None:
-        if text not in (GOD, PUBLIC) and seat != game.only_view:
-            raise UnknownViewer(f"only what seat {game.only_view} knew was kept of this game")
-        return game.only_view
+    if game.viewer is not None:
+        if text not in (GOD, PUBLIC) and seat != game.viewer:
+            raise UnknownViewer(f"only what seat {game.viewer} knew was kept of this game")
+        return game.viewer
     if text in (GOD, PUBLIC):
         return text
     if seat is not None and 1 <= seat <= game.seats:
@@ -178,19 +132,15 @@ def viewer_of(text: str, game: ShownGame) -> Viewer:
     raise UnknownViewer(f"no view {text!r}: say {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
 
 
-def may_know(event: GameEvent, viewer: Viewer) -> bool:
-    """Whether a viewer may know of an event."""
-    audience = event.get("audience")
-    return viewer == GOD or audience is None or viewer in audience
-
-
 def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int = 0) -> dict[str, Any]:
     """The game as ``viewer`` may know it, JSON only. first_event, first_turn: leave out what the page has already."""
-    numbers = [number for number, event in enumerate(game.events) if may_know(event, viewer)]
-    visible = [game.events[number] for number in numbers]
-    turns = [turn for turn in game.turns if viewer == GOD or turn.seat == viewer]
-    places = place_turns(turns, visible, numbers)
-    dealt = [event for event in visible if event["kind"] == EventKind.ROLE_DEALT and "role" in event.get("data", {})]
+    known = [
+        (number, event)
+        for number, event in enumerate(game.events)
+        if viewer == GOD or event.get("audience") is None or viewer in event["audience"]
+    ]
+    turns = [turn for turn in game.turns if viewer == GOD or turn["seat"] == viewer]
+    dealt = [event for _, event in known if event["kind"] == EventKind.ROLE_DEALT and "role" in event.get("data", {})]
     data: dict[str, Any] = {
         "id": game.id,
         "view": str(viewer),
@@ -200,28 +150,30 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         "live": game.live,
         "result": game.result,
         "notice": game.notice,
-        "total": len(visible),
-        "events": [_event_data(event, viewer) for event in visible[first_event:]],
+        "total": len(known),
+        "events": [_event_data(event, viewer) for _, event in known[first_event:]],
         "first": first_event,
-        "turns": [_turn_data(turn, place) for turn, place in zip(turns[first_turn:], places[first_turn:], strict=True)],
+        "turns": _turns_data(turns, known)[first_turn:],
         "firstTurn": first_turn,
         "asked": [
             {"seat": seat, "decision": decision}
             for seat, decision, secret in game.asked
             if viewer == GOD or not secret or seat == viewer
         ],
-        "onlyView": game.only_view,
+        "onlyView": game.viewer,
     }
     if viewer == GOD:
-        players = {str(seat): name for seat, name in game.players.items()}
-        data |= {"title": game.title, "seed": game.seed, "players": players, "about": dict(game.about)}
+        data |= {"title": game.title, "seed": game.seed, "players": game.players, "about": game.about}
     return data
 
 
 def _event_data(event: GameEvent, viewer: Viewer) -> dict[str, Any]:
-    data = {name: value for name, value in event.items() if name != "audience" or viewer == GOD}
+    data = {name: value for name, value in event.items() if value not in _EMPTY}
+    secret = data.get("audience") is not None
+    if viewer != GOD:
+        data.pop("audience", None)
     line = "" if event.get("text") else _line_of(event)
-    return data | {"secret": "audience" in event} | ({"line": line} if line else {})
+    return data | {"secret": secret} | ({"line": line} if line else {})
 
 
 def _line_of(event: GameEvent) -> str:
@@ -234,49 +186,21 @@ def _line_of(event: GameEvent) -> str:
         return ""
 
 
-def _turn_data(turn: ShownTurn, place: int) -> dict[str, Any]:
-    data = {name: value for name, value in vars(turn).items() if value not in (None, "", (), {})}
-    return data | {"event": place}
+def _turns_data(turns: Sequence[ShownTurn], known: Sequence[tuple[int, GameEvent]]) -> list[dict[str, Any]]:
+    """Each turn with the place, among the events that are shown, of the one that came of it.
 
-
-_MADE: Mapping[str, tuple[EventKind, ...]] = {
-    Decision.WOLF_TALK: (EventKind.WOLF_SAYS,),
-    Decision.GUARD: (EventKind.GUARDED,),
-    Decision.WOLF_KILL: (EventKind.WOLF_VOTE,),
-    Decision.SEER_CHECK: (EventKind.SEER_RESULT,),
-    Decision.WITCH: (EventKind.ANTIDOTE_USED, EventKind.POISON_USED),
-    Decision.BADGE: (EventKind.BADGE_PASSED, EventKind.BADGE_TORN),
-    Decision.SHERIFF_PK_VOTE: (EventKind.SHERIFF_VOTE,),
-    Decision.EXILE_VOTE: (EventKind.VOTE,),
-    Decision.PK_VOTE: (EventKind.VOTE,),
-}
-"""Kinds of the events that a decision makes; those of the others are named as it is."""
-
-
-def place_turns(turns: Sequence[ShownTurn], events: Sequence[GameEvent], numbers: Sequence[int] = ()) -> list[int]:
-    """For each turn the place of the event that came of it; for a decision that shows in no event, one near it.
-
-    numbers: those of the events in the whole game; by default their places. A reply that could not be used stands
-    with the one that followed it.
+    That is the seat's first event between this question and its next one, or where there is none, the first after it.
     """
-    numbers = numbers or range(len(events))
-    after: dict[int, int] = {}  # seat -> the first event that its next turn may have made
-    places: list[int] = []
-    for turn in turns:
-        start = max(after.get(turn.seat, 0), bisect_left(numbers, turn.first_event))
-        found = next((place for place in range(start, len(events)) if _made(turn, events[place])), None)
-        if found is None:
-            found = min(start, max(len(events) - 1, 0))
-        elif turn.error is None:
-            after[turn.seat] = found + 1
-        places.append(found)
-    return places
-
-
-def _made(turn: ShownTurn, event: GameEvent) -> bool:
-    if turn.day not in (event["day"], None):
-        return False
-    if event["kind"] == EventKind.SIGNED_UP:
-        return turn.decision == Decision.SIGN_UP
-    kinds = (*_MADE.get(turn.decision, (turn.decision,)), EventKind.EXPLODED)
-    return event.get("seat") == turn.seat and event["kind"] in kinds
+    numbers = [number for number, _ in known]
+    rounds: dict[int, tuple[int, int]] = {}  # seat -> where in ``known`` its next question's events begin, and end
+    found = []
+    for turn in reversed(turns):
+        seat, start = turn["seat"], bisect_left(numbers, turn.get("events_before", 0))
+        begin, end = rounds.get(seat, (len(known), len(known)))
+        end = end if start == begin else begin  # a repeated question has the events of the one before
+        rounds[seat] = start, end
+        own = (place for place in range(start, end) if known[place][1].get("seat") == seat)
+        place = next(own, max(min(start, len(known) - 1), 0))
+        told = {name: value for name, value in turn.items() if value not in _EMPTY and name != "events_before"}
+        found.append(told | {"event": place})
+    return found[::-1]

@@ -8,10 +8,11 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from agentlightning import Rollout, Span
 from aiohttp import web
 
 from algo.rollouts.queue import RolloutQueue
@@ -204,3 +205,27 @@ def own_deaths(log: Path) -> int:
 def read_journal(journal: Path) -> list[dict]:
     """The batches that were written down."""
     return [json.loads(line) for line in journal.read_text().splitlines()]
+
+
+async def finished_once(
+    hub: str, journal: Path, kind: TaskKind, tasks: Collection[str], batches: int
+) -> tuple[list[tuple[Rollout, Sequence[Span]]], int]:
+    """(The rollouts of these tasks with the spans of their last attempts, how many more were cancelled.)
+
+    AssertionError unless every task has ended once, well, and the algorithm has read it once, as it ended.
+    """
+    client = connect(hub)
+    rollouts = await client.query_rollouts()
+    finished = {rollout.metadata["task_id"]: rollout for rollout in rollouts if rollout.status != "cancelled"}
+    assert finished.keys() == set(tasks)
+    assert [rollout.status for rollout in rollouts if rollout.status != "cancelled"] == ["succeeded"] * len(tasks)
+    found = [(one, await client.query_spans(one.rollout_id, one.attempt.attempt_id)) for one in finished.values()]
+    assert all(sum(map(kind.outcome.is_in, spans)) == 1 for _, spans in found)
+    assert await client.dequeue_many_rollouts(limit=1, worker_id="late") == []
+    await client.close()
+    entries = read_journal(journal)
+    assert sorted(entry["batch"] for entry in entries) == list(range(batches))
+    assert not any(entry["failures"] for entry in entries)
+    read = [tuple(game) for entry in entries for game in entry["games"]]
+    assert sorted(read) == sorted((name, one.rollout_id, one.attempt.attempt_id) for name, one in finished.items())
+    return found, len(rollouts) - len(found)

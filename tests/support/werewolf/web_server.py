@@ -7,10 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.web.app import make_app
+from runners.werewolf.web.app import Pages, make_app
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.hub_games import HubGames
-from runners.werewolf.web.library import Library
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.tables import Tables
 from store.client import connect
@@ -36,20 +35,13 @@ class WebServer:
         **opponents: Any,
     ):
         client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
+        folders = RunFolders(runs)
         games = games if client is None else HubGames(client, hub)
-        self.library = Library(files, runs, games, tokenizer)
-        self.opponents = Opponents(client, RunFolders(runs), hub=hub or "", **opponents)
         play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
-        self.tables = Tables(
-            play,
-            keep=folder / "kept",
-            resources=self.opponents.newest,
-            check=self.opponents.check,
-            tokenizer=tokenizer,
-            client=client,
-        )
-        self.library.played_here = self.tables.game
-        self._app = make_app(self.library, self.tables, token, hosts)
+        whom = Opponents(client, folders, hub=hub or "", **opponents)
+        self.tables = Tables(play, whom, folder / "kept", tokenizer, client)
+        self._pages = Pages(self.tables, files, folders, games, tokenizer)
+        self._app = make_app(self._pages, token, hosts)
 
     def routes(self) -> list[web.AbstractRoute]:
         """All addresses."""
@@ -65,3 +57,4 @@ class WebServer:
 
     async def __aexit__(self, *error: object) -> None:
         await self._runner.cleanup()
+        await self._pages.close()

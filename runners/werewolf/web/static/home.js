@@ -9,7 +9,7 @@ export async function homePage(main, query) {
   const text = words(), config = await ask("/api/config");
   const sections = [];
   if (config.hub) sections.push(hubSection(query));
-  const files = [...config.files, ...config.tables.kept];
+  const files = [...config.files, ...config.kept];
   const filesCard = files.length ? h("section", { class: "card" }, h("h2", {}, say("文件里的对局", "Games in files")), gameList(files)) : null;
   const runsCard = config.runs.length ? h("section", { class: "card" }, h("h2", {}, text.runs), h("ul", { class: "samples" }, config.runs.slice(0, 12).map((name) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, tidy(name)))))) : null;
   const welcome = h("section", { class: "card" }, h("h2", {}, say("坐下来玩一局", "Take a seat")), h("p", { class: "faint" }, say("和规则玩家、模型或训练中的策略同桌；一个人或几个人，每人一个链接。", "With scripted players, models or the policy in training; alone or several of you, each with a link of your own.")), h("p", {}, h("a", { href: "/play" }, say("开一桌 →", "Open a table →"))));

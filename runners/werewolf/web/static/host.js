@@ -12,7 +12,7 @@ const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: 
 const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));
 
 export async function newTablePage(main) {
-  const { tables } = await ask("/api/config");
+  const tables = await ask("/api/tables");
   const wanted = { preset: "9p", people: 1, side: "any", others: tables.others.includes("policy") ? "policy" : "scripted", clock: 120, record: "no" };
   const problem = h("p", { class: "notice", hidden: true, role: "alert" });
   const form = h("form", { class: "card form", onsubmit: open });
@@ -76,9 +76,12 @@ export async function hostPage(main, table) {
     if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
     stopped = status.phase === "over" || status.phase === "failed";
   }
-  await refresh();
-  while (!stopped) {
-    await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
-    if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+  async function follow() {
+    while (!stopped) {
+      await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
+      if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+    }
   }
+  await refresh();
+  follow();
 }

@@ -165,7 +165,7 @@ export class Replay {
       turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}: ${turn.error}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,
       h("span", { class: "facts" },
         h("span", { class: "faint" }, `${turn.seat} ${text.decisions[turn.decision] ?? turn.decision}`),
-        turn.version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? tidy(this.game.about.evaluation) : text.version(turn.version)) : turn.policy ? h("span", { class: "faint" }, tidy(turn.policy)) : null,
+        turn.policy_version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? tidy(this.game.about.evaluation) : text.version(turn.policy_version)) : turn.policy ? h("span", { class: "faint" }, tidy(turn.policy)) : null,
         turn.is_reask ? h("span", { class: "faint" }, text.reask) : null,
         turn.facts?.identity_leak ? h("span", { class: "warn" }, say("⚠ 泄露身份", "⚠ leak")) : null,
         turn.logprob !== undefined ? h("span", { class: "faint" }, `⌀ ${turn.logprob.toFixed(2)}`) : null, tokens));

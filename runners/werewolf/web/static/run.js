@@ -12,8 +12,8 @@ const FIRST = [
 ];
 
 export async function runsPage(main) {
-  const { runs } = await ask("/api/runs");
-  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? h("ul", { class: "samples" }, runs.map(({ name }) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, tidy(name))))) : h("p", { class: "faint" }, say("文件夹里还没有训练（--runs）", "no runs in the folder (--runs)"))));
+  const { runs } = await ask("/api/config");
+  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? h("ul", { class: "samples" }, runs.map((name) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, tidy(name))))) : h("p", { class: "faint" }, say("文件夹里还没有训练（--runs）", "no runs in the folder (--runs)"))));
 }
 
 export async function runPage(main, name) {

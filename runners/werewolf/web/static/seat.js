@@ -7,6 +7,7 @@ import { Replay, announce } from "./replay.js";
 import { QUESTIONS, ROLE_MARK, isWolf, lineOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
+  await load(`/api/seat/${secret}`); // a link that opens nothing says so, instead of reconnecting for ever
   const text = words(), key = `draft-${secret.slice(0, 8)}`;
   let board = null, asked = null, choice = null, until = null, shownEvents = -1;
   const identity = h("section", { class: "identity card" }), log = h("ol", { class: "log" }), question = h("section", { class: "ask", "aria-live": "polite" }), link = h("p", { class: "notice", hidden: true }), boardPlace = h("div", {});

@@ -29,7 +29,7 @@ function show(body, data, turn, evaluated) {
   let colour = "logprob";
   const stream = h("div", { class: "stream", lang: "zh" });
   const detail = h("output", { class: "token-detail" }, say("指向或选中一个 token 看它的数值", "Point at a token, or focus it, to see its numbers"));
-  const mine = data.turns.find((entry) => entry.turn === turn.number) ?? data.turns.at(-1);
+  const mine = data.turns.find((entry) => entry.turn === turn.turn) ?? data.turns.at(-1);
   const known = [
     [say("采样的对数概率", "log-probs of the sampler"), data.logprobs.some((value) => value !== null)],
     [say("奖励、优势", "reward, advantages"), data.advantages !== null],
@@ -67,7 +67,7 @@ function show(body, data, turn, evaluated) {
   for (const entry of data.turns) {
     const current = entry === mine;
     const head = h("div", { class: "turn-head" }, h("b", {}, `${say("第", "Turn ")}${entry.turn}${say("回合", "")} · ${words().decisions[entry.decision] ?? entry.decision}`),
-      h("span", { class: "faint" }, ` ${tidy(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
+      h("span", { class: "faint" }, ` ${tidy(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.policy_version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
     const given = h("details", { class: "given-part", open: current }, h("summary", {}, say("给定的输入", "what was given")), spans.slice(entry.given, entry.start));
     stream.append(h("section", { class: `token-turn${current ? " current" : ""}` }, head, given, h("div", { class: "sampled-part" }, spans.slice(entry.start, entry.end))));
   }

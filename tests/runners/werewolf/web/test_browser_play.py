@@ -6,7 +6,8 @@ from pathlib import Path
 import aiohttp
 from selenium.webdriver.common.keys import Keys
 
-from runners.werewolf.web.folders import GameFiles
+from runners.werewolf.web.folders import read_file
+from runners.werewolf.web.views import read_game
 from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
@@ -83,7 +84,7 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     async with WebServer(tmp_path) as server:
         await at_the_browser(visit, person)
     (kept,) = (tmp_path / "kept").glob("*.json")
-    game = GameFiles([kept]).game("file:1")
+    game = read_game(read_file(kept))
     assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
     assert any(event.get("text") == "说到一半" for event in game.events)
 
@@ -214,6 +215,8 @@ async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp
         p.sees(".card", "结束")
         p.clicks("a", "看完整回放")
         p.sees(".result")
+        p.opens(f"{server.url}/seat/nobodys")
+        p.sees(".problem", "no such seat")
 
     async with WebServer(tmp_path) as server:
         await at_the_browser(visit, person)

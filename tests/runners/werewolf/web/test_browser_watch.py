@@ -132,7 +132,14 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         {"wolf": wolf, "good": good, "games": 40, "wolf_wins": 10 * number, "good_wins": 38 - 10 * number, "draws": 2}
         for number, (wolf, good) in enumerate(product(players, players))
     ]  # fmt: skip
-    header = {"label": "step 2", "digest": "d", "model": "", "terms": {"preset": "5p_tiny", "deals": 40}, "planned": {}}
+    header = {
+        "label": "step 2",
+        "policy_version": 2,
+        "digest": "d",
+        "model": "",
+        "terms": {"preset": "5p_tiny", "deals": 40},
+        "planned": {},
+    }
     lines = [{"evaluation": header}, {"of": "step 2|d|", "end": {"figures": {"cells": cells}}}]
     (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run / "people.json").write_text(

@@ -58,16 +58,3 @@ def test_every_text_can_be_read_on_its_ground(block):
 
 def test_light_is_the_same_however_it_was_chosen():
     assert colours_of(BLOCKS["light"]) == colours_of(BLOCKS["light by the system's choice"])
-
-
-def test_the_arithmetic_is_wcags():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
-
-
-def test_motion_ends_where_it_is_not_wanted():
-    assert re.search(r"@media \(prefers-reduced-motion: reduce\) \{[^}]*animation: none[^}]*transition: none", CSS)
-
-
-def test_no_style_reaches_outside():
-    assert not re.search(r"url\((?!#)|@import", "".join(path.read_text() for path in STATIC.glob("*.css")))

@@ -7,8 +7,8 @@ import pytest
 from runners.werewolf.game import PRESETS, Side, get_preset
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.transcript import Transcript
-from runners.werewolf.web.folders import GameFiles
-from runners.werewolf.web.views import GOD, UnreadableGame, shown
+from runners.werewolf.web.folders import read_file
+from runners.werewolf.web.views import GOD, UnreadableGame, read_game, shown
 
 
 def played(preset, seed, who="scripted"):
@@ -19,7 +19,7 @@ def played(preset, seed, who="scripted"):
 def shown_file(tmp_path, text, viewer=GOD):
     path = tmp_path / "game.json"
     path.write_text(text)
-    return shown(GameFiles([path]).game("file:1"), viewer)
+    return shown(read_game(read_file(path)), viewer)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

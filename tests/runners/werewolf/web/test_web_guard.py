@@ -51,13 +51,6 @@ async def test_a_name_that_somebody_else_made_point_here_is_refused(server):
     assert await status(server, "/api/config") == 200
 
 
-async def test_a_name_that_is_no_text_is_refused(server):
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-    writer.write(b"GET /api/config HTTP/1.1\r\nHost: \xff\r\nConnection: close\r\n\r\n")
-    assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 403 ")
-    writer.close()
-
-
 @pytest.mark.parametrize(
     "headers",
     [
@@ -150,8 +143,6 @@ async def test_a_request_too_large_is_refused(server):
         {"clock": -1},
         {"clock": "x"},
         {"seed": -1},
-        {"record": "evaluation"},
-        {"others": "policy"},
         {"others": ["scripted"]},
     ],
 )
@@ -179,6 +170,7 @@ _HOST = b"Host: localhost"
         (_get("/api/config", _HOST, b"Cookie: werewolf_token=\xff"), True, 401),
         (_get("/?token=%FF", _HOST), True, 401),
         (_get("/api/config", b"Host: [::1"), False, 403),
+        (_get("/api/config", b"Host: \xff"), False, 403),
         (_get("/api/config", _HOST, b"Origin: http://[::1"), False, 403),
         (_post(b'{"preset": [1]}'), False, 400),
         (_post(b"[" * 60_000), False, 400),

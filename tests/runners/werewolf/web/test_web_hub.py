@@ -16,8 +16,8 @@ from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import event_data
-from runners.werewolf.web.hub_games import HubGames, first_events
-from runners.werewolf.web.views import GOD, place_turns, shown, turn_of
+from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.views import GOD, read_game, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
 from store.schema import PolicyResources
@@ -81,12 +81,12 @@ async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_th
     }
     game = play_locally(get_preset(preset), seed, brains).state
     assert events == [event_data(event) for event in game.events]
-    shown_turns = list(map(turn_of, turns, first_events(turns)))
-    for turn, place in zip(turns, place_turns(shown_turns, events), strict=True):
-        if turn.decision in ("speech", "exile_vote", "wolf_kill", "seer_check") and turn.target:
-            assert (events[place]["seat"], events[place].get("target")) in (
-                (turn.seat, turn.target), (turn.seat, None),
-            )  # fmt: skip
+    data = shown(read_game(result.as_data(turns)), GOD)
+    assert len(data["turns"]) == len(turns)
+    for turn in data["turns"]:
+        if turn["decision"] in ("speech", "exile_vote", "wolf_kill", "seer_check") and "target" in turn:
+            event = data["events"][turn["event"]]
+            assert (event["seat"], event.get("target")) in ((turn["seat"], turn["target"]), (turn["seat"], None))
 
 
 async def test_whom_a_game_waits_for_is_recorded_with_its_events(unserved):
@@ -224,6 +224,21 @@ async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client
         await enqueue(client, unserved, [make_task(number) for number in range(100, 600)])
     assert counts[0] == counts[1] <= 4
     await counting.close()
+
+
+async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(hub, client, unserved, tmp_path):
+    (rollout_id,) = await enqueue(client, unserved, [make_task(2)])
+    query = {"id": f"hub:{rollout_id}"}
+    async with (
+        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
+    ):
+        async with session.get("/api/game/live", params=query) as response:
+            assert (await response.content.readline()).startswith(b"data: ")
+            await hub.stop()
+            assert b"event: end" not in await response.read()  # the page asks again
+        async with session.get("/api/game/live", params=query) as response:
+            assert response.status == 502
 
 
 async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_for_what_is_new(hub, client, unserved):

@@ -24,7 +24,8 @@ from configs.loading import load_config
 from runners.werewolf.web.command import add_web_command, run_web
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
-from runners.werewolf.web.tables import UnusableTable
+from runners.werewolf.web.run_numbers import RunNumbers
+from runners.werewolf.web.seats import UnusableTable
 from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
@@ -118,8 +119,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
     for side in ("wolf", "good"):
         of_side = [result for played, result in results if played == side]
         assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
-    async with WebServer(tmp_path, runs=runs) as server:
-        assert server.library.run("first", 0)["people"][0]["label"] == "version 24"
+    assert RunNumbers(RunFolders(runs)).of("first", 0)["people"][0]["label"] == "version 24"
 
 
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):
@@ -150,7 +150,7 @@ async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
         await client.update_resources(resources.resources_id, resources.encode())
     assert (await Opponents(client).newest()).run_name == "older-00000003"
     assert (await Opponents(client, run="old").newest()).resources_id == "old-00000001.policy-000006"
-    assert await Opponents(client, run="nobodys").newest() is None
+    assert not (await Opponents(client, run="nobodys").newest()).endpoints
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,13 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
         assert "127.0.0.1:9" in await refusal(server, others="policy")
+    async with (
+        WebServer(tmp_path, model_url="http://127.0.0.1:9") as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        for path, status in (("/api/tables", 400), ("/api/config", 200)):  # the games are there all the same
+            async with session.get(path) as response:
+                assert response.status == status
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):

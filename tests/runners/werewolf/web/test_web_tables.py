@@ -1,13 +1,13 @@
 """Tables: how long they stay open, and a seat's answers: taken once, in time, and within the rules."""
 
 import asyncio
-import json
 
 import aiohttp
 import pytest
 
 from runners.werewolf.web import seats
-from runners.werewolf.web.tables import UnusableTable
+from runners.werewolf.web.seats import UnusableTable
+from tests.support.werewolf.seat_players import OURS, open_table, pages_of
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -31,24 +31,16 @@ async def test_abandoned_tables_make_room_and_tables_in_use_stay(tmp_path, monke
 
 
 async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_nothing(tmp_path):
-    headers = {"X-Werewolf": "1"}
-    async with WebServer(tmp_path) as server, aiohttp.ClientSession(server.url, headers=headers) as session:
-        async with session.post("/api/tables", json={"preset": "9p", "people": 1, "clock": 0, "seed": 12}) as response:
-            table = (await response.json())["table"]
-        async with session.get(f"/api/table/{table}") as response:
-            seat = "/api" + (await response.json())["people"][0]["link"]
-        stream = await session.get(f"{seat}/live")
-
-        async def asked():
-            async for line in stream.content:
-                if line.startswith(b"data: ") and (page := json.loads(line[6:]))["request"]:
-                    return page["request"]
+    async with WebServer(tmp_path) as server, aiohttp.ClientSession(server.url, headers=OURS) as session:
+        _, (seat,) = await open_table(session, preset="9p", seed=12)
 
         async def answer(**given):
             async with session.post(f"{seat}/act", json=given) as response:
                 return response.status
 
-        request = await asyncio.wait_for(asked(), 30)
+        pages = pages_of(session, seat)
+        async with asyncio.timeout(30):
+            request = await anext(page["request"] async for page in pages if page["request"])
         assert not request["text"].startswith("【")  # the page says who asks
         number = request["question"]
         for wrong in ({"choice": 99}, {"choice": "1"}, {"choice": True}, {"text": 3}, {"text": "长" * 5000}):
@@ -58,4 +50,4 @@ async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_n
         assert await answer(question=number, text="再来") == 409
         async with session.get(f"{seat}/game") as response:
             assert response.status == 404  # secrets stay secret until the end
-        stream.close()
+        await pages.aclose()

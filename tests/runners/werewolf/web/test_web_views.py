@@ -25,9 +25,9 @@ from runners.werewolf.game import (
 )
 from runners.werewolf.players import Msg
 from runners.werewolf.transcript import Transcript, asked_in, event_data
-from runners.werewolf.web.seats import SeatView
+from runners.werewolf.web.seats import Seat
 from runners.werewolf.web.tables import Table, Wanted
-from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, ShownTurn, place_turns, shown
+from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, shown
 from store.schema import TokenLimits
 from tests.runners.werewolf.game.test_properties import _Undecidable, blind_chooser
 from tests.support.game.game_playing import steps
@@ -87,10 +87,9 @@ def drawn(name, seed, play, data):
 
 
 def as_live(state, turns=(), live=True):
-    events = tuple(map(event_data, state.events))
     return ShownGame(
-        "hub:x", "x", state.preset.name, len(state.preset.seats), events, None, state.seed, live=live,
-        asked=tuple(asked_in(state)), turns=tuple(turns),
+        id="hub:x", title="x", preset=state.preset.name, events=list(map(event_data, state.events)), seed=state.seed,
+        live=live, asked=asked_in(state), turns=list(turns),
     )  # fmt: skip
 
 
@@ -121,9 +120,8 @@ class GamesOfAWorld:
             for seat, action in sorted(actions.items()):
                 (request,) = [request for request in pending(state) if request.seat == seat]
                 said = str(action) if seat == observer else f"{state.role_of(seat)} {action}"
-                turns.append(
-                    turn(seat, request.decision.value, state.day, reply=said, thought=said, number=0, tokens=(1, 1))
-                )
+                known = {"reply": said, "thought": said, "turn": 0, "tokens": (1, 1)}
+                turns.append(turn(seat, request.decision.value, len(state.events), day=state.day, **known))
         self.seen.append(as_live(states[-1][0], live=False))
         asked = [number for number, (_, actions, _) in enumerate(states) if observer in actions]
         self.start = asked[-3] if len(asked) > 2 else 0
@@ -153,7 +151,7 @@ OF_A_SEAT = {
     "/api/seat/{secret}", "/api/seat/{secret}/live", "/api/seat/{secret}/game", "/api/seat/{secret}/act",
     "/api/table/{table}",
 }  # fmt: skip
-FOR_ALL = {"/api/config", "/api/games", "/api/runs", "/api/run", "/api/tables"}
+FOR_ALL = {"/api/config", "/api/games", "/api/run", "/api/tables"}
 """Knows no viewer: it is for those who may see everything, and behind the token where there is one."""
 
 
@@ -196,20 +194,19 @@ async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_te
 
 async def seats_answers(server, session, states, observer):
     """What the server says to the seat's link and to the table's host, after each thing that happens."""
-    view = await seated(states, observer)
-    server.tables._seats["secret"] = view
-    limits = TokenLimits(context_tokens=100, reply_tokens=10)
-    table = Table(Wanted.read({"people": 1, "seed": 1}), None, limits, None, None)
-    table.id, table._views, table.links = "host", {observer: view}, {"secret": view}
+    seat = await seated(states, observer)
+    table = seat.table
+    server.tables._seats["secret"] = seat
+    table.id, table.seats, table.links = "host", {observer: seat}, {"secret": seat}
     server.tables._tables["host"] = table
     found = {}
     for address in OF_A_SEAT - {"/api/seat/{secret}/act", "/api/seat/{secret}/live"}:
         async with session.get(address.format(secret="secret", table="host")) as response:
             found["seat", address] = response.status, await response.read()
-    for answer in ({"question": 0, "text": "x"}, {"question": view.player.question, "choice": 99}, [], None):
+    for answer in ({"question": 0, "text": "x"}, {"question": seat._question, "choice": 99}, [], None):
         async with session.post("/api/seat/secret/act", json=answer, headers={"X-Werewolf": "1"}) as response:
             found["seat", "act", str(answer)] = response.status, await response.read()
-    view.phase = "failed"
+    table.phase = "failed"
     async with session.get("/api/seat/secret/live") as response:
         found["seat", "live"] = response.status, await response.read()
     return found
@@ -230,21 +227,23 @@ async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_
 
 async def seated(states, observer, pages=None):
     """The seat's page after its player was told what the table tells. pages: gets every page on the way, as bytes."""
-    view = SeatView(states[0][0].preset, observer, 0, lambda: None)
-    view.phase, told = "playing", 0
+    wanted = Wanted.read({"preset": states[0][0].preset.name, "seed": 1, "clock": 0})
+    table = Table(wanted, None, TokenLimits(context_tokens=100, reply_tokens=10), None)
+    table.phase, table.task, told = "playing", asyncio.create_task(asyncio.sleep(0)), 0
+    seat = Seat(observer, table)
     if pages is not None:
-        view.player._changed = lambda: pages.append(json.dumps(view.data()))
+        seat.notify = lambda: pages.append(json.dumps(seat.data()))
     for state, actions, _ in states:
         for event in state.events[told:]:
             if event.visible_to(observer):
-                await view.player.observe(Msg("x", "", "system", metadata={"event": event}))
+                await seat.observe(Msg("x", "", "system", metadata={"event": event}))
         told = len(state.events)
         if observer in actions:
-            deciding = asyncio.create_task(view.player.decide(observe(state, observer)))
+            deciding = asyncio.create_task(seat.decide(observe(state, observer)))
             await asyncio.sleep(0)
-            view.player._answer.set_result(actions[observer])
+            seat._answer.set_result(actions[observer])
             await deciding
-    return view
+    return seat
 
 
 def test_a_seat_is_never_sent_what_would_give_the_deal_away():
@@ -257,16 +256,19 @@ def test_a_seat_is_never_sent_what_would_give_the_deal_away():
         assert not any("audience" in event for event in data["events"])
 
 
-def test_the_seats_of_a_table_are_told_by_its_start():
-    assert len(shown(as_live(new_game(PRESETS["12p_sheriff"], 5)), PUBLIC)["events"]) == 2  # its start, and the night
+def test_a_table_has_the_seats_that_its_start_says_and_else_those_that_occur():
+    assert shown(as_live(new_game(PRESETS["12p_sheriff"], 5)), PUBLIC)["seats"] == 12
+    vote = {"kind": "vote", "day": 1, "seat": 2, "target": 7}
+    assert ShownGame(events=[vote]).seats == 7 and ShownGame(events=[vote | {"target": 99}]).seats == 24
 
 
-def turn(seat, decision, day=1, error=None, reply="", **fields):
-    return ShownTurn(seat=seat, day=day, decision=decision, reply=reply, error=error, **fields)
+def turn(seat, decision, events_before, **fields):
+    return {"seat": seat, "decision": decision, "events_before": events_before, **fields}
 
 
 def test_turns_stand_with_the_events_that_came_of_them():
     events = list(map(event_data, new_game(PRESETS["9p"], 5).events))
+    first = len(events)
     for kind, fields in (
         (EventKind.SEER_RESULT, {"seat": 4, "target": 2, "audience": frozenset({4}), "data": {"side": "good"}}),
         (EventKind.DAY_BREAKS, {}),
@@ -276,17 +278,20 @@ def test_turns_stand_with_the_events_that_came_of_them():
         (EventKind.VOTE, {"seat": 4, "target": 2}),
     ):
         events.append(event_data(Event(kind, 1, **fields)))
-    first = len(events) - 6
     turns = [
-        turn(4, "seer_check"),
-        turn(7, "witch", first_event=first),  # used nothing: by night, but no event of its own
-        turn(4, "speech", error="empty"),
-        turn(4, "speech", is_reask=True),
-        turn(2, "speech"),
-        turn(4, "exile_vote"),
-        turn(2, "exile_vote"),
+        turn(4, "seer_check", first),
+        turn(2, "witch", first + 1),  # used nothing: no event of its own, and its speech comes of a later question
+        turn(4, "speech", first + 2, error="empty"),
+        turn(4, "speech", first + 2, is_reask=True),
+        turn(2, "speech", first + 3),
+        turn(4, "exile_vote", first + 4),
+        turn(2, "exile_vote", first + 4),
     ]
-    assert [place - first for place in place_turns(turns, events)] == [0, 0, 2, 2, 3, 5, 4]
+    game = ShownGame(events=events, turns=turns)
+    assert [turn["event"] - first for turn in shown(game, GOD)["turns"]] == [0, 1, 2, 2, 3, 5, 4]
+    known = shown(game, 2)  # to whom the seer's result is unknown, and with it how many events there are
+    assert [known["events"][turn["event"]]["kind"] for turn in known["turns"]] == ["day_breaks", "speech", "vote"]
+    assert not any("events_before" in turn for turn in known["turns"])
 
 
 @pytest.mark.parametrize("view", ["0", "10", "-1", "1.0", "²", "everything", ""])
