@@ -8,11 +8,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import TemplateError
 
 from runners.policy.server import PolicyServer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 RENDER_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/v1/chat/completions/render", "/tokenize", "/detokenize"
 
@@ -39,26 +42,10 @@ class Codec(Protocol):
         """Token ids as text, control tokens included."""
 
 
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
-
-    def apply_chat_template(self, conversation: list[Message], **kwargs: object) -> str:
-        """Render messages as text. Raises jinja2.TemplateError for messages that the template refuses."""
-
-    def get_added_vocab(self) -> dict[str, int]:
-        """Tokens that are matched in a text before anything else, with their ids."""
-
-    def encode(self, text: str, **kwargs: object) -> list[int]:
-        """Text to token ids."""
-
-    def decode(self, token_ids: Sequence[int], **kwargs: object) -> str:
-        """Token ids to text."""
-
-
 class LocalCodec:
     """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
         self.tokenizer = tokenizer
 
     @classmethod

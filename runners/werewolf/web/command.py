@@ -110,7 +110,8 @@ async def _serve(options: argparse.Namespace) -> None:
         client, runs, options.policy, options.model_url, options.model, options.chat_model, options.store or "",
         options.allow_address,
     )  # fmt: skip
-    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys_of(options.chat_model))
+    keys = keys_of(options.chat_model)
+    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys, opponents.addresses)
     limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
     keep = options.keep or options.runs / "web_games"
     tables = Tables(games, opponents, keep, options.tokenizer, client, limits)

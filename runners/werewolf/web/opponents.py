@@ -49,7 +49,9 @@ class Opponents:
         self._model = model
         self._card: tuple[str, str] | None = None
         self._chat_models = dict(map(_chat_model, chat_models))
-        self._addresses = Addresses(hub, allowed)
+        # What the command line names is the user's own choice.
+        own = [self._url, *(model.endpoint for model in self._chat_models.values())]
+        self.addresses = Addresses(hub, [*allowed, *filter(None, own)])
 
     async def newest(self) -> PolicyResources:
         """What players that need a model are played with; without endpoints where no policy is known.
@@ -64,13 +66,8 @@ class Opponents:
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
 
     async def check(self, resources: PolicyResources) -> None:
-        """Raise AddressRefused where the hub names an address that is not to be called.
-
-        What the command line names is the user's own choice, and always called.
-        """
-        endpoints = tuple(url for url in resources.endpoints if url != self._url)
-        players = {name: model for name, model in resources.players.items() if name not in self._chat_models}
-        await self._addresses.check(resources.model_copy(update={"endpoints": endpoints, "players": players}))
+        """Raise AddressRefused where the hub names an address that is not to be called."""
+        await self.addresses.check(resources)
 
     async def _published(self) -> PolicyResources | None:
         if self._client is None:
