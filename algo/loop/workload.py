@@ -2,17 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from algo.league.results import Match
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
-from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
 from configs.schema import Config
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
+
+if TYPE_CHECKING:
+    from algo.sequences.targets import TargetRow
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Workload(Protocol):
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         """What each actor of a finished rollout earns, by its name."""
 
-    def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
+    def targets_of(self, rollout: FinishedRollout) -> "Iterable[TargetRow]":
         """What else of a finished rollout is to become likelier, beside what the rewards say; mostly nothing."""
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:

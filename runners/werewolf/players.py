@@ -26,8 +26,12 @@ from runners.werewolf.brains.odds import role_odds
 from runners.werewolf.game import Action, Decision, Event, Observation, Role
 from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
-from runners.werewolf.prompts_zh.probe import render_probe
-from runners.werewolf.prompts_zh.questions import render_observation, render_question, render_reply_error
+from runners.werewolf.prompts_zh.questions import (
+    render_observation,
+    render_probe,
+    render_question,
+    render_reply_error,
+)
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from store.werewolf_study import AskedTokens

@@ -198,17 +198,6 @@ async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client)
     await until(noticed)
 
 
-async def test_one_forgotten_game_does_not_cost_the_others_their_spans(hub, client):
-    await client.enqueue_rollout(input=1)
-    known = await client.dequeue_rollout()
-    forgotten = known.model_copy(
-        update={"rollout_id": "ro-gone", "attempt": known.attempt.model_copy(update={"rollout_id": "ro-gone"})}
-    )
-    refused = await client.upload_spans([*spans_of(forgotten, range(3)), *spans_of(known, range(3))])
-    assert refused == {("ro-gone", known.attempt.attempt_id)}
-    assert len(await client.query_spans(known.rollout_id)) == 3
-
-
 async def test_an_unknown_game_is_none_at_once(hub, client):
     assert await asyncio.wait_for(client.get_rollout_by_id("ro-gone"), 20) is None
 

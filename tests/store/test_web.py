@@ -77,9 +77,7 @@ async def contents(store):
 
 JSON_REQUESTS = {
     "broken JSON": ("/queues/rollouts/enqueue", '{"rollouts": [{"inp', 422, "JSON decode error"),
-    "no JSON object": ("/queues/rollouts/enqueue", '"hello"', 422, "body"),
     "missing field": ("/queues/rollouts/enqueue", '{"rollouts": [{}]}', 422, "input: Field required"),
-    "wrong type": ("/queues/rollouts/dequeue", '{"limit": "many"}', 422, "limit"),
     "not UTF-8": ("/queues/rollouts/enqueue", b'{"rollouts": [{"input": "\xff"}]}', 422, "JSON decode error"),
     "NaN in an input": (
         "/queues/rollouts/enqueue",
@@ -87,7 +85,6 @@ JSON_REQUESTS = {
         400,
         "cannot be stored: it has NaN",
     ),
-    "NaN where a list belongs": ("/queues/rollouts/enqueue", '{"rollouts": NaN}', 422, "rollouts"),
     "infinity in metadata": (
         "/queues/rollouts/enqueue",
         '{"rollouts": [{"input": 1, "metadata": {"x": -Infinity}}]}',
@@ -125,7 +122,7 @@ JSON_REQUESTS = {
     "new attempt of an unknown rollout": ("/rollouts/ro-gone/attempts", "{}", 404, "ro-gone"),
     "unknown attempt": ("/rollouts/{first}/attempts/at-gone", '{"status": "failed"}', 404, "at-gone"),
     "foreign attempt": ("/rollouts/{first}/attempts/{foreign}", '{"status": "failed"}', 404, "not found for rollout"),
-    "no such status": ("/rollouts/{first}/attempts/latest", '{"status": "won"}', 422, "status"),
+    "null status of an attempt": ("/rollouts/{first}/attempts/latest", '{"status": null}', 400, "status"),
     "null status": ("/rollouts/{first}", '{"status": null}', 400, "status"),
     "numbers for an unknown attempt": ("/spans/next", '{"rollout_id": "{first}", "attempt_id": "x"}', 404, "Attempt x"),
     "sorting by what has no order": (
@@ -137,7 +134,6 @@ JSON_REQUESTS = {
     "sorting by nothing known": ("/rollouts/search", '{"sort_by": "color"}', 400, "color"),
     "absurd limit": ("/rollouts/search", '{"limit": 99999999999999999999}', 400, "limit"),
     "absurd offset": ("/rollouts/search", '{"offset": 99999999999999999999}', 400, "offset"),
-    "a name that is no resource": ("/resources", '{"policy": {"resource_type": "cat"}}', 422, "resource_type"),
 }
 
 
@@ -167,7 +163,6 @@ async def test_a_bad_request_is_refused_and_changes_nothing(web, store, playing,
         ({"sequence_id": 2**64}, 400, "63 bits"),
         ({"rollout_id": "ro-gone"}, 404, "ro-gone"),
         ({"attempt_id": "at-gone"}, 404, "at-gone"),
-        ({"name": None}, 422, "name"),
     ],
 )
 async def test_a_bad_span_is_refused(web, store, playing, change, status, fragment):

@@ -278,12 +278,12 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             refused.add(_refused(clause.text, request))
             continue
         own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
+        # In doubt are a list of seats, and a choice that is only supposed.
+        in_doubt = marked or (clause.earnest and (stated.mine or (found and not stated.bare)))
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
-        elif stated.choice not in found and (
-            marked or (clause.earnest and (stated.mine or (found and not stated.bare)))
-        ):
-            problem = problem or "ambiguous"  # a list of seats, or a choice that is only supposed
+        elif in_doubt and stated.choice not in found:
+            problem = problem or "ambiguous"
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated
         changes = other and clause.earnest and not other.bare and other.choice not in found
@@ -312,20 +312,16 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
     spoken, decision = _take_apart(sections, request, cut)
     heard = clean_speech(spoken, request.speech_chars)
     taken = _taken_by_words(spoken, heard, request)
-    choice, settled = taken, taken is not None
     if decision is None:
-        choice = _proposed(spoken, request) if taken is None else taken
-    # Heard by all, a refusal to explode would tell who could have.
-    elif decision in (SILENCE, PASS_WORDS.get(request.decision)) or isinstance(
-        _refused(_plain(decision), request), Option
-    ):
-        choice, settled = None, True
-    elif request.targets or _names_option(decision, request):
-        choice, settled = _stated(decision, request, marked=True), True
+        choice, settled = (_proposed(spoken, request) if taken is None else taken), taken is not None
     else:
-        choice, settled = None, False  # it decides nothing that the seat was asked
-    if decision is not None and taken not in (None, choice):
-        raise ReplyError("ambiguous")
+        # Heard by all, a refusal to explode would tell who could have.
+        refuses = isinstance(_refused(_plain(decision), request), Option)
+        passes = refuses or decision in (SILENCE, PASS_WORDS.get(request.decision))
+        settled = passes or bool(request.targets) or _names_option(decision, request)  # else nothing that was asked
+        choice = None if passes or not settled else _stated(decision, request, marked=True)
+        if taken not in (None, choice):
+            raise ReplyError("ambiguous")
     if choice is Option.EXPLODE:
         return Action(choice)
     # Silence must be stated by its word, or stand with a decision.

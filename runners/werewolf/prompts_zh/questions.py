@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from runners.werewolf.game import Decision, Observation, Option, Phase, Request, choices
+from runners.werewolf.game import Decision, Observation, Option, Phase, Request, Role, choices
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
     PASS_WORDS,
     POISON,
     REFEREE,
+    ROLE_NAMES,
     SILENCE,
     choice_name,
     seat_name,
@@ -85,6 +86,12 @@ def render_observation(observation: Observation) -> str:
 def render_reply_error(error: "ReplyError", request: Request) -> str:
     """The one re-ask after a reply that could not be used: what was wrong, and the question again."""
     return f"{REFEREE}刚才的回答无效：{error.message}。\n{render_question(request)}"
+
+
+def render_probe(target: int, roles: Iterable[Role]) -> str:
+    """What a policy is asked beside the game about one seat; the answer is the bare name of one of ``roles``."""
+    names = "、".join(ROLE_NAMES[role] for role in roles)
+    return f"{REFEREE}场外提问，不计入游戏：你认为{seat_name(target)}的身份是什么？只回答一个身份：{names}。"
 
 
 def _occasion(request: Request) -> str:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from algo import recipe
+from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import Record
 from algo.recipes import runner
@@ -334,3 +335,28 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         take_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+
+
+def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
+    def trained(name, *correct):
+        """Before and after: how many of 40 tasks are done right."""
+        opened = begin(Path("agents"), [], None, tmp_path / name, tmp_path, "command")
+        record = Record(opened.directory / "seed-1", AttemptRow)
+        for step, right in enumerate(correct):
+            header = made_evaluation([], f"step {step}", step=step, planned={"held-out tasks": 40}).header
+            rows = [
+                AttemptRow(
+                    number=n, task_id=f"t{n}", cluster=n, rewards={"answered": float(n < right)}, calls=2, invalid=0
+                )
+                for n in range(40)
+            ]
+            record.begin(header)
+            record.add(header, rows)
+        return read_run(opened.directory)
+
+    good, poor = trained("good", 4, 30), trained("poor", 4, 6)
+    page = report_of(good)
+    assert page.met and page.sections[0].tables[0].rows[1][2].startswith("+0.650")
+    told = report_of(poor).verdict
+    assert "the mean reward changed by +0.050, and +0.150 is asked for" in told and "before and after touch" in told
+    assert [row[1][:5] for row in comparison_table([good, poor]).rows] == ["0.750", "0.150"]

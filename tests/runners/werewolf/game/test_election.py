@@ -2,7 +2,7 @@
 
 import pytest
 
-from runners.werewolf.game import BadgeLost, Decision, EventKind, IllegalAction, Option, Phase, new_game, observe
+from runners.werewolf.game import BadgeLost, Decision, EventKind, IllegalAction, Option, Phase, new_game
 from tests.support.game.game_playing import NINE
 from tests.support.game.game_scripts import all_of, asked, kinds, last, play, question, twelve, until
 
@@ -66,36 +66,6 @@ def test_a_withdrawal_comes_after_the_speech_which_is_heard():
     assert state.events.index(withdrawal) == state.events.index(speech) + 1
 
 
-def test_after_the_last_speech_all_candidates_are_asked_at_once_whether_they_withdraw():
-    state = twelve("sign_up: 1,5,6,9=run\ncampaign: 6=withdraw")
-    assert state.phase is Phase.WITHDRAWAL and asked(state) == [1, 5, 9]
-    request = question(state, 5)
-    assert (request.decision, request.options, request.targets) == (Decision.WITHDRAWAL, (Option.WITHDRAW,), ())
-    assert request.may_pass and not request.speaks
-    with pytest.raises(ValueError, match=r"seats \[6\] were not asked"):
-        play(state, "withdrawal: 6=withdraw")
-    state = play(state, "withdrawal: 9,5=withdraw")
-    assert kinds(state)[-2:] == [EventKind.WITHDREW] * 2 and state.phase is Phase.UNOPPOSED
-    assert [event.seat for event in all_of(state, EventKind.WITHDREW)] == [6, 5, 9]
-    assert {event.audience for event in all_of(state, EventKind.WITHDREW)} == {None}
-
-
-def test_who_withdraws_after_the_speeches_has_no_vote_in_the_first_ballot_and_one_in_the_second():
-    state = twelve("sign_up: 1,5,6=run\nwithdrawal: 6=withdraw\nsheriff_vote: 2=1 3=5\nsheriff_pk_speech:")
-    assert {event.seat for event in all_of(state, EventKind.SHERIFF_VOTE)} == {2, 3, 4, 7, 8, 9, 10, 11, 12}
-    assert 6 in asked(state) and question(state, 6).targets == (1, 5)
-
-
-def test_a_lone_candidate_may_withdraw_too():
-    state = twelve("sign_up: 5=run\nwithdrawal: 5=withdraw")
-    assert last(state, EventKind.BADGE_LOST).data == {"reason": BadgeLost.NOBODY_RUNS} and state.sheriff is None
-
-
-def test_where_all_withdrew_with_their_speeches_nobody_is_asked_again():
-    state = twelve("sign_up: 1,9=run\ncampaign: 1,9=withdraw")
-    assert state.phase is Phase.DISCUSSION and EventKind.BADGE_LOST in kinds(state)
-
-
 def test_seats_that_never_signed_up_vote_for_those_that_still_run():
     state = twelve("sign_up: 1,5,6,9=run\ncampaign: 6=withdraw\nwithdrawal:")
     assert asked(state) == [2, 3, 4, 7, 8, 10, 11, 12]
@@ -115,10 +85,6 @@ def test_most_votes_elect_the_sheriff():
         EventKind.SHERIFF_ELECTED,
         EventKind.DEATHS_ANNOUNCED,
     ]
-
-
-def test_one_vote_is_enough():
-    assert twelve("sign_up: 1,5=run\nsheriff_vote: 9=5").sheriff == 5
 
 
 @pytest.mark.parametrize(
@@ -193,17 +159,6 @@ def test_where_nobody_may_abstain_a_seat_votes_for_a_drawn_candidate_by_default(
 # --- last night's dead take part exactly as if they were alive --------------------------------------------------------
 
 
-def test_last_nights_dead_sign_up_speak_and_win():
-    state = twelve("night_actions: 9,10,11,12=5\nsign_up: 5,1=run\ncampaign: 5=「我是好人」\nsheriff_vote: 2,3=5")
-    assert "我是好人" in {event.text for event in all_of(state, EventKind.CAMPAIGN_SPEECH) if event.seat == 5}
-    assert kinds(state, since=EventKind.SHERIFF_ELECTED) == [EventKind.SHERIFF_ELECTED, EventKind.DEATHS_ANNOUNCED]
-    assert last(state, EventKind.DEATHS_ANNOUNCED).seats == (5,)
-    assert observe(state, 1).sheriff == 5 and observe(state, 1).living == (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12)
-    assert (state.phase, asked(state)) == (Phase.LAST_WORDS, [5])
-    state = play(state, "last_words:")
-    assert (state.phase, asked(state)) == (Phase.BADGE, [5])
-
-
 def test_last_nights_dead_vote_in_both_ballots():
     state = twelve("night_actions: 9,10,11,12=5\nwitch_action: 2=6\nsign_up: 1,7=run\nwithdrawal:")
     assert asked(state) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
@@ -216,8 +171,3 @@ def test_last_nights_dead_vote_in_both_ballots():
 def test_last_nights_dead_may_stand_on_the_pk_stage():
     state = twelve("night_actions: 9,10,11,12=5\nsign_up: 5,1=run\nsheriff_vote: 2=1 3=5\nsheriff_pk_speech: 5=「我」")
     assert state.phase is Phase.SHERIFF_PK_VOTE and question(state, 2).targets == (1, 5)
-
-
-def test_until_the_announcement_all_see_the_dead_among_the_living():
-    state = until(twelve("night_actions: 9,10,11,12=5"), Phase.SIGN_UP)
-    assert all(observe(state, seat).living == tuple(range(1, 13)) for seat in range(1, 13))

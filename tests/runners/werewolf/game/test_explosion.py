@@ -71,11 +71,6 @@ def test_what_an_exploding_wolf_said_in_the_same_breath_is_not_heard():
     assert "我是狼人" not in {event.text for event in state.events}
 
 
-def test_votes_that_an_explosion_broke_off_are_not_revealed():
-    state = twelve("exile_vote: 1,2,3=4 9=explode")
-    assert all_of(state, EventKind.VOTE) == [] and all_of(state, EventKind.VOTE_COUNT) == []
-
-
 OFFERS = {
     Decision.CAMPAIGN_SPEECH: "sign_up: 9,12=run",
     Decision.WITHDRAWAL: "sign_up: 9,12=run\ncampaign:",
@@ -114,15 +109,6 @@ def test_wolves_that_have_no_other_question_are_asked_on_their_own_before_a_sher
     assert EventKind.EXPLODED not in kinds(step(state), since=EventKind.DAY_BREAKS)
 
 
-def test_without_an_explosion_the_round_goes_on_as_if_none_had_been_offered():
-    state = twelve("sign_up: 1,9=run\ncampaign: 9=withdraw\nwithdrawal: 9=pass")
-    assert (state.phase, asked(state)) == (Phase.UNOPPOSED, [10, 11])
-    assert play(state, "unopposed:").sheriff == 1
-    state = twelve("exile_vote: 1,2=9 3,4=5\npk_vote: 1,2=9 9=pass")
-    assert last(state, EventKind.VOTE_COUNT).data == {"count": "9:2"}
-    assert 9 not in {event.seat for event in all_of(state, EventKind.VOTE)[-10:]}
-
-
 @pytest.mark.parametrize("script", ["sign_up: 1=run\nwithdrawal:", f"{CAMPAIGN}\nnight_actions:\nwitch_action:"])
 def test_that_wolves_are_asked_before_a_lone_candidate_is_elected_shows_to_nobody_else(script):
     state = twelve(script)
@@ -144,13 +130,6 @@ def test_wolves_are_offered_to_explode_with_every_speech_and_vote_by_day(decisio
         state = step(state)
     wolves = {9, 10, 11, 12} if king else {9, 10, 11}
     assert {9, 12} <= seen and offered == seen & wolves
-
-
-def test_a_wolf_that_is_sheriff_is_offered_to_explode_while_it_closes_the_discussion():
-    state = twelve("sign_up: 9=run\nspeaking_order: 9=sheriff_left")
-    while asked(state) != [9]:
-        state = step(state)
-    assert pending(state)[0].decision is Decision.CLOSING_SPEECH and pending(state)[0].options == (Option.EXPLODE,)
 
 
 def test_where_wolves_may_not_explode_none_is_offered():
@@ -187,11 +166,6 @@ def test_a_win_by_explosion_ends_the_game():
     assert winner(state) is Result.GOOD and kinds(state)[-2:] == [EventKind.EXPLODED, EventKind.GAME_OVER]
 
 
-def test_an_explosion_on_the_last_day_is_a_draw():
-    state = twelve("exile_vote: 9=explode", round_limit=1)
-    assert winner(state) is Result.DRAW
-
-
 # --- the election broken off ------------------------------------------------------------------------------------------
 
 
@@ -218,25 +192,6 @@ def test_a_wolf_that_died_last_night_may_explode_too_and_gives_its_last_words_aw
     assert state.day == 2 and state.living == set(range(1, 13)) - {5, 9}
 
 
-def test_the_put_off_election_is_a_plain_vote_at_the_next_days_start():
-    state = twelve("sign_up: 1,5,6,9=run\ncampaign: 9=explode")
-    spoke = [event.seat for event in all_of(state, EventKind.CAMPAIGN_SPEECH)]
-    state = play(state, "night_actions: 10,11,12=8\nwitch_action:")
-    assert state.day == 2 and state.phase is Phase.SHERIFF_VOTE
-    assert kinds(state)[-1] is EventKind.DAY_BREAKS
-    assert asked(state) == [2, 3, 4, 7, 8, 10, 11, 12]  # never signed up; 8 died in the night
-    assert {question(state, seat).decision for seat in asked(state)} == {Decision.SHERIFF_VOTE}
-    assert question(state, 2).targets == (1, 5, 6)
-    state = play(state, "sheriff_vote: 8,2=5 3=6")
-    assert state.sheriff == 5
-    assert [event.seat for event in all_of(state, EventKind.CAMPAIGN_SPEECH)] == spoke
-    assert kinds(state, since=EventKind.SHERIFF_ELECTED)[:2] == [
-        EventKind.SHERIFF_ELECTED,
-        EventKind.DEATHS_ANNOUNCED,
-    ]
-    assert (state.phase, asked(state)) == (Phase.SPEAKING_ORDER, [5])
-
-
 def test_who_withdrew_before_the_explosion_neither_runs_nor_votes_the_next_day():
     state = twelve("sign_up: 1,5,6=run\ncampaign: 6=withdraw\nsheriff_vote: 9=explode\nnight_actions:\nwitch_action:")
     assert state.phase is Phase.SHERIFF_VOTE and question(state, 2).targets == (1, 5) and 6 not in asked(state)
@@ -247,15 +202,6 @@ def test_the_tie_before_an_explosion_in_the_pk_is_forgotten_the_next_day():
     state = twelve(script)
     assert state.phase is Phase.SHERIFF_VOTE and question(state, 2).targets == (1, 5, 6)
     assert asked(state) == [2, 3, 4, 7, 8, 10, 11, 12]
-
-
-def test_a_tie_in_the_put_off_election_is_voted_on_again_without_speeches():
-    state = twelve("sign_up: 1,5,9=run\ncampaign: 9=explode\nsheriff_vote: 2=1 3=5")
-    assert (state.day, state.phase) == (2, Phase.SHERIFF_PK_VOTE)
-    assert asked(state) == [2, 3, 4, 6, 7, 8, 10, 11, 12]
-    assert play(state, "sheriff_pk_vote: 2,3=5").sheriff == 5
-    tied = play(state, "sheriff_pk_vote: 2=1 3=5")
-    assert last(tied, EventKind.BADGE_LOST).data == {"reason": BadgeLost.TIED_TWICE}
 
 
 def test_a_candidate_that_was_killed_meanwhile_runs_until_its_death_is_announced():
@@ -280,33 +226,6 @@ def test_without_a_candidate_left_the_badge_is_lost_and_the_day_goes_on():
     state = twelve("sign_up: 9=run\ncampaign: 9=explode\nnight_actions:\nwitch_action:")
     assert last(state, EventKind.BADGE_LOST).data == {"reason": BadgeLost.NOBODY_RUNS}
     assert state.day == 2 and state.phase is Phase.DISCUSSION
-
-
-@pytest.mark.parametrize(
-    ("ran", "second"),
-    [
-        ("1,5,9", "sheriff_vote: 2,3=1 10=explode"),
-        ("1,5,9", "sheriff_vote: 2=1 3=5\nsheriff_pk_vote: 10=explode"),
-        ("1,5,9,10", "sheriff_vote: 2,3=1 10=explode"),  # it stands itself
-        ("1,9,10", "sheriff_vote: 2=1 3=10\nsheriff_pk_vote: 10=explode"),  # it is on the PK stage
-        ("1,9", "unopposed: 10=explode"),
-        ("9,10", "unopposed: 10=explode"),  # it would have been elected
-        ("1,2,3,4,5,6,7,8,9,10,11", "sheriff_vote: 10=explode"),  # only the wolf king has a vote
-    ],
-)
-def test_a_second_explosion_swallows_the_badge(ran, second):
-    state = twelve(f"sign_up: {ran}=run\ncampaign: 9=explode\nnight_actions: 10,11,12=8\n{second}")
-    assert kinds(state, since=EventKind.EXPLODED)[:3] == [
-        EventKind.EXPLODED,
-        EventKind.BADGE_LOST,
-        EventKind.DEATHS_ANNOUNCED,
-    ]
-    assert last(state, EventKind.BADGE_LOST).data == {"reason": BadgeLost.SWALLOWED}
-    assert last(state, EventKind.DEATHS_ANNOUNCED).seats == (8,)
-    state = until(state, Phase.EXILE_VOTE)
-    assert state.day == 3 and state.sheriff is None
-    assert len(all_of(state, EventKind.ELECTION_PUT_OFF)) == 1 and len(all_of(state, EventKind.BADGE_LOST)) == 1
-    assert all_of(state, EventKind.SHERIFF_ELECTED) == []
 
 
 def test_an_explosion_after_the_put_off_vote_swallows_nothing():

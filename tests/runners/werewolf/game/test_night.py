@@ -53,10 +53,6 @@ def test_who_dies_of_a_night_in_which_the_wolves_hit_5(guard, witch, dead):
     assert deaths(night(f"night_actions: {guard} 9,10,11,12=5\nwitch_action: {witch}")) == dead
 
 
-def test_the_guard_may_guard_itself():
-    assert deaths(night("night_actions: 4=4 9,10,11,12=4\nwitch_action:")) == ()
-
-
 def test_the_guard_may_not_guard_a_seat_two_nights_running():
     state = until(night("night_actions: 4=5\nexile_vote:"), Phase.NIGHT_ACTIONS)
     assert question(state, 4).targets == (1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12)
@@ -76,12 +72,6 @@ def test_a_refused_repeat_does_not_clear_the_guards_memory():
         with pytest.raises(IllegalAction):
             play(state, "night_actions: 4=5")
     assert 5 not in question(state, 4).targets
-
-
-def test_only_the_guard_learns_whom_it_guarded():
-    for target in (5, None):
-        guarded = last(night(f"night_actions: 4={target or 'pass'}"), EventKind.GUARDED)
-        assert (guarded.seat, guarded.target, guarded.audience) == (4, target, {4})
 
 
 # --- wolves -----------------------------------------------------------------------------------------------------------
@@ -111,19 +101,6 @@ def test_wolves_talk_in_turn_and_only_wolves_hear():
     assert sorted(speakers) == [1, 1, 2, 2] and speakers[:2] == speakers[2:]
     assert last(state, EventKind.WOLF_SAYS).audience == {1, 2} and last(state, EventKind.WOLF_SAYS).text == "刀他"
     assert asked(state) == [1, 2, 3]
-
-
-def test_who_starts_the_wolves_talk_is_drawn():
-    assert {asked(new_game(SEVEN, seed, SEVEN_DEAL))[0] for seed in range(20)} == {1, 2}
-
-
-def test_a_round_of_talk_in_which_all_propose_the_same_settles_the_victim():
-    state = night("wolf_talk: 9,10,11,12=5")
-    assert len(all_of(state, EventKind.WOLF_SAYS)) == 4
-    assert last(state, EventKind.WOLF_TARGET).target == 5
-    assert last(state, EventKind.WOLF_TARGET).audience == {9, 10, 11, 12}
-    assert asked(state) == [1, 4]  # nothing is left for the wolves to vote on
-    assert deaths(play(state, "night_actions: 4=6\nwitch_action:")) == (5,)
 
 
 def test_agreement_in_a_later_round_ends_the_talk_there():
@@ -271,11 +248,6 @@ def test_the_poison_is_used_once():
     assert question(state, 2).targets == () and question(state, 2).options == (Option.SAVE,)
 
 
-def test_choosing_nobody_spends_no_potion():
-    state = night("night_actions: 9,10,11,12=5\nwitch_action: 2=pass\nexile_vote:\nnight_actions: 9,10,11,12=7")
-    assert question(state, 2).targets and question(state, 2).options == (Option.SAVE,)
-
-
 def test_one_answer_uses_at_most_one_potion():
     state = night("night_actions: 9,10,11,12=5")
     saved, poisoned = play(state, "witch_action: 2=save"), play(state, "witch_action: 2=9")
@@ -329,28 +301,3 @@ def test_hunter_and_wolf_king_learn_whether_they_could_shoot(script, statuses):
     told = all_of(night(script), EventKind.SHOT_STATUS)
     assert {event.seat: event.data["may_shoot"] for event in told} == statuses
     assert all(event.audience == {event.seat} for event in told)
-
-
-def test_a_dead_hunter_is_told_no_status():
-    state = until(night("night_actions: 9,10,11,12=3\nwitch_action:\nexile_vote:"), Phase.DISCUSSION)
-    assert [(event.day, event.seat) for event in all_of(state, EventKind.SHOT_STATUS)] == [(1, 3), (1, 12), (2, 12)]
-
-
-def test_the_announcement_names_the_dead_and_no_causes():
-    state = night("night_actions: 9,10,11,12=7\nwitch_action: 2=5")
-    announced = last(state, EventKind.DEATHS_ANNOUNCED)
-    assert announced.data == {"seats": "5,7"} and announced.audience is None
-    assert kinds(state)[-2:] == [EventKind.DAY_BREAKS, EventKind.DEATHS_ANNOUNCED]
-
-
-@pytest.mark.parametrize("day", [1, 2, 3])
-def test_every_nights_deaths_are_announced(day):
-    quiet = "night_actions:\nexile_vote:\n" * (day - 1)
-    state = night(f"{quiet}night_actions: 9,10,11,12=3\nwitch_action:")
-    assert state.day == day and deaths(state) == (3,)
-
-
-def test_a_peaceful_night_is_announced_without_names():
-    state = night("night_actions: 9,10,11,12=pass\nwitch_action:")
-    assert last(state, EventKind.DEATHS_ANNOUNCED).data == {"seats": ""}
-    assert state.phase is Phase.DISCUSSION
