@@ -16,7 +16,7 @@ from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
-from tests.support.fakes import FakeVllm
+from tests.support.fakes import FakeVllm, make_turn
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
@@ -111,11 +111,13 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
 
     run = make_run(tmp_path)
     state = played("5p_tiny", 2)
-    (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.json").write_text(
-        json.dumps(Transcript.of(state).as_data())
-    )
     prompt, reply = (tiny_tokenizer.encode(text, add_special_tokens=False) for text in ("轮到你发言。", "我是好人。"))
-    speaker = next(event.seat for event in state.events if event.kind == "speech")
+    before, speaker = next((n, event.seat) for n, event in enumerate(state.events) if event.kind == "speech")
+    turn = make_turn(seat=speaker, turn=0, prompt_ids=prompt, response_ids=reply, logprobs=[-0.5] * len(reply))
+    turns = [turn.model_copy(update={"events_before": before}).as_data()]
+    (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.json").write_text(
+        json.dumps(Transcript.of(state).as_data() | {"turns": turns})
+    )
     ids = [*prompt, *reply]
     mask = [0] * len(prompt) + [1] * len(reply)
     row = {
