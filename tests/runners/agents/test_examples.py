@@ -5,6 +5,7 @@ import fcntl
 import json
 import sys
 import termios
+import time
 from pathlib import Path
 
 import psutil
@@ -99,6 +100,8 @@ async def test_a_calculator_that_dies_while_it_calculates_is_asked_again(world, 
             stopped.extend(calculators())
             for process in stopped:
                 process.suspend()
+                while not _is_suspended(process):
+                    time.sleep(0.001)  # a thread that has not stopped yet still reads what it is asked
         return solving(prompt)
 
     world.vllm.answer = stopping
@@ -108,6 +111,12 @@ async def test_a_calculator_that_dies_while_it_calculates_is_asked_again(world, 
     stopped[0].kill()
     assert await acting == {"reward": 1.0}
     assert "went wrong" not in str(world.spans)
+
+
+def _is_suspended(process):
+    """Whether every thread of a process has stopped."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def _read_by_nobody(process):
