@@ -223,10 +223,13 @@ class Tables:
         return result, replay, problem
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:
+        resources = table.resources
+        if resources.endpoints and await self._client.get_resources_by_id(resources.resources_id) is None:
+            await self._client.update_resources(resources.resources_id, resources.encode())  # the run used another hub
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),
             mode="train" if table.wanted.record == DEMONSTRATION else "val",
-            resources_id=table.resources.resources_id if table.resources.endpoints else None,
+            resources_id=resources.resources_id if resources.endpoints else None,
             metadata={PEOPLE: table.wanted.record},
             worker_id="web",
         )
