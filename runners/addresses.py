@@ -38,24 +38,31 @@ class Addresses:
         self._allowed = frozenset(map(origin_of, allowed))
         self._hub = urlsplit(hub).hostname or ""
 
+    def allows(self, url: str) -> bool:
+        """Whether the user allows a URL's origin by name."""
+        return origin_of(url) in self._allowed
+
     async def check(self, resources: PolicyResources) -> None:
         """Raise AddressRefused, which names the remedy, for resources with an address that is not to be called."""
         for url in sorted(set(_called(resources))):
             await self.resolve(url)
 
     async def resolve(self, url: str) -> list[str]:
-        """The IP addresses of a URL's host, all of which may be called; none where its name is not known.
+        """The IP addresses of a URL's host, all of which may be called; none where its name or the hub's is unknown.
 
         Raises AddressRefused.
         """
-        found = await _found(urlsplit(url).hostname or "")
-        if origin_of(url) not in self._allowed:
+        host = urlsplit(url).hostname or ""
+        found = await _found(host)
+        if not self.allows(url):
             of_hub = await _found(self._hub)
             hub_is_here = any(map(_is_of_this_machine, of_hub))
             for address in found:
                 of_this_machine = address.is_loopback or address.is_unspecified
                 outside = address.is_global or address.is_link_local or address.is_multicast or address in _METADATA
                 if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
+                    if not of_hub and not _is_literal(host):
+                        return []  # for a moment: the name may be the hub's machine, and is looked up again
                     raise AddressRefused(
                         f"the run names a model's server at {printable(url)} ({address}), and this runner calls "
                         f"only its hub's machine and private networks: start it with --allow-address "
@@ -113,6 +120,14 @@ async def _found(host: str) -> list[_Address]:
     except OSError:
         return []
     return [_unmapped(ipaddress.ip_address(address[0].partition("%")[0])) for *_, address in found]
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _unmapped(address: _Address) -> _Address:

@@ -39,18 +39,18 @@ async def dry_run(options: argparse.Namespace, show: Show = print) -> int:
 
     options: ``runners.werewolf.__main__``'s; those that are None are chosen here.
     """
-    games = WerewolfGames(options.tokenizer, keys=options.keys)
     try:
+        addresses = Addresses(options.store, [options.endpoint] if options.endpoint else options.allow_address)
         resources = _served_at(options) if options.endpoint else await _newest_resources(options)
-        await Addresses(options.store, [options.endpoint] if options.endpoint else options.allow_address).check(
-            resources
-        )
-        await _play(games, options, resources, show)
+        await addresses.check(resources)
+        games = WerewolfGames(options.tokenizer, keys=options.keys, addresses=addresses)
+        try:
+            await _play(games, options, resources, show)
+        finally:
+            await games.close()
     except (CannotPlay, StoreUnreachable, ValueError, aiohttp.ClientError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    finally:
-        await games.close()
     return 0
 
 

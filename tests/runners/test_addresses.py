@@ -58,6 +58,21 @@ async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch
         await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
 
 
+async def test_a_hub_whose_name_is_not_known_for_a_moment_ends_no_game_and_allows_nothing(monkeypatch):
+    def found(host, *rest, **options):
+        if host == "hub.example.org":
+            raise socket.gaierror
+        address = {"models.example.org": "127.0.0.1"}.get(host, host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    addresses = Addresses("http://hub.example.org:4747")
+    assert await addresses.resolve("http://models.example.org/v1") == []  # nothing to connect to
+    for address in ("127.0.0.1", "[::ffff:127.0.0.1]"):  # which are connected to without a look at their name
+        with pytest.raises(AddressRefused):
+            await addresses.resolve(f"http://{address}/v1")
+
+
 class Rebinding:
     """A fake resolver: a name stands for an allowed address first, and for this machine from then on."""
 
@@ -109,7 +124,8 @@ async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_
 
 async def test_a_name_that_keeps_its_address_is_connected_to(service, monkeypatch):
     port, asked = service
-    of_name = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    # Nothing listens at the first, as where localhost is ::1 before it is 127.0.0.1.
+    of_name = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **options: of_name)
     url = f"http://models.example.org:{port}/v1"
     for server in (

@@ -40,13 +40,17 @@ class CheckedTransport(_httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Raises AddressRefused; ConnectError for a name that is not known."""
-        host, found = request.url.host, await self._addresses.resolve(str(request.url))
-        if not found:
-            raise _httpx.ConnectError(f"the name {printable(host)} is not known", request=request)
+        host = request.url.host
+        failed = _httpx.ConnectError(f"the name {printable(host)} is not known", request=request)
         # The request keeps its header Host, and a certificate is that of the name.
         request.extensions = {**request.extensions, "sni_hostname": host}
-        request.url = request.url.copy_with(host=found[0])
-        return await super().handle_async_request(request)
+        for address in await self._addresses.resolve(str(request.url)):
+            request.url = request.url.copy_with(host=address)
+            try:
+                return await super().handle_async_request(request)
+            except _httpx.ConnectError as error:
+                failed = error
+        raise failed
 
 
 class _BoundedStream(_httpx.AsyncByteStream):

@@ -82,8 +82,8 @@ class ApiModel:
         url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
         if endpoint.api_key_env is not None:
             self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
-        if not endpoint.endpoint or endpoint.api_key_env is not None:
-            addresses = None  # where a key may go has a rule of its own
+        if not endpoint.endpoint or endpoint.api_key_env is not None or (addresses and addresses.allows(url)):
+            addresses = None  # where a key may go has a rule of its own, and what the user allows may go by a proxy
         self._model = OpenAIChatModel(
             endpoint.model,
             api_key=self._key,

@@ -25,6 +25,7 @@ from store.werewolf import PEOPLE, GameTask, ResultSpan, TurnSpan, is_result, is
 
 PAGE = 40
 _SCANNED_AT_MOST = 400
+_RESULTS_KEPT = 20_000
 _SOONEST_LOOK_SECONDS, _LATEST_LOOK_SECONDS = 1.5, 6.0
 _LOOKS_PER_STATUS = 8
 _ENDED = ("succeeded", "failed", "cancelled")
@@ -113,6 +114,8 @@ class HubGames:
             except MalformedSpan:
                 ends = []  # of another version: the game is listed without its end
             self._ends[rollout_id] = ends[0] if ends else {}
+            while len(self._ends) > _RESULTS_KEPT:
+                del self._ends[next(iter(self._ends))]
         return self._ends[rollout_id]
 
     async def game(self, game_id: str) -> ShownGame:
