@@ -208,6 +208,7 @@ print(1024 * (kib("VmHWM") - before))
 """
 
 
+@pytest.mark.slow  # computes for half a minute
 def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tmp_path):
     """What a process takes beyond itself for two optimizer steps of a model of 70M weights, at its highest: several
     micro-batches a step, as runs have them, so that gradients and activations are there at once."""
