@@ -47,7 +47,7 @@ def read_data(config: AgentConfig) -> AgentData:
 def read_tasks(path: Path, setting: str) -> list[Any]:
     """A file's tasks, one JSON value a line. setting: names the file in errors. Raises ConfigError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{setting}: cannot read {path}: {error}") from error
     return [_read(line, f"{setting}: line {number} of {path}") for number, line in enumerate(lines, 1) if line.strip()]

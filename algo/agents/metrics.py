@@ -51,6 +51,8 @@ def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
             f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
             f"refused): the agent must call the base URL and the model that it is given"
         )
+    if not found:
+        found = ["an earlier process saw them fail"]
     raise NothingUsable(
         f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
         f"resumed run (--resume auto) makes these attempts again"

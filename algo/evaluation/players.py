@@ -23,7 +23,7 @@ logger = logging.getLogger("algo.evaluation.players")
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """check_alive: to be called while games are played (``RolloutQueue.collect``); restarts servers that have died."""
+    """check_alive: to be called while games are played (``RolloutQueue.collect``); raises when no server is left."""
 
     games: RolloutQueue
     resources: PolicyResources

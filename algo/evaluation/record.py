@@ -110,7 +110,7 @@ class Record(Generic[AnyRow]):
         rows: defaultdict[str, dict[str, AnyRow]] = defaultdict(dict)
         ends: dict[str, dict[str, Any]] = {}
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
                 document = json.loads(line)
                 if "evaluation" in document:

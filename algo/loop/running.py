@@ -74,7 +74,7 @@ class Running:
         )
 
     async def keep_serving(self) -> None:
-        """Restart or give up servers that have died; runners are told where the policies are served now."""
+        """Tell runners where the policies are served now. Raises ServingDied when no server is left."""
         if await self.serving.check_alive():
             learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
             await self.queue.serve_at(self.serving.endpoints, learners)

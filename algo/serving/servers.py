@@ -25,7 +25,8 @@ _Result = TypeVar("_Result")
 
 _CHECK_SECONDS = 5.0
 _UNHEALTHY_SECONDS = 30.0
-"""A server that has not answered /health for so long is dead."""
+_FEWEST_UNANSWERED = 3
+"""A server that has not answered /health for so long, and so often, is dead."""
 _TAKE_BACK_SECONDS = 30.0
 _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:prefix_cache_hits_total"}
 
@@ -44,9 +45,11 @@ class Servers:
         servers: Sequence[VllmServer],
         public_urls: Sequence[str] = (),
         progress: Callable[[str], None] = logger.info,
+        weights_follow: bool = False,
     ) -> None:
-        """public_urls: addresses for runners in place of the servers' own."""
+        """public_urls: addresses for runners in place of the servers' own. weights_follow: see ``VllmServer.start``."""
         self._config = config
+        self._weights_follow = weights_follow
         self._all = tuple(servers)
         if public_urls:
             for server, url in zip(servers, public_urls, strict=True):
@@ -60,8 +63,8 @@ class Servers:
         self._awake.set()
         self._changed = asyncio.Event()
         self._reported = self.endpoints
-        self._adapters: dict[str, Path] = {}
-        self._learning: frozenset[str] = frozenset()
+        self._learned: dict[str, Path] = {}
+        self._others: dict[str, Path] = {}
         self._bring_up_to_date: Callable[[VllmServer], Awaitable[None]] | None = None
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
@@ -90,7 +93,7 @@ class Servers:
     ) -> Self:
         """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error none is left."""
         servers = [VllmServer.to_start(config, launch) for launch in launches]
-        started = cls(config, servers, public_urls, progress)
+        started = cls(config, servers, public_urls, progress, weights_follow)
         return await started._ready(server.start(progress, weights_follow) for server in servers)
 
     @classmethod
@@ -107,7 +110,7 @@ class Servers:
             raise
         self._keepers = [asyncio.create_task(self._keep(server)) for server in self._all]
         for keeper in self._keepers:
-            keeper.add_done_callback(lambda _: self._changed.set())
+            keeper.add_done_callback(self._keeper_ended)
         return self
 
     @property
@@ -141,10 +144,15 @@ class Servers:
 
     async def push_adapters(self, folders: Mapping[str, Path], version: int) -> float:
         """``push`` of the adapters of all policies that learn, by their names in requests."""
-        others = {name: folder for name, folder in self._adapters.items() if name not in self._learning}
-        self._learning = frozenset(folders)
-        self._adapters = others | {name: folder.resolve() for name, folder in folders.items()}
-        return await self.push(version, lambda server: server.serve_adapters(self._adapters, again=self._learning))
+        learned = {name: folder.resolve() for name, folder in folders.items()}
+
+        # What returns with an earlier push's adapters is given those, until this push has come.
+        async def load(server: VllmServer) -> None:
+            await server.serve_adapters(self._others | learned, again=frozenset(learned))
+
+        seconds = await self.push(version, load)
+        self._learned = learned
+        return seconds
 
     async def push(
         self,
@@ -189,11 +197,11 @@ class Servers:
         finished. now: False has the next ``push_adapters`` load them, before any request is answered.
         A server that refuses counts as dead, as in ``push``, and comes back with them.
         """
-        learning = {name: folder for name, folder in self._adapters.items() if name in self._learning}
-        self._adapters = learning | {name: folder.resolve() for name, folder in folders.items()}
+        self._others = {name: folder.resolve() for name, folder in folders.items()}
         if now:
             async with self._loading:
-                await self._ask(lambda server: server.serve_adapters(self._adapters), refusal_is_death=True)
+                adapters = self._others | self._learned
+                await self._ask(lambda server: server.serve_adapters(adapters), refusal_is_death=True)
             await self._wait_for_a_server()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -213,6 +221,7 @@ class Servers:
             return
         # One that starts would take the GPUs while the trainer uses them.
         while any(server.restarting for server in self._all):
+            self._raise_if_none_is_left()
             await self._change()
         self._awake.clear()
         await self._ask(lambda server: server.sleep())
@@ -320,7 +329,9 @@ class Servers:
                     await server.check_attached(takes_weights=self._bring_up_to_date is not None)
                 elif server.restarting:
                     await self._awake.wait()
-                    await server.start(self._progress, weights_follow=self._bring_up_to_date is not None)
+                    await server.start(
+                        self._progress, weights_follow=self._weights_follow or self._bring_up_to_date is not None
+                    )
                 else:
                     return
                 async with self._loading:
@@ -334,9 +345,15 @@ class Servers:
                 logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
 
+    def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
+        if not keeper.cancelled() and (error := keeper.exception()):
+            logger.error("a vLLM server is no longer watched", exc_info=error)
+        self._changed.set()
+
     async def _watch(self, server: VllmServer) -> None:
         """Return when a server is out of service: a call has found it dead, or it does not answer for long."""
         silent_since: float | None = None
+        unanswered = 0  # as well, since this process may have been busy for long
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
@@ -350,12 +367,11 @@ class Servers:
             except ServingDied as error:
                 self._take_out(server, error)
             except ServingError as error:
-                if silent_since is None:
-                    silent_since = time.monotonic()
-                elif time.monotonic() - silent_since >= _UNHEALTHY_SECONDS:
+                silent_since, unanswered = silent_since or time.monotonic(), unanswered + 1
+                if unanswered >= _FEWEST_UNANSWERED and time.monotonic() - silent_since >= _UNHEALTHY_SECONDS:
                     self._take_out(server, server.no_longer_answers(error))
             else:
-                silent_since = None
+                silent_since, unanswered = None, 0
 
     async def _wait_for_a_server(self) -> None:
         """Return once a server is in service. Raises ServingDied when none will be."""

@@ -114,7 +114,7 @@ def check_engine(config: Config) -> None:
             f"(got {config.model.attn_implementation!r})"
         )
     heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
-    if heads % parallel:
+    if parallel > 1 and heads % parallel:
         raise ConfigError(
             f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
         )

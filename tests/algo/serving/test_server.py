@@ -89,7 +89,7 @@ async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
 
 
 async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
-    health = iter([503, 200, 503, 200, 503, 503])
+    health = iter([503, 200, 503, 503, 200, 503, 503, 503])
 
     async def check_health(self):
         fake.health = next(health)
@@ -102,7 +102,7 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
     async with await Servers.open(fake.config) as serving:
         with pytest.raises(ServingDied, match="503") as error:
             await until(serving.check_alive)
-        assert next(health, None) is None  # at the second time in a row
+        assert next(health, None) is None  # at the third time in a row
         assert error.value.exit_code is None and error.value.log_path is None
 
 

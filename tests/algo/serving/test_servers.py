@@ -89,17 +89,20 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
         assert (await serving.metrics())["serving/restarts"] == 1
 
 
-async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model):
+@pytest.mark.parametrize(("weights_follow", "version"), [(False, "0"), (True, "none")])
+async def test_the_only_server_is_started_again_under_the_same_address(
+    configure, fakes, tiny_model, weights_follow, version
+):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await Servers.open(config, weights_follow=weights_follow) as serving:
         before = serving.endpoints
         kill(fakes, port)
         await seen(lambda: not serving.servers)
         assert serving.endpoints == before
         await seen(lambda: serving.servers)
         assert not await serving.check_alive()
-        assert fakes.notes(port) == [f"start {tiny_model.name} 0"] * 2  # there was no push, so none follows
+        assert fakes.notes(port) == [f"start {tiny_model.name} {version}"] * 2  # until a push, as it was first
         assert await serving.score([7, 8]) == [-8.0]
 
 

@@ -264,7 +264,7 @@ def test_what_slips_by_one_token_does_not_agree(started, what, by):
 
 @one_engine
 def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
-    """``algo.loop.update.update`` on what older weights sampled, every turn alike however long it is."""
+    """``algo.loop.learn.update`` on what older weights sampled, every turn alike however long it is."""
     trajectories, rows = prepare(started, credit="turn", games=3, segments=4)
     correction = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=1.1)
     config = started.config.model_copy(
