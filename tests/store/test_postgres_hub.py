@@ -3,8 +3,10 @@
 import asyncio
 import random
 import socket
+from contextlib import suppress
 
 import aiohttp
+import asyncpg
 import psutil
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
@@ -110,6 +112,20 @@ async def test_numbers_for_spans_are_given_once(two_hubs):
     assert sorted(firsts) == list(range(1, 13))
 
 
+async def test_a_worker_that_two_hubs_meet_at_once_is_one_and_keeps_its_fields(two_hubs, postgres_url):
+    one, another = two_hubs
+    connection = await asyncpg.connect(postgres_url)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with one.collections.atomic():
+        await one.update_worker("w", {"cpu": 1})
+        second = asyncio.create_task(another.update_worker("w"))
+        await until(lambda: connection.fetchval(waiting))
+    await second
+    await connection.close()
+    assert (await one.get_worker_by_id("w")).heartbeat_stats == {"cpu": 1}
+    assert (await one.statistics())["total_workers"] == 1
+
+
 async def test_one_watchdog_at_a_time_and_not_over_a_game_that_is_being_changed(two_hubs):
     one, another = two_hubs
     await one.enqueue_many_rollouts(tasks(2, timeout_seconds=0))
@@ -143,6 +159,72 @@ async def test_calls_that_are_in_each_other_s_way_are_done_again(two_hubs):
 
 
 # Kills
+
+
+def break_at(store, words):
+    """Have the server end the connection of the next statement with these words. Returns an event: it has."""
+    database, broken = store.collections.database, asyncio.Event()
+    run = database._run
+
+    async def run_or_break(connection, sql, values):
+        if words in sql and not broken.is_set():
+            broken.set()
+            with suppress(asyncpg.PostgresError):
+                await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return await run(connection, sql, values)
+
+    database._run = run_or_break
+    return broken
+
+
+READS = [
+    (lambda store, rollout_id: store.get_rollout_by_id(rollout_id), " attempts"),
+    (lambda store, _: store.query_rollouts(), " attempts"),
+    (lambda store, rollout_id: store.query_attempts(rollout_id), " attempts"),
+    (lambda store, rollout_id: store.get_latest_attempt(rollout_id), " attempts"),
+    (lambda store, rollout_id: store.query_spans(rollout_id), " spans"),
+    (lambda store, _: store.query_resources(), " resources"),
+    (lambda store, _: store.get_resources_by_id("none"), " resources"),
+    (lambda store, _: store.get_latest_resources(), " marks"),
+    (lambda store, _: store.query_workers(), " workers"),
+    (lambda store, _: store.get_worker_by_id("none"), " workers"),
+    (lambda store, rollout_id: store.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0), " rollouts"),
+    (lambda store, _: store.finished_since(None), " marks"),
+]
+
+
+@pytest.mark.parametrize(("read", "words"), READS)
+async def test_a_read_whose_connection_breaks_is_retried(two_hubs, read, words):
+    store = two_hubs[0]
+    rollout = await store.enqueue_rollout(input=1)
+    whole = await read(store, rollout.rollout_id)
+    broken = break_at(store, words)
+    assert await read(store, rollout.rollout_id) == whole
+    assert broken.is_set()
+
+
+async def test_a_batch_of_a_page_whose_connection_breaks_is_retried(two_hubs):
+    store = two_hubs[0]
+    await store.enqueue_many_rollouts(tasks(3))
+    page = {"status_in": None, "rollout_id_contains": None, "filter_logic": "and", "sort_by": None}
+    _, batches = await store.all_rollouts(**page, sort_order="asc", limit=-1, offset=0)
+    broken = break_at(store, " attempts")
+    assert [rollout.input async for batch in batches for rollout in batch] == [0, 1, 2]
+    assert broken.is_set()
+
+
+@pytest.mark.parametrize("words", ["EXISTS", "completions.number >", "UPDATE marks"])
+async def test_calls_that_wait_outlive_a_connection_that_breaks(two_hubs, words):
+    one, another = two_hubs
+    rollout = await one.enqueue_rollout(input=1)
+    waiting = asyncio.create_task(one.wait_for_rollouts(rollout_ids=[rollout.rollout_id], timeout=60))
+    await until(lambda: one.completions._poller is not None)
+    broken = break_at(one, words)
+    if words == "EXISTS":  # which the poller runs all the time, the others once a rollout has closed
+        await asyncio.wait_for(broken.wait(), 10)
+    await another.update_rollout(rollout.rollout_id, status="cancelled")
+    assert [closed.rollout_id for closed in await waiting] == [rollout.rollout_id]
+    assert broken.is_set()
 
 
 async def test_a_hub_process_that_is_killed_loses_and_doubles_nothing(tmp_path, postgres_url):

@@ -168,6 +168,9 @@ class SqlCollection(Collection[Item], Generic[Item]):
         """Insert items; of those that exist, replace all fields or only the given ones."""
         async with self._database.transaction(write=True):
             stored = await self._existing(items)
+            if any(self._key(item) not in stored for item in items):
+                await self._database.try_lock(f"new {self._table.name}", wait=True)  # or two hubs add them
+                stored = await self._existing(items)
             changed = [
                 _merged(stored[key], item, update_fields) if (key := self._key(item)) in stored else item
                 for item in items

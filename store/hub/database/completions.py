@@ -47,16 +47,18 @@ class Completions:
     async def last(self) -> int:
         """The highest number; every rollout that is closed by now has one."""
         ((number, is_incomplete),) = await self._database.rows(_LAST)
-        if is_incomplete:
-            async with self._database.transaction(write=True):
-                await self._database.try_lock("completions", wait=True)
-                ((number, _),) = await self._database.rows(_LAST)
-                rows = enumerate(await self._database.rows(_WITHOUT), start=int(number) + 1)
-                numbered = [(given, position) for given, (position,) in rows]
-                await self._database.change_each(_NUMBER, numbered)
-                number = int(number) + len(numbered)
-                await self._database.change(_SET_LAST, last=str(number))
-        return int(number)
+        return await self._database.retry(self._number_all) if is_incomplete else int(number)
+
+    async def _number_all(self) -> int:
+        async with self._database.transaction(write=True):
+            await self._database.try_lock("completions", wait=True)
+            ((number, _),) = await self._database.rows(_LAST)
+            rows = enumerate(await self._database.rows(_WITHOUT), start=int(number) + 1)
+            numbered = [(given, position) for given, (position,) in rows]
+            await self._database.change_each(_NUMBER, numbered)
+            last = int(number) + len(numbered)
+            await self._database.change(_SET_LAST, last=str(last))
+        return last
 
     async def after(self, number: int, limit: int = _BATCH) -> list[tuple[int, str]]:
         """(number, rollout id) of those that closed after that number, in order."""

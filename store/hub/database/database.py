@@ -15,8 +15,10 @@ from store.hub.database.statements import Statement
 
 Rows = Sequence[Sequence[Any]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
+Result = TypeVar("Result")
 
-_RETRY_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
+"""How long a call waits for a database that is away or busy."""
 
 
 class DatabaseUnusable(OneLineError, OSError):
@@ -109,8 +111,12 @@ class Database(ABC):
         """Run it in the task's transaction, or in one of its own."""
         mine = self._transactions.get(asyncio.current_task())
         if mine is None:
-            async with self.transaction(write=write):
-                return await self._within(run, sql, values, write=write)
+
+            async def alone() -> Any:
+                async with self.transaction(write=write):
+                    return await self._within(run, sql, values, write=write)
+
+            return await self.retry(alone)
         if write and not mine.writable:
             raise RuntimeError("a write inside a transaction that was begun for reading")
         return await run(mine.connection, sql, values)
@@ -136,9 +142,19 @@ class Database(ABC):
             if mine.spoilt:
                 raise RuntimeError("a part of this transaction has failed; all of it is undone")
 
-    def in_transaction(self) -> bool:
-        """Whether the running task is inside a transaction."""
-        return asyncio.current_task() in self._transactions
+    async def retry(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Make a call that is one transaction until the database answers. Raises DatabaseAway after PATIENCE_SECONDS,
+        or at once inside another transaction and where the call may have been committed.
+        """
+        is_part = asyncio.current_task() in self._transactions
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await call()
+            except DatabaseAway as error:
+                if is_part or not error.undone or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(random.uniform(0.01, 0.1))
 
 
 def in_one_transaction(method: Method) -> Method:
@@ -148,20 +164,22 @@ def in_one_transaction(method: Method) -> Method:
     """
 
     @functools.wraps(method)
-    async def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
-        database: Database = self.collections.database
-        is_part = database.in_transaction()
-        deadline = time.monotonic() + _RETRY_SECONDS
-        while True:
-            try:
-                async with database.transaction(write=True):
-                    return await method(self, *arguments, **options)
-            except DatabaseAway as error:
-                if is_part or not error.undone or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(random.uniform(0.01, 0.1))
+    async def in_transaction(self: Any, *arguments: Any, **options: Any) -> Any:
+        async with self.collections.database.transaction(write=True):
+            return await method(self, *arguments, **options)
 
-    return cast(Method, wrapper)
+    return cast(Method, retried(in_transaction))
+
+
+def retried(method: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
+    """A method of the store that only reads, or is one transaction: see ``Database.retry``."""
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, *arguments: Any, **options: Any) -> Result:
+        database: Database = self.collections.database
+        return await database.retry(lambda: method(self, *arguments, **options))
+
+    return wrapper
 
 
 def alone_with_its_rollout(method: Method) -> Method:

@@ -23,7 +23,7 @@ from agentlightning.types import NamedResources, ResourcesUpdate, RolloutStatus,
 from store.errors import Conflict
 from store.hub.database.collections import check_page
 from store.hub.database.completions import Completions
-from store.hub.database.database import Database, alone_with_its_rollout, in_one_transaction
+from store.hub.database.database import Database, alone_with_its_rollout, in_one_transaction, retried
 from store.hub.database.steps import StoreSteps, check_sequence_ids
 from store.hub.database.transitions import CLOSED_ROLLOUT
 from store.schema import IDEMPOTENCY_KEY
@@ -57,6 +57,17 @@ class SqlLightningStore(StoreSteps):
 
     async def close(self) -> None:
         await self.collections.database.close()
+
+    # A connection may break in the middle of these.
+    query_rollouts = retried(StoreSteps.query_rollouts)
+    get_rollout_by_id = retried(StoreSteps.get_rollout_by_id)
+    query_attempts = retried(StoreSteps.query_attempts)
+    get_latest_attempt = retried(StoreSteps.get_latest_attempt)
+    query_spans = retried(StoreSteps.query_spans)
+    query_resources = retried(StoreSteps.query_resources)
+    get_resources_by_id = retried(StoreSteps.get_resources_by_id)
+    query_workers = retried(StoreSteps.query_workers)
+    get_worker_by_id = retried(StoreSteps.get_worker_by_id)
 
     # Each of these is several transactions in the stock store.
     dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
@@ -260,13 +271,16 @@ class SqlLightningStore(StoreSteps):
         async def batches() -> AsyncIterator[list[Rollout]]:
             end = len(positions) if limit == -1 else min(offset + limit, len(positions))
             for start in range(offset, end, _BATCH):
-                async with self.collections.atomic(mode="r"):
-                    batch = await rollouts.at(positions[start : min(start + _BATCH, end)], sort)
-                    batch = await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
-                yield batch
+                yield await self._batch(positions[start : min(start + _BATCH, end)], sort)
                 await asyncio.sleep(0)
 
         return len(positions), batches()
+
+    @retried
+    async def _batch(self, positions: Sequence[int], sort: SortOptions | None) -> list[Rollout]:
+        async with self.collections.atomic(mode="r"):
+            batch = await self.collections.rollouts.at(positions, sort)
+            return await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
 
     async def finished_since(self, after: str | None) -> tuple[list[str], str]:
         """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.

@@ -7,14 +7,14 @@ its spans locks the rollout's row first (``SqlCollections.lock_rollouts``).
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 import sqlalchemy as sa
 
-from store.hub.database.database import Database, DatabaseAway, DatabaseUnusable, Rows
+from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseAway, DatabaseUnusable, Rows
 from store.hub.database.postgres_url import PostgresUrl
 from store.hub.database.schema import VERSION, creation, other_version
 from store.hub.database.statements import Statement
@@ -27,9 +27,6 @@ CONNECTIONS = 10
 
 SCHEMA = "agl_hub"
 """Where the tables are: apart from whatever else the database holds."""
-
-_PATIENCE_SECONDS = 10.0
-"""How long a call waits for a database that is away."""
 
 _RETRY_SECONDS = 0.2
 _CONNECT_SECONDS = 10.0
@@ -121,26 +118,26 @@ class PostgresDatabase(Database):
     async def _session(self, write: bool) -> AsyncIterator[Any]:
         connection = await self._acquire()
         try:
-            await self._answer(connection, connection.execute(_BEGIN[write]))
+            await self._answer(connection, connection.execute, _BEGIN[write])
             yield connection
             try:
-                await self._answer(connection, connection.execute("COMMIT"))
+                await self._answer(connection, connection.execute, "COMMIT")
             except DatabaseAway as error:
-                error.undone = error.conflict  # whether the commit arrived is not known
+                error.undone = error.conflict or not write  # whether the commit arrived is not known
                 raise
         finally:
             await self._release(connection)
 
     async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
-        return await self._answer(connection, connection.fetch(sql, *values))
+        return await self._answer(connection, connection.fetch, sql, *values)
 
     async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None:
-        await self._answer(connection, connection.executemany(sql, rows))
+        await self._answer(connection, connection.executemany, sql, rows)
 
-    async def _answer(self, connection: Any, answer: Awaitable[Any]) -> Any:
+    async def _answer(self, connection: Any, method: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Raises ValueError for values that the database cannot hold, DatabaseAway for what passes."""
         try:
-            return await answer
+            return await method(*arguments)  # the call itself raises where the connection broke since the last one
         except asyncpg.DataError as error:
             if "int64" in str(error):
                 raise ValueError("a whole number has more than 63 bits") from error
@@ -156,7 +153,7 @@ class PostgresDatabase(Database):
 
     async def _acquire(self) -> Any:
         """A connection; new ones are tried for as long as a call waits. DatabaseAway after that."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             if self._pool is None:
                 raise DatabaseAway(f"the database {self.url} is not connected to")

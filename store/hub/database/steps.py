@@ -14,6 +14,7 @@ from agentlightning.types import AttemptStatus
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
+from store.hub.database.database import retried
 from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
 from store.hub.database.watchdog import WatchedStore
 
@@ -154,6 +155,7 @@ class StoreSteps(WatchedStore):
             if await self.collections.resources.get({"resources_id": {"exact": resources_id}}) is None:
                 raise UnknownId(f"there are no resources {resources_id!r}")
 
+    @retried
     async def _rollouts(self, rollout_ids: Sequence[str]) -> list[Rollout]:
         return list(await self.collections.rollouts.query({"rollout_id": {"within": rollout_ids}}))
 
