@@ -13,7 +13,6 @@ from algo.evaluation.page import Page, Section, Table, share_text, signed_text, 
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy, EvaluationResult
-from algo.rollouts.played import NothingUsable
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig

@@ -37,7 +37,7 @@ def test_rows_come_back_in_the_order_of_their_tasks_each_once(tmp_path):
 def test_text_with_other_separators_of_lines_is_one_row(tmp_path):
     record, header = Record(tmp_path, GameRow), made_evaluation([]).header
     record.begin(header)
-    row = ROWS[0].model_copy(update={"failure": "a\u2028b\u2029c\x85d"})
+    row = ROWS[0].model_copy(update={"task_id": "a\u2028b\u2029c\x85d"})
     record.add(header, [row])
     assert record.read()[0].rows == (row,)
 
