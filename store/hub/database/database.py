@@ -171,15 +171,15 @@ def in_one_transaction(method: Method) -> Method:
     return cast(Method, retried(in_transaction))
 
 
-def retried(method: Callable[..., Awaitable[Result]]) -> Callable[..., Awaitable[Result]]:
+def retried(method: Method) -> Method:
     """A method of the store that only reads, or is one transaction: see ``Database.retry``."""
 
     @functools.wraps(method)
-    async def wrapper(self: Any, *arguments: Any, **options: Any) -> Result:
+    async def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
         database: Database = self.collections.database
         return await database.retry(lambda: method(self, *arguments, **options))
 
-    return wrapper
+    return cast(Method, wrapper)
 
 
 def alone_with_its_rollout(method: Method) -> Method:
