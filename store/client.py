@@ -321,8 +321,13 @@ def _is_outage(error: BaseException) -> bool:
 
 
 def _is_broken_answer(error: BaseException) -> bool:
-    """An answer that broke off, is no JSON, or comes from a gateway that has too many requests."""
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ContentTypeError | NotAHub):
+    """An answer that broke off, is no JSON, or comes from a gateway that has too many requests.
+
+    So is a connection that ends before the answer: a long wait may meet several hubs that are killed, more often than
+    the stock client tries.
+    """
+    broken = aiohttp.ClientPayloadError | aiohttp.ContentTypeError | aiohttp.ServerDisconnectedError | NotAHub
+    if isinstance(error, broken):
         return True
     return isinstance(error, aiohttp.ClientResponseError) and error.status == _TOO_MANY_REQUESTS
 
