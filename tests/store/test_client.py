@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, find_final_reward
+from aiohttp import web
 
 from algo.machine.ports import free_port
 from store.client import StoreUnreachable, connect
@@ -76,6 +77,30 @@ async def test_a_request_rides_out_a_restart(hub, client):
     await asyncio.sleep(0)
     await hub.start()
     assert len(await asyncio.wait_for(request, 20)) == 1
+
+
+async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
+    met = []
+
+    async def answer(request):
+        if request.path.endswith("/health"):
+            return web.json_response({"status": "ok"})
+        met.append(request.path)
+        if len(met) <= 8:
+            request.transport.close()  # as of a hub that is killed while it works
+        return web.json_response({"total_rollouts": 1})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    client = connect(f"http://127.0.0.1:{runner.addresses[0][1]}", patience_seconds=20)
+    try:
+        assert await client._request_json("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
+    finally:
+        await client.close()
+        await runner.cleanup()
 
 
 async def test_a_hub_that_is_away_is_not_one_without_games():
