@@ -6,22 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from runners.werewolf.brains import Brain, ScriptedBrain
-from runners.werewolf.game import Action, Decision, EventKind, Observation, Preset, Result, Role, Side, new_game
+from runners.werewolf.game import (
+    SPEECHES,
+    Action,
+    Decision,
+    Observation,
+    Preset,
+    Result,
+    Role,
+    Side,
+    new_game,
+)
 from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from tests.support.werewolf.speech_classifier import SpeechClassifier
-
-PUBLIC_SPEECHES = frozenset(
-    {
-        EventKind.CAMPAIGN_SPEECH,
-        EventKind.SHERIFF_PK_SPEECH,
-        EventKind.SPEECH,
-        EventKind.CLOSING_SPEECH,
-        EventKind.PK_SPEECH,
-        EventKind.LAST_WORDS,
-    }
-)
 
 
 class KnifesItself(ScriptedBrain):
@@ -69,7 +68,7 @@ class ReadsPhrases(ScriptedBrain):
         self._heard: defaultdict[int, float] = defaultdict(float)
 
     def act(self, observation: Observation) -> Action:
-        spoken = [event for event in observation.events if event.kind in PUBLIC_SPEECHES and event.text]
+        spoken = [event for event in observation.events if event.kind in SPEECHES and event.text]
         if observation.side is Side.GOOD and spoken:
             for event, score in zip(spoken, self._classifier.scores([event.text for event in spoken]), strict=True):
                 self._heard[event.seat] += float(score)
@@ -84,7 +83,7 @@ class BelievesPlans(ScriptedBrain):
     def act(self, observation: Observation) -> Action:
         if observation.side is Side.GOOD:
             for event in observation.events:
-                if event.kind in PUBLIC_SPEECHES and understand(event.text).claimed is Role.SEER:
+                if event.kind in SPEECHES and understand(event.text).claimed is Role.SEER:
                     self._memory.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
         return super().act(observation)
 

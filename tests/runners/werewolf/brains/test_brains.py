@@ -17,7 +17,6 @@ from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, Tim
 from runners.werewolf.game import (
     PRESETS,
     Decision,
-    EventKind,
     GameState,
     Option,
     Result,
@@ -42,14 +41,6 @@ from tests.support.werewolf.crafted_questions import (
 )
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
-PUBLIC_SPEECHES = (
-    EventKind.CAMPAIGN_SPEECH,
-    EventKind.SHERIFF_PK_SPEECH,
-    EventKind.SPEECH,
-    EventKind.CLOSING_SPEECH,
-    EventKind.PK_SPEECH,
-    EventKind.LAST_WORDS,
-)
 
 
 @lru_cache

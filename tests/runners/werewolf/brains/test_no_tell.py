@@ -6,12 +6,11 @@ from functools import lru_cache
 import pytest
 
 from runners.werewolf.brains import ScriptedBrain
-from runners.werewolf.game import PRESETS, Role, Side
+from runners.werewolf.game import PRESETS, SPEECHES, Role, Side
 from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
 from tests.support.werewolf.trick_players import (
-    PUBLIC_SPEECHES,
     AlwaysPoses,
     BelievesPlans,
     ClaimsToBeAGod,
@@ -34,7 +33,7 @@ def speeches(name: str, first: int, games: int) -> tuple[list[str], list[bool]]:
     for seed in range(first, first + games):
         state = play_brains(PRESETS[name], seed, ScriptedBrain)
         for event in state.events:
-            if event.kind in PUBLIC_SPEECHES and understand(event.text).claimed in (None, Role.VILLAGER):
+            if event.kind in SPEECHES and understand(event.text).claimed in (None, Role.VILLAGER):
                 texts.append(event.text)
                 by_wolf.append(state.role_of(event.seat).side is Side.WOLF)
     return texts, by_wolf
