@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, Self
 
+from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, Actions, actions_of, noted
 from algo.evaluation.beliefs import BeliefReport, belief_report
-from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES, Deeds, deeds_of, noted
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.panel import PANELS
 from algo.evaluation.statistics import (
@@ -33,7 +33,7 @@ AMONG: tuple[Among, ...] = ("all", "without_errors")
 """Figures are told twice: of all games, and of those in which every reply of every seat could be used."""
 
 BRIER_SCORE, LOG_LOSS = "Brier score of beliefs", "log loss of beliefs, nats"
-"""What ``by_game`` has beside two of ``algo.evaluation.deeds``."""
+"""What ``by_game`` has beside two of ``algo.evaluation.actions``."""
 
 
 class Score(Frozen):
@@ -104,7 +104,7 @@ class Figures(Frozen):
 
     all_games: its win rate over all opponents and sides. conduct: of both sides, and of each.
     cells: who beats whom, of games in which each side had one player. single_seats: side -> games in a single seat.
-    deeds, beliefs: with a panel that has a company, of the games alone in which nobody but the policy has weights, so
+    actions, beliefs: with a panel that has a company, of the games alone in which nobody but the policy has weights, so
     that they can be compared between models. beliefs: player -> its good seats' before votes.
     """
 
@@ -115,7 +115,7 @@ class Figures(Frozen):
     cells: tuple[Cell, ...]
     conduct: dict[str, Conduct]
     strengths: Strengths | None
-    deeds: tuple[Deeds, ...]
+    actions: tuple[Actions, ...]
     beliefs: dict[str, BeliefReport]
 
 
@@ -144,8 +144,8 @@ def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
         cells=tuple(_cells(rows)),
         conduct={"both": conduct_of(rows, SIDES, seed), **{side: conduct_of(rows, [side], seed) for side in SIDES}},
         strengths=fit_strengths(rows, panel.reference or next(iter(met), None), seed),
-        deeds=tuple(
-            found for player in players for side in SIDES if (found := deeds_of(shared, player, side, seed)).games
+        actions=tuple(
+            found for player in players for side in SIDES if (found := actions_of(shared, player, side, seed)).games
         ),
         beliefs={player: report for player, report in beliefs.items() if report is not None},
     )
@@ -167,7 +167,7 @@ def _without_other_weights(evaluation: GameEvaluation, among: Among) -> list[Gam
 
 
 def by_game(evaluation: GameEvaluation, among: Among) -> dict[str, dict[str, float]]:
-    """Votes and beliefs of the policy's good seats, in the games of ``deeds``: what -> ``GameRow.place`` -> mean."""
+    """Votes and beliefs of the policy's good seats, in the games of ``actions``: what -> ``GameRow.place`` -> mean."""
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in _without_other_weights(evaluation, among):
         for seat, what, value in noted(row):

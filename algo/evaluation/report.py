@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from algo.evaluation.deeds import OF_VOTES
+from algo.evaluation.actions import OF_VOTES
 from algo.evaluation.figures import AMONG, Among, Conduct, Figures, Score, differences, figures_of
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
 from algo.evaluation.page import Page, Section, Table, counts_text, share_text, signed_text, value_text
@@ -87,7 +87,7 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
             _strengths,
             _conduct,
             _votes,
-            _deeds,
+            _actions,
             _beliefs,
             _calibration,
         ):
@@ -177,23 +177,23 @@ def _of_side(side: str, conduct: Conduct) -> Sequence[str]:
 def _votes(figures: Figures) -> Table:
     rows = [
         (
-            f"{deeds.player}, {deeds.side}",
-            *(share_text(deeds.shares.get(what)) for what in OF_VOTES),
+            f"{actions.player}, {actions.side}",
+            *(share_text(actions.shares.get(what)) for what in OF_VOTES),
             counts_text(votes),
         )
-        for deeds in figures.deeds
-        if (votes := deeds.counts.get("votes"))
+        for actions in figures.actions
+        if (votes := actions.counts.get("votes"))
     ]
     head = ("player and side", *OF_VOTES, "all votes")
     return Table("Votes to exile; odds of a wolf are an expert's, of what was public", head, rows)
 
 
-def _deeds(figures: Figures) -> Table:
+def _actions(figures: Figures) -> Table:
     rows = []
-    for deeds in figures.deeds:
-        told = {what: share_text(share) for what, share in deeds.shares.items() if what not in OF_VOTES}
-        told |= {what: counts_text(counts) for what, counts in deeds.counts.items() if what != "votes"}
-        rows += [(f"{deeds.player}, {deeds.side}", what, text) for what, text in told.items()]
+    for actions in figures.actions:
+        told = {what: share_text(share) for what, share in actions.shares.items() if what not in OF_VOTES}
+        told |= {what: counts_text(counts) for what, counts in actions.counts.items() if what != "votes"}
+        rows += [(f"{actions.player}, {actions.side}", what, text) for what, text in told.items()]
     return Table("What seats did", ("player and side", "", ""), rows)
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from algo.evaluate import keep_evaluated, main
-from algo.evaluation.deeds import VOTES_FOR_WOLVES
+from algo.evaluation.actions import VOTES_FOR_WOLVES
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
 from algo.evaluation.panel import PANELS, matches_of
@@ -106,11 +106,11 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     figures = figures_of(evaluation)
     assert (figures.conduct["both"].games, figures.all_games.games) == (8, 8)
     assert figures.conduct["wolf"].leaks > 0 and figures.conduct["both"].turns > 8
-    deeds = {(deeds.player, deeds.side): deeds for deeds in figures.deeds}
+    actions = {(actions.player, actions.side): actions for actions in figures.actions}
     # It names seat 1 whatever the question, which is no wolf's in these deals, and cannot be claimed to be anything.
-    assert deeds["policy", "wolf"].counts["kills"].keys() <= {"villager", "seer", "nobody"}
-    assert deeds["policy", "good"].shares[VOTES_FOR_WOLVES].value == 0.0
-    assert deeds["policy", "wolf"].counts["roles that the wolf claims"].keys() == {"none"}
+    assert actions["policy", "wolf"].counts["kills"].keys() <= {"villager", "seer", "nobody"}
+    assert actions["policy", "good"].shares[VOTES_FOR_WOLVES].value == 0.0
+    assert actions["policy", "wolf"].counts["roles that the wolf claims"].keys() == {"none"}
     for row in evaluation.rows:
         assert "夜" in row.sample.transcript
         assert {turn.reply for turn in row.sample.turns} == {"发言：我是狼人。\n决定：1号"}
@@ -157,7 +157,7 @@ async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe
     company = [[seat.player for seat in row.seats if seat.seat != own.single] for row in (own, reference)]
     assert company[0] == company[1]
     figures = figures_of(found)
-    assert {"policy", "scripted", "expert"} <= {deeds.player for deeds in figures.deeds}
+    assert {"policy", "scripted", "expert"} <= {actions.player for actions in figures.actions}
     expert = figures.beliefs["expert"]
     assert expert.own == expert.exact and figures.beliefs["policy"].mass is not None
     tables = list(tables_of(found))

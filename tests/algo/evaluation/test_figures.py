@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from algo.evaluation.deeds import ODDS_OF_VOTES, VOTES_FOR_WOLVES, deeds_of, truth_of
+from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, actions_of, truth_of
 from algo.evaluation.figures import by_game, differences, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
@@ -47,7 +47,7 @@ def test_deeds_are_counted_by_player_and_side():
         checks=(NotedChoice(day=1, seat=2, target=1),),
         deaths={2: 1, 1: 2},
     )
-    good = deeds_of([row], "scripted", "good", seed=1)
+    good = actions_of([row], "scripted", "good", seed=1)
     assert good.games == 1
     assert {name: share.value for name, share in good.shares.items()} == {
         VOTES_FOR_WOLVES: 0.5,
@@ -68,10 +68,10 @@ def test_deeds_are_counted_by_player_and_side():
         "claims of the villager": {"none": 1},
         "checks told by the seer": {"true": 1},
     }
-    wolves = deeds_of([row], "policy", "wolf", seed=1)
+    wolves = actions_of([row], "policy", "wolf", seed=1)
     assert wolves.counts["kills"] == {"nobody": 1, "seer": 1}
     assert wolves.counts["checks told by the wolf"] == {"false": 1}
-    assert deeds_of([row], "policy", "good", seed=1).games == 0
+    assert actions_of([row], "policy", "good", seed=1).games == 0
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets():
     evaluation = made_evaluation(rows, panel="v2", opponents=others)
     figures = figures_of(evaluation)
     places = ("0: scripted against policy", "1: expert against policy")
-    (own,) = [deeds for deeds in figures.deeds if (deeds.player, deeds.side) == ("policy", "good")]
+    (own,) = [actions for actions in figures.actions if (actions.player, actions.side) == ("policy", "good")]
     assert (figures.games, own.games, sum(own.counts["votes"].values())) == (4, 2, 4)
     assert by_game(evaluation, "all") == {
         VOTES_FOR_WOLVES: dict.fromkeys(places, 0.5), ODDS_OF_VOTES: dict.fromkeys(places, 0.5)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from algo.evaluation.deeds import OF_VOTES
+from algo.evaluation.actions import OF_VOTES
 from algo.evaluation.figures import AMONG, by_game, differences, figures_of, metrics_of
 from algo.evaluation.games import row_of
 from algo.evaluation.panel import PANELS
@@ -64,9 +64,9 @@ def same(found, expected, where=""):
 SHARES_OF_VOTES = ("on_wolf", "odds", "expert", "chance", "as_expert", "pivotal_on_wolf")
 
 
-def as_before(deeds):
-    """Deeds in the form that they had, without the roles that are claimed, which came later."""
-    shares, counts = deeds["shares"], deeds["counts"]
+def as_before(actions):
+    """Actions in the form that they had, without the roles that are claimed, which came later."""
+    shares, counts = actions["shares"], actions["counts"]
     votes = counts.get("votes", {})
 
     def by_role(start, end, among):
@@ -77,7 +77,7 @@ def as_before(deeds):
         }
 
     return {
-        **{name: deeds[name] for name in ("player", "side", "games")},
+        **{name: actions[name] for name in ("player", "side", "games")},
         "votes": {
             "cast": sum(votes.values()),
             "abstained": votes.get("abstained", 0),
@@ -117,7 +117,7 @@ def test_strengths_deeds_beliefs_and_differences_are_those_of_the_protocol(label
     dumped = json.loads(found.model_dump_json())
     assert found.games == expected["games"] > 30
     same(dumped["strengths"], expected["strengths"])
-    same([as_before(deeds) for deeds in dumped["deeds"]], expected["deeds"])
+    same([as_before(actions) for actions in dumped["actions"]], expected["deeds"])
     same(by_game(evaluation, among), expected["by_game"])
     for player, report in expected["beliefs"].items():
         assert found.beliefs[player].listened == pytest.approx(report.pop("listened"), abs=1e-9)

@@ -22,7 +22,7 @@ OF_VOTES = (
 _SAME = 1e-9
 
 
-class Deeds(Frozen):
+class Actions(Frozen):
     """What one player's seats of one side did, by what it is. games: in which it had a seat of the side.
 
     shares: means with intervals over deals; the odds are an expert's that a seat is a wolf, given what was public.
@@ -36,7 +36,7 @@ class Deeds(Frozen):
     counts: dict[str, dict[str, int]]
 
 
-def deeds_of(rows: Iterable[GameRow], player: str, side: SideName, seed: int) -> Deeds:
+def actions_of(rows: Iterable[GameRow], player: str, side: SideName, seed: int) -> Actions:
     """What ``player`` did as ``side``. seed: of the resampling of deals."""
     played = [row for row in rows if player in row.players_of(side)]
     values: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -49,7 +49,7 @@ def deeds_of(rows: Iterable[GameRow], player: str, side: SideName, seed: int) ->
                 else:
                     values[what].append((row.cluster, found))
     shares = {what: mean_by_cluster(*map(list, zip(*of, strict=True)), seed) for what, of in values.items()}
-    return Deeds(
+    return Actions(
         player=player,
         side=side,
         games=len(played),
