@@ -34,7 +34,7 @@ OUR_ENDINGS = (".py", ".js")
 MADE_BY_USERS = {"configs/fleet/hub_token"}
 REAL_TOOLS = ("sed", "mkdir", "basename", "dirname")
 RECORDER = """
-note() { printf '%s\\0' "$@" $'\\n' >> "$NOTES"; }  # at once, since some run in the background
+note() { printf '%s\\0' "$@" $'\\x1e' >> "$NOTES"; }  # in one write: some run in the background, and bash flushes lines
 python() { note python "$@"; }
 make() { note make "$@"; }
 command_not_found_handle() { :; }
@@ -66,7 +66,7 @@ def recorded(script, folder):
         capture_output=True,
         check=False,
     )
-    given = notes.read_text(encoding="utf-8").split("\n\0")[:-1]
+    given = notes.read_text(encoding="utf-8").split("\x1e\0")[:-1]
     return [tuple(command.split("\0")[:-1]) for command in given]
 
 
