@@ -47,8 +47,8 @@ class SearchPlan:
             raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
         edits, together = (1 + self.edits) * (self.generations > 0), (2 + len(slots)) * (len(slots) > 1)
         entrants = max(edits, together, *(len(tree.entrants(name)) for name in slots))
-        least = 2 * rollouts_of_task * max(races * _RACE_TASKS * entrants, 2 * CONFIRMING_TASKS)
-        least += rollouts_of_task * FIRST_LOOK * len(slots) * (self.generations > 0)
+        tasks = races * (_RACE_TASKS * entrants + FIRST_LOOK * (self.generations > 0))
+        least = 2 * max(tasks, 2 * CONFIRMING_TASKS) * rollouts_of_task  # one half is for the races
         if self.budget < least:
             raise ConfigError(
                 f"--budget {self.budget} is too small: {races} races of up to {entrants} prompts and a confirmation "

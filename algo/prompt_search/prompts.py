@@ -27,7 +27,7 @@ _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
 class Slot:
     """A prompt that is searched. required, allowed: placeholders that a text must, and may, have.
 
-    names_in: finds the placeholders in a text; raises ValueError for one with braces that do not match.
+    names_in: finds the placeholders in a text; raises ValueError for one that cannot be filled in.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Slot:
         try:
             used = self.names_in(text)
         except ValueError as error:
-            return f"its braces do not match ({error}); a literal brace is written twice"
+            return f"its braces cannot be filled in ({error}); a literal brace is written twice"
         wrong = [("uses unknown", used - self.allowed), ("lacks", self.required - used)]
         problems = " and ".join(f"it {verb} {in_braces(names)}" for verb, names in wrong if names)
         return problems and f"{problems}; valid: {in_braces(self.allowed) or 'none'}"
@@ -62,8 +62,14 @@ def in_braces(names: frozenset[str]) -> str:
 
 
 def format_names(text: str) -> frozenset[str]:
-    """The names that ``str.format`` replaces. ValueError for braces that do not match."""
-    return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name is not None)
+    """The names that ``str.format`` replaces. ValueError for what it refuses, or does more with than replace."""
+    names = set()
+    for _, name, form, conversion in string.Formatter().parse(text):
+        if name is not None:
+            if form or conversion or not name.isidentifier():
+                raise ValueError(f"{{{name}}} has more than a plain name in it")
+            names.add(name)
+    return frozenset(names)
 
 
 @dataclass(frozen=True, eq=False)

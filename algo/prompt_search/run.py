@@ -81,8 +81,8 @@ async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPl
     journal = Journal(folder / "journal.jsonl")
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
-        stack.callback(_write_tree, folder, tree)  # also of a search that fails
         _check_plan(journal, options, plan, tree)
+        stack.callback(_write_tree, folder, tree)  # also of a search that fails
         proposer = None
         if options.proposer_url:
             key = os.environ[options.proposer_key_env] if options.proposer_key_env else "none"

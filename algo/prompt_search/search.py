@@ -108,7 +108,7 @@ class Search:
         self.examples: tuple[Played, Played] | None = None
         self._slots = slots
         self._proposer = proposer
-        self._share = plan.budget // 2 // plan.races(slots, tree)
+        self._races_left = plan.races(slots, tree)
 
     async def run(self) -> None:
         """Search, then confirm. Raises what ``Arena.play`` and ``Proposer.edits`` do."""
@@ -135,6 +135,7 @@ class Search:
             slot, count = self._slots[name], self.plan.edits
             entrants = [leader, *await self._proposer.edits(self.tree, slot, leader, played, count)]
             if len(entrants) == 1:
+                self._races_left -= self.plan.generations - generation
                 return leader
             generation += 1
 
@@ -152,7 +153,9 @@ class Search:
                 played[number] += of_one
             return _rewards(found)
 
-        index, rewards = await halve(len(entrants), self._share // size, play)
+        share = (self.plan.budget // 2 - self.arena.spent) // self._races_left
+        self._races_left -= 1
+        index, rewards = await halve(len(entrants), share // size, play)
         winner, spent = entrants[index], self.arena.spent
         logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self.plan.budget)
         for one, of_one in zip(entrants, rewards, strict=True):

@@ -175,8 +175,9 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     ("prompts", "problem"),
     [
         ("{question}\n{qestion}", "prompt 2: it uses unknown {qestion} and it lacks {question}; valid: {question}"),
-        ("{question}\n{question", "prompt 2: its braces do not match"),
-        ("{question}\n{question.__class__}", "prompt 2: it uses unknown {question.__class__}"),
+        ("{question}\n{question", "prompt 2: its braces cannot be filled in (expected '}'"),
+        ("{question}\n{question.__class__}", "{question.__class__} has more than a plain name in it"),
+        ("{question}\n{question:{question.__class__}}", "{question} has more than a plain name in it"),
         ("only {question}", "there is one prompt and no proposer"),
     ],
 )
