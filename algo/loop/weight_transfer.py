@@ -8,7 +8,7 @@ from pathlib import Path
 from algo.machine.disk import whole_or_removed
 from algo.machine.whole_files import sync
 from algo.serving.policies import PolicyServers
-from algo.serving.preconditions import ServingError
+from algo.serving.preconditions import NewerWeightsFollow, ServingError
 from algo.serving.server import VllmServer
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -34,8 +34,11 @@ async def push_policy(
     """
     folder = policy_folder(config, version)
     folders = {learner: config.folder_of(learner, folder) for learner in config.learners}
+    updates = engine.updates
 
     def write() -> None:
+        if engine.updates != updates:
+            raise NewerWeightsFollow
         with whole_or_removed(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
             for learner, into in folders.items():
                 engine.select(learner)

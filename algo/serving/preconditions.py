@@ -27,6 +27,10 @@ class ServingDied(ServingError):
         self.log_path = log_path
 
 
+class NewerWeightsFollow(Exception):
+    """The weights that a server is to have are gone: the trainer holds newer ones, and their push is next."""
+
+
 def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
     """Raise ServingError unless vLLM can serve the model folder, and load new weights for it where it takes some.
 

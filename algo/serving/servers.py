@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from algo.serving.launch import Launch, policy_launches
-from algo.serving.preconditions import ServingDied, ServingError, require_servable_model
+from algo.serving.preconditions import NewerWeightsFollow, ServingDied, ServingError, require_servable_model
 from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from configs.schema import Config
@@ -62,6 +62,7 @@ class Servers:
         self._awake = asyncio.Event()
         self._awake.set()
         self._changed = asyncio.Event()
+        self._next_push = asyncio.Event()
         self._reported = self.endpoints
         self._learned: dict[str, Path] = {}
         self._others: dict[str, Path] = {}
@@ -163,7 +164,8 @@ class Servers:
         """Serve new weights from now on: pause all servers, load, resume. Returns the seconds it took.
 
         version: their number; every completion carries it from now on.
-        load: has a paused server load them; also one that comes back later. send: loads them into all servers together
+        load: has a paused server load them; also one that comes back later, for which it may raise NewerWeightsFollow:
+            that server then waits for the next push. send: loads them into all servers together
             instead, from GPU to GPU; what it raises is raised, and leaves the servers paused.
         Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
         carry both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
@@ -187,6 +189,8 @@ class Servers:
                 await send(self.servers)
             await self._ask(lambda server: server.answer_as(version), refusal_is_death=True)
             self._awake.set()
+            self._next_push.set()
+            self._next_push = asyncio.Event()
         await self._wait_for_a_server()
         return time.monotonic() - started
 
@@ -334,16 +338,27 @@ class Servers:
                     )
                 else:
                     return
-                async with self._loading:
-                    if self._bring_up_to_date is not None:
-                        await self._bring_up_to_date(server)
-                    server.in_service, server.restarting = True, False
-                    server.out.clear()
+                await self._put_into_service(server)
             except ServingError as error:
                 self._note_death(server, error)
             else:
                 logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
+
+    async def _put_into_service(self, server: VllmServer) -> None:
+        while not server.in_service:
+            async with self._loading:
+                next_push = self._next_push
+                try:
+                    if self._bring_up_to_date is not None:
+                        await self._bring_up_to_date(server)
+                except NewerWeightsFollow:
+                    logger.info("vLLM on %s waits for the weights that are being made", server.base_url)
+                else:
+                    server.in_service, server.restarting = True, False
+                    server.out.clear()
+                    return
+            await next_push.wait()
 
     def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
         if not keeper.cancelled() and (error := keeper.exception()):
