@@ -40,9 +40,6 @@ class FakeChatServer:
         self.gate.set()
         self.waiting = 0  # calls that are here
 
-    def template(self, request):
-        return {}
-
     async def get(self, resources, policy, caller):
         return self
 
@@ -98,7 +95,7 @@ class Agent:
         self.spans = []
         self.attempt = attempt_of(self.server, self.spans)
         self.sequences = []  # of each segment: its tokens
-        self.points = []  # (tools, messages, segment, length, whether after a reply, its tool call's id)
+        self.points = []  # of each reply: (tools, messages, segment, length, its tool call's id)
         self.conversations = []
 
     async def call(self, conversation):
@@ -112,20 +109,12 @@ class Agent:
 
     def check(self, tools, messages, span, before):
         keys = [same_message(message) for message in messages]
-        replies = [
-            point for point in self.points if point[0] == tools and point[4] and point[1] == keys[: len(point[1])]
-        ]
-        repeated = [point for point in self.points if point[0] == tools and not point[4] and point[1] == keys]
+        replies = [point for point in self.points if point[0] == tools and point[1] == keys[: len(point[1])]]
         longest = max((len(point[1]) for point in replies), default=0)
         starts = [point for point in replies if len(point[1]) == longest]
-        last = max((n + 1 for n, message in enumerate(messages) if message["role"] == "assistant"), default=0)
         echoed = messages[longest - 1].get("tool_calls", [{}])[0].get("id") if longest else None
-        starts = [point for point in starts if point[5] == echoed] or starts
+        starts = [point for point in starts if point[4] == echoed] or starts
         ends = {point[2] for point in starts if point[3] == len(before[point[2]])}
-        if repeated and longest < last:
-            ends = set()
-        if repeated and not ends:
-            starts = repeated
         if ends:  # goes on with a sequence, from its end
             assert span.segment in ends
             assert span.context_tokens == len(before[span.segment])
@@ -142,8 +131,7 @@ class Agent:
         sequence[:] = [*prompt, *span.response_ids]
         reply = self.server.reply
         call_id = reply.get("tool_calls", [{}])[0].get("id")
-        self.points.append((tools, keys, span.segment, len(prompt), False, None))
-        self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), True, call_id))
+        self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), call_id))
 
     def whole(self, tools, messages):
         return [TOOLS, *encode(json.dumps(list(tools))), END, *self.server.rendered(messages)]
