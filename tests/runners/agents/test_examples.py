@@ -76,22 +76,6 @@ async def test_the_math_agent_calculates_with_a_real_mcp_server(world, math_play
     assert json.dumps(math_tasks.TOOL) in first and math_tasks.INSTRUCTIONS in first  # as in the lessons
 
 
-async def test_a_calculator_that_dies_before_it_is_asked_is_started_again(world, math_player):
-    killed = []
-
-    def killing(prompt):
-        if not killed:
-            killed.extend(calculators())
-            for process in killed:
-                process.kill()
-                process.wait()
-        return solving(prompt)
-
-    world.vllm.answer = killing
-    assert await rewards_of(world, math_player, SUM) == {"reward": 1.0}
-    assert killed and calculators()
-
-
 async def test_a_calculator_that_dies_while_it_calculates_is_asked_again(world, math_player):
     stopped = []
 
@@ -161,12 +145,6 @@ async def test_a_dialogue_of_tau2_is_rewarded_for_the_state_that_it_leaves(world
     assert [(span.segment, span.context_tokens > 0) for span in agent] == [(0, False), (0, True)]
     assert [span.reply for span in user] == ["Please mark task_1 as completed.", "###STOP###"]
     assert all(span.trainable for span in agent) and not any(span.trainable for span in user)
-
-
-async def test_a_dialogue_without_an_end_earns_nothing(world, tau2_player):
-    action = ("update_task_status", {"task_id": "task_1", "status": "completed"})
-    world.vllm.answer = serving_customers(action, thanks="And again.")
-    assert await rewards_of(world, tau2_player, UPDATE | {"max_steps": 8}) == {"reward": 0.0}
 
 
 async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, tau2_player):

@@ -223,21 +223,6 @@ def joined(spans):
     return sequences
 
 
-async def test_unrewritten_conversations_make_one_sequence_each_also_all_at_once():
-    agent = Agent(1)
-    conversations = [Conversation([{"role": "system", "content": f"agent {n}"}]) for n in range(6)]
-
-    async def converse(conversation):
-        for _ in range(5):
-            agent.answer(conversation)
-            reply = await agent.attempt.call(request_of(conversation.messages, model="policy"))
-            conversation.messages = [*conversation.messages, agent.echoed(reply.message)]
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*map(converse, conversations))
-    assert len(joined(agent.spans)) == 6
-
-
 async def test_two_calls_at_once_from_one_point_make_two_sequences():
     agent = Agent(2)
     conversation = agent.new()
