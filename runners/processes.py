@@ -59,6 +59,7 @@ class Fleet:
         self._patience_seconds = patience_seconds
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._pid = os.getpid()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._told: signal.Signals | None = None
         self._running: dict[int, asyncio.subprocess.Process | None] = {}
         self._ending = asyncio.Event()
@@ -118,7 +119,7 @@ class Fleet:
         """Run one process to its end; its status, negative for a signal."""
         self._running[number] = None
         # Blocked for the moment in which a child still has our handlers.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, DRAIN, HAND_BACK})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, DRAIN, HAND_BACK})
 
         def prepare() -> None:
             """Runs in the new process, before its command."""
@@ -127,7 +128,7 @@ class Fleet:
                 raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
             for told in (signal.SIGINT, signal.SIGTERM, DRAIN):
                 signal.signal(told, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if os.getppid() != self._pid:  # it died before we could ask
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -135,7 +136,7 @@ class Fleet:
         try:
             process = self._running[number] = await starting
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         logger.info("process %d started (pid %d)", number, process.pid)
         if self._told is not None:
             self._send(number, self._told)

@@ -9,7 +9,6 @@ from agentscope.model import OpenAIChatModel
 from openai import APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import requests
-from runners.errors import PolicyUnavailable
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
@@ -283,19 +282,6 @@ async def test_actors_are_told_apart_and_only_those_of_the_trained_policy_are_tr
         ("past", "past", False, 0),
     ]
     assert [actor.name for actor in attempt.outcome({"reward": 1.0}).actors] == ["past", "planner", "worker"]
-
-
-async def test_a_server_that_is_away_is_trouble_of_the_attempt_and_not_of_the_agent(world):
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        world.vllm.fail_next = 1
-        with pytest.raises(APIStatusError) as refused:
-            await ask(client)
-        assert refused.value.status_code == 503
-        with pytest.raises(APIStatusError) as ended:
-            await ask(client)
-        assert ended.value.status_code == 410
-    assert isinstance(attempt.trouble, PolicyUnavailable)
 
 
 async def test_a_vllm_without_a_tool_parser_is_named_with_the_remedy(world):
