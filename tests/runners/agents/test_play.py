@@ -1,6 +1,7 @@
 """Agents behind a real worker and a real hub, before a fake of vLLM: functions, LitAgents, services."""
 
 import asyncio
+import contextlib
 import logging
 import sys
 import threading
@@ -17,7 +18,7 @@ from agentlightning import (
     rollout,
 )
 from aiohttp import web
-from openai import APIStatusError, AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, OpenAI
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -230,20 +231,16 @@ async def test_what_the_agent_needs_and_is_away_is_tried_again(client, vllm):
 
 
 async def test_a_policys_server_that_is_away_is_tried_again_whatever_the_agent_makes_of_it(client, vllm):
-    told = []
-
     @rollout
     async def shrugging(task, llm):
         async with AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as asking:
-            try:
+            with contextlib.suppress(Exception):
                 await asking.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": "?"}])
-            except APIStatusError as error:
-                told.append(error.status_code)
         return 0.5
 
     vllm.fail_next = 1
     ((found, read, _),) = await played(client, vllm, LitPlayer(shrugging), task_of())
-    assert (found.attempt.sequence_id, read.outcome.turns, told) == (2, 1, [503])
+    assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
 
 
 @pytest.mark.parametrize("given", [None, {"a": "b"}, float("nan")])
