@@ -375,7 +375,7 @@ def test_a_service_elsewhere_could_not_reach_the_gateway():
     [
         ("nothing", "of the form module:name"),
         ("no_such_module:agent", "No module named 'no_such_module'"),
-        ("json:agent", "json has no agent"),
+        ("json:agent", "has no attribute 'agent'"),
         ("json:__name__", "no agent but a str"),
         ("json:dumps", "its parameters must be"),
     ],
