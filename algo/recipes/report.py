@@ -11,7 +11,7 @@ from statistics import fmean
 from algo.agents.evaluate import evaluation_table, gain
 from algo.agents.evaluate import figures_of as agent_figures
 from algo.evaluation.charts import Chart, draw
-from algo.evaluation.figures import Score, conduct_of, figures_of, whole_side_games
+from algo.evaluation.figures import Score, conduct_of, figures_of, games_of
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.page import Page, Picture, Section, Table, share_text, signed_text
 from algo.evaluation.record import Evaluation
@@ -137,7 +137,7 @@ def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
-    shares = [_mean_by_deal(whole_side_games(of, TRAINED_POLICY, opponent, side), side) for of in rows]
+    shares = [_mean_by_deal(games_of(of, TRAINED_POLICY, side, opponent), side) for of in rows]
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
         "unusable replies": (earlier.invalid_replies, later.invalid_replies),
@@ -161,7 +161,7 @@ def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
 
 
 def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) -> Estimate | None:
-    return Score.of_side([row.result for row in whole_side_games(rows, player, opponent, side)], side).win_rate
+    return Score.of_side([row.result for row in games_of(rows, player, side, opponent)], side).win_rate
 
 
 def _game_sections(run: RecipeRun) -> list[Section]:
