@@ -51,10 +51,7 @@ def wilson_interval(successes: float, trials: float) -> Estimate:
 
     E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, JASA 22, 1927; recommended by
     Brown, Cai and DasGupta, Interval Estimation for a Binomial Proportion, Statistical Science 16, 2001.
-    Raises ValueError unless 0 <= successes <= trials and there are trials.
     """
-    if not 0 <= successes <= trials or trials == 0:
-        raise ValueError(f"{successes} successes in {trials} trials give no share")
     share, squared = successes / trials, _Z**2
     center = (share + squared / (2 * trials)) / (1 + squared / trials)
     half = _Z / (1 + squared / trials) * (share * (1 - share) / trials + squared / (4 * trials**2)) ** 0.5
