@@ -1,6 +1,7 @@
 """An evaluation of the game as sections of a page, and as tables on a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from algo.evaluation.actions import OF_VOTES
@@ -86,7 +87,7 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
         figures = figures_of(evaluation, among)
         if among == "all" or figures.games not in (0, len(evaluation.rows)):
             suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
-            yield from (Table(table.caption + suffix, table.head, table.rows) for table in _tables(figures))
+            yield from (replace(table, caption=table.caption + suffix) for table in _tables(figures))
     reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
     counts = [(each, str(evaluation.failures.get(each, 0)), str(evaluation.retried.get(each, 0))) for each in reasons]
     yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
