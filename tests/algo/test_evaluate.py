@@ -228,6 +228,8 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
         ([], "evaluation.deals is 0"),
         (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' cannot label"),
         (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
+        (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
+        (["--set", "evaluation.opponents=[random, random]"], "named twice"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
