@@ -98,7 +98,7 @@ def _config(model: Path, *settings: str) -> Config:
 
 async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Servers:
     launches = policy_launches(config) if launch is None else [launch]
-    return await stack.enter_async_context(await Servers.start(config, launches, lambda line: None))
+    return await stack.enter_async_context(await Servers.start(config, launches))
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:

@@ -24,8 +24,8 @@ def policy_folder(config: Config, version: int) -> Path:
 
 async def push_policy(
     config: Config, serving: PolicyServers, engine: Engine, trainer: TrainerThread, version: int
-) -> float:
-    """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
+) -> None:
+    """Have vLLM serve the trainer's weights from now on, as ``version``.
 
     All policies that learn are pushed together. Adapters are written to ``policy_folder``, and vLLM reads them. Whole
     weights go by ``serving.weight_transfer``: "folder" likewise; "nccl" and "ipc" transfer them between GPUs through
@@ -62,12 +62,11 @@ async def push_policy(
 
     if config.serving.weight_transfer == "folder":
         await trainer.run(write)
-        seconds = await serving.push(folders, version)
+        await serving.push(folders, version)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
-        seconds = await serving.transfer(version, send, export)
+        await serving.transfer(version, send, export)
     _drop_old_policies(folder, config.rollout.max_policy_lag)
-    return seconds
 
 
 async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:

@@ -102,7 +102,7 @@ async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(
     async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3):
-            assert await push_policy(config, serving, engine, trainer, version) > 0
+            await push_policy(config, serving, engine, trainer, version)
         assert sorted(folder.name for folder in policies.iterdir()) == ["version-000002", "version-000003"]
         await push_policy(config, serving, engine, trainer, 2)  # resumed from before version 3
         assert [folder.name for folder in policies.iterdir()] == ["version-000002"]
