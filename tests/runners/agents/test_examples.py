@@ -3,6 +3,8 @@
 import asyncio
 import fcntl
 import json
+import os
+import subprocess
 import sys
 import termios
 import time
@@ -18,6 +20,7 @@ from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.lit import AgentUnavailable, LitPlayer, load_agent
 from runners.agents.play import Session
+from runners.agents.service import ServicePlayer
 from tests.support.agents.fakes_agents import resources_of, rollout_of
 from tests.support.waiting import until
 
@@ -158,6 +161,48 @@ async def test_a_user_whose_api_is_away_is_not_the_agents_failure(world, tau2_pl
     monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):
         await rewards_of(world, tau2_player, UPDATE)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """URL of the service on the OpenAI Agents SDK, which runs in an environment of its own."""
+    program, folder, port = "runners.agents.examples.service_agent", tmp_path_factory.mktemp("service"), free_port()
+    command = [sys.executable, "-m", program, "--environment", str(folder / "venv"), "--port", str(port)]
+    subprocess.run([*command, "--only-install"], check=True)
+    process = subprocess.Popen(command, env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"})
+    yield f"http://127.0.0.1:{port}/chat"
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture
+async def service_player(service):
+    player = ServicePlayer(service, service_reward)
+    yield player
+    await player.close()
+
+
+STORY = {"question": "Ann has 3 apples and gets 4 more. How many apples?", "answer": "3 + 4 = 7\n#### 7"}
+
+
+@pytest.mark.timeout(600)  # the environment may have to be downloaded
+async def test_the_services_calls_are_captured_and_its_answer_rewarded(world, service_player):
+    def solving(prompt):
+        if "<tool_response>" in prompt:
+            return "The answer is\n### " + prompt.rpartition("<tool_response>\n")[2].partition("\n")[0]
+        return call("calculate", {"expression": "3 + 4"})
+
+    world.vllm.answer = solving
+    assert await rewards_of(world, service_player, STORY) == {"reward": 1.0}
+    assert await rewards_of(world, service_player, STORY | {"answer": "#### 8"}) == {"reward": 0.0}
+    assert [(span.segment, span.context_tokens > 0) for span in world.spans] == [(0, False), (0, True)] * 2
+    first = world.vllm.tokenizer.decode(world.vllm.exchanges[0][0]["prompt"])
+    assert json.dumps(service_tasks.TOOL) in first and service_tasks.INSTRUCTIONS in first  # as in the lessons
+
+    world.vllm.answer = lambda prompt: call("calculate", {"expression": "1/0"})
+    world.spans.clear()
+    assert await rewards_of(world, service_player, STORY) == {"reward": 0.0}
+    assert len(world.spans) == 4  # turns that the service allows
 
 
 @pytest.mark.parametrize(

@@ -269,25 +269,6 @@ async def test_what_cannot_be_appended_is_rendered_whole_and_begins_a_sequence()
     assert [(span.segment, span.context_tokens) for span in agent.spans] == [(0, 0), (1, 0)]
 
 
-async def test_of_two_conversations_that_read_alike_the_ids_of_tool_calls_tell_which_goes_on():
-    agent = Agent(5)
-    messages = [{"role": "user", "content": "a"}]
-    for name in ("one", "other"):
-        call = {"id": name, "function": {"name": "f", "arguments": "{}"}}
-
-        async def parse(*_, call=call):
-            return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-        agent.server.parse = parse
-        agent.attempt_reply = await agent.attempt.call(request_of(messages))
-    for name, segment in (("other", 1), ("one", 0)):
-        call = {"id": name, "function": {"name": "f", "arguments": "{}"}}
-        reply = {"role": "assistant", "content": "", "tool_calls": [call]}
-        await agent.attempt.call(request_of([*messages, reply, {"role": "tool", "content": "1"}]))
-        assert agent.spans[-1].segment == segment
-        assert agent.spans[-1].context_tokens > 0
-
-
 async def test_a_name_stands_for_one_policy_alone():
     agent = Agent(7)
     messages = [{"role": "user", "content": "a"}]
