@@ -70,7 +70,7 @@ class Attempt:
         self.refused = 0
         """Calls that were answered with an error of the caller's."""
         self._dropped: Counter[str] = Counter()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Timeout] = set()
         self.responses: dict[str, list[Message]] = {}
         """Conversations by the id of the response that ended them, for the Responses API."""
         self._transcript = Transcript()
@@ -94,19 +94,17 @@ class Attempt:
         self._dropped.update(request.dropped)
         for name in request.dropped:
             warn_once(name, "an agent's requests have %r, which is left out: replies are sampled as the run says", name)
-        answering = asyncio.ensure_future(self._answer(request))
-        self._under_way.add(answering)
-        answering.add_done_callback(self._under_way.discard)
+        scope = asyncio.timeout(None)
         try:
-            return await answering
+            async with scope:
+                self._under_way.add(scope)
+                return await self._answer(request)
         except RequestRefused:
             raise
-        except asyncio.CancelledError:
-            if self._ended and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+        except Exception as error:
+            if scope.expired():  # by ``end``
                 raise AttemptEnded from None
-            answering.cancel()
-            raise
-        except Exception as error:  # not the agent's doing: the attempt is given up, and played again
+            # Not the agent's doing: the attempt is given up, and played again.
             if self.trouble is None:
                 self.trouble = error
                 if not isinstance(error, CannotPlay):
@@ -114,12 +112,14 @@ class Attempt:
             self.end()
             self.troubled.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
+        finally:
+            self._under_way.discard(scope)
 
     def end(self) -> None:
         """Answer nothing any more; calls under way are broken off."""
         self._ended = True
-        for answering in self._under_way:
-            answering.cancel()
+        while self._under_way:
+            self._under_way.pop().reschedule(0.0)
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
         actors = tuple(
