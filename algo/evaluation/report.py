@@ -7,9 +7,9 @@ from pathlib import Path
 from algo.evaluation.actions import OF_VOTES
 from algo.evaluation.figures import AMONG, Among, Figures, Score, differences, figures_of
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
-from algo.evaluation.page import Page, Section, Table, counts_text, share_text, signed_text, value_text
+from algo.evaluation.page import Page, Section, Table, cells, counts_text, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Record
-from algo.evaluation.statistics import Estimate, wilson_interval
+from algo.evaluation.statistics import wilson_interval
 
 _LEAD = (
     "The policy plays held-out deals, which are never trained on, as the wolves and as the good side. A win rate is "
@@ -34,7 +34,7 @@ def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
     for one in evaluations:
         found, of = figures_of(one), one.header
         invalid = found.conduct["both"].invalid_replies
-        games = _cells(of.player, found.all_games.win_rate, found.games, one.not_finished, invalid)
+        games = cells(of.player, found.all_games.win_rate, found.games, one.not_finished, invalid)
         overview.append((of.label, *games, signed_text(found.strength)))
     head = ("evaluation", "policy", "win rate", "games", "not finished", "unusable replies", "strength")
     comparable = [other for other in evaluations[:-1] if other.header.digest == header.digest]
@@ -82,20 +82,8 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
             suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
             yield from (replace(table, caption=table.caption + suffix) for table in _tables(figures))
     reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
-    counts = [_cells(each, evaluation.failures.get(each, 0), evaluation.retried.get(each, 0)) for each in reasons]
+    counts = [cells(each, evaluation.failures.get(each, 0), evaluation.retried.get(each, 0)) for each in reasons]
     yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
-
-
-def _cells(*values: Estimate | float | str | None) -> tuple[str, ...]:
-    """Of a row. Estimates are of shares."""
-    return tuple(
-        share_text(value)
-        if value is None or isinstance(value, Estimate)
-        else f"{value:.1f}"
-        if isinstance(value, float)
-        else str(value)
-        for value in values
-    )
 
 
 def _tables(figures: Figures) -> Iterator[Table]:
@@ -107,7 +95,7 @@ def _tables(figures: Figures) -> Iterator[Table]:
     rows = []
     for where, score, missing in scores:
         beside = (share_text(score.reference), signed_text(score.difference, 100, 0)) if score.reference else ("", "")
-        rows.append(_cells(where, score.win_rate, *beside, score.games, score.draws, missing))
+        rows.append(cells(where, score.win_rate, *beside, score.games, score.draws, missing))
     reference = ("the reference in its place", "points between them")
     yield Table("Win rates", ("policy", "games won", *reference, "games", "draws", "not finished"), rows)
     yield cell_table(figures)
@@ -119,7 +107,7 @@ def _tables(figures: Figures) -> Iterator[Table]:
         caption = f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0"
         yield Table(caption, ("player", "overall", "as the wolves", "as the good side"), rows)
     rows = [
-        _cells(
+        cells(
             side, of.turns, of.invalid_replies, of.defaulted_decisions, of.games_with_leak, of.days, of.turns_per_game
         )
         for side, of in figures.conduct.items()
@@ -131,7 +119,7 @@ def _tables(figures: Figures) -> Iterator[Table]:
     for actions in figures.actions:
         name = f"{actions.player}, {actions.side}"
         if cast := actions.counts.get("votes"):
-            votes.append(_cells(name, *(actions.shares.get(what) for what in OF_VOTES), counts_text(cast)))
+            votes.append(cells(name, *(actions.shares.get(what) for what in OF_VOTES), counts_text(cast)))
         told = {what: share_text(share) for what, share in actions.shares.items() if what not in OF_VOTES}
         told |= {what: counts_text(counts) for what, counts in actions.counts.items() if what != "votes"}
         others += [(name, what, text) for what, text in told.items()]
