@@ -18,6 +18,7 @@ from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
+from store.printable import set_up_logging
 
 logger = logging.getLogger("algo.evaluate")
 
@@ -170,7 +171,7 @@ def _count_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.werewolf.demonstrations import NothingToImitate
 
     run_dir = config.run.dir / options.people
-    logging.basicConfig(level=options.log_level)
+    set_up_logging(options.log_level)
     counting = count_people(config, load_state(run_dir).run_id, run_dir)
     status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     if done is not None:
