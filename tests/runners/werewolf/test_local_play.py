@@ -97,23 +97,6 @@ def test_a_mistyped_command_line_is_refused(capsys, arguments):
     assert caught.value.code == 2 and arguments[0] in capsys.readouterr().err
 
 
-def test_decisions_and_rounds_are_counted():
-    preset = PRESETS["7p"]
-    game = play_locally(preset, 3, seeded_brains(preset, 3, SCRIPTED))
-    asked = []
-
-    class Witness:
-        def __init__(self, brain):
-            self._brain = brain
-
-        def act(self, observation):
-            asked.append(observation.request)
-            return self._brain.act(observation)
-
-    witnessed = play_locally(preset, 3, {seat: Witness(b) for seat, b in seeded_brains(preset, 3, SCRIPTED).items()})
-    assert witnessed.state == game.state and game.decisions == len(asked) > game.rounds > 0
-
-
 class Terminal:
     """A fake terminal: answers as typed, keeps what was shown."""
 

@@ -22,14 +22,10 @@ from runners.werewolf.game import (
     Side,
     get_preset,
 )
-from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.table import play_game
 from store.schema import TokenLimits
-from store.werewolf import GameTask
 from tests.support.chat_templates import chat_tokens
 
 REPLY_TOKENS = 40
@@ -125,52 +121,3 @@ def test_the_oldest_words_go_first_as_few_as_possible_and_never_a_fact(tiny_toke
     kept = fitting[0] if fitting else len(sizes) - 1
     assert len(prompt) == sizes[kept] <= context_tokens - REPLY_TOKENS
     assert f"<|im_start|>user\n{recaps[kept]}<|im_end|>" in tiny_tokenizer.decode(prompt)
-
-
-class Quiet:
-    """A fake brain that talks as long as it may, lets everybody live, and so plays to the round limit."""
-
-    def act(self, observation):
-        request = observation.request
-        choice = None if request.may_pass else request.default.choice
-        return Action(choice, "我是好人请相信我" * (request.speech_chars // 8))
-
-
-class QuietPolicy(PolicyPlayer):
-    """A policy seat, prompts and tokens included, that says what ``Quiet`` says."""
-
-    async def decide(self, observation):
-        self._model._server.reply = render_reply(Quiet().act(observation), observation.request)
-        return await super().decide(observation)
-
-
-@pytest.mark.parametrize("context_tokens", [4500, 9000])
-async def test_a_long_game_of_twelve_stays_within_its_context(tiny_tokenizer, context_tokens):
-    preset = get_preset("12p_sheriff")
-    task = GameTask(
-        game_id="long",
-        group_id="long",
-        seed=1,
-        sampling_seed=1,
-        preset=preset.name,
-        seating=dict.fromkeys(Side, "policy"),
-        trainable=[],
-        limits={"context_tokens": context_tokens, "reply_tokens": 300},
-    )
-    servers, tokens, turns = {}, chat_tokens(tiny_tokenizer), []
-
-    def seat_player(seat, role, name):
-        servers[seat] = FakeServer(tiny_tokenizer)
-        model = TokenExactChatModel(servers[seat], tokens, task.limits, f"long/{seat}")
-        return QuietPolicy(seat, model, system_prompt(preset, seat, role))
-
-    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
-    assert (result.days, result.result) == (preset.round_limit, "draw")
-    longest = max(len(prompt) for server in servers.values() for prompt in server.prompts)
-    assert longest + 300 <= context_tokens
-    last = [server.prompts[-1] for server in servers.values()]
-    for prompt in last:  # the first night's and day's facts, ten days later
-        text = tiny_tokenizer.decode(prompt)
-        assert "昨夜是平安夜" in text and "警徽流失" in text
-    for seat in result.seats:
-        assert 2 < seat.segments < seat.turns / 3

@@ -3,9 +3,7 @@
 The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a real vLLM.
 """
 
-import argparse
 import asyncio
-import gc
 import json
 
 import aiohttp
@@ -21,7 +19,6 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from configs.loading import load_config
-from runners.werewolf.web.command import add_web_command, run_web
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.run_numbers import RunNumbers
@@ -257,14 +254,3 @@ async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
         await hub.stop()
         page = await play_seat(session, seat)
         assert page["phase"] == "over" and "kept as a file" in page["problem"] and page["replay"].startswith("table:")
-
-
-def test_the_command_closes_what_it_opened_when_the_model_is_not_up(tmp_path, capsys):
-    parser = argparse.ArgumentParser()
-    add_web_command(parser.add_subparsers())
-    address = "http://127.0.0.1:9"
-    given = ["web", "--model-url", address, "--store", address, "--runs", str(tmp_path), "--port", "0"]
-    opened = [one for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession)]
-    assert run_web(parser.parse_args(given)) == 2
-    assert "error: --model-url" in capsys.readouterr().err
-    assert all(one.closed for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession) and one not in opened)
