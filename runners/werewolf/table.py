@@ -96,7 +96,7 @@ async def play_game(
         for seat, role in roles.items()
     }
     probes = None if task.study is None else BeliefProbes(task.study, players)
-    with nullcontext() if judge is None else closing(judge.new_game()) as judged:
+    with nullcontext() if judge is None else closing(JudgedGame(judge)) as judged:
         table = _Table(task, policy_version, seats, on_turn, judged)
         announced = 0
         async with table.public_hub, table.wolf_hub:

@@ -73,8 +73,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     ):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
         page = await play_seat(session, seat, "我说的是人话。")
-        async with session.get("/api/game", params={"id": page["replay"], "view": "god"}) as response:
-            replay = await response.json()
+        _, replay = await server.get("/api/game", id=page["replay"], view="god")
     found = await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
     (game,) = found.finished
     assert {seat.policy for seat in game.outcome.seats} == {PERSON, "policy"}
@@ -105,8 +104,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
             results.append((side, (await play_seat(session, seat))["game"]["result"]))
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy")  # not kept
         await play_seat(session, seat)
-        async with session.get("/api/games", params={"people": "1"}) as response:
-            rows = (await response.json())["rows"]
+        rows = (await server.get("/api/games", people="1"))[1]["rows"]
         assert [(row["mode"], row["version"], row["people"]) for row in rows] == [("val", 24, True)] * 3
     config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
     options = evaluate.parse_arguments(["--people", "first"])
@@ -134,8 +132,7 @@ async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(
                 _, (seat,) = await open_table(session, **wanted)
                 page = await play_seat(session, seat)
                 assert page["replay"].startswith("hub:"), page["problem"]
-            async with session.get("/api/games", params={"people": "1"}) as response:
-                assert [row["version"] for row in (await response.json())["rows"]] == [24, 24]
+            assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
     finally:
         our_hub.kill()
 
@@ -236,13 +233,9 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
         assert "127.0.0.1:9" in await refusal(server, others="policy")
-    async with (
-        WebServer(tmp_path, model_url="http://127.0.0.1:9") as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
-        for path, status in (("/api/tables", 400), ("/api/config", 200)):  # the games are there all the same
-            async with session.get(path) as response:
-                assert response.status == status
+    async with WebServer(tmp_path, model_url="http://127.0.0.1:9") as server:
+        assert (await server.get("/api/tables"))[0] == 400
+        assert (await server.get("/api/config"))[0] == 200  # the games are there all the same
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):

@@ -261,19 +261,13 @@ def test_turns_stand_with_the_events_that_came_of_them():
 async def test_a_view_that_does_not_exist_is_refused(tmp_path, view):
     game = tmp_path / "game.json"
     game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1)).as_data()))
-    async with (
-        WebServer(tmp_path, [game]) as server,
-        aiohttp.ClientSession(server.url) as session,
-        session.get("/api/game", params={"id": "file:1", "view": view}) as response,
-    ):
-        assert response.status == 400
+    async with WebServer(tmp_path, [game]) as server:
+        assert (await server.get("/api/game", id="file:1", view=view))[0] == 400
 
 
 async def test_of_one_seats_transcript_only_its_view_can_be_asked_for(tmp_path):
     game = tmp_path / "game.json"
     game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1), 3).as_data()))
-    async with WebServer(tmp_path, [game]) as server, aiohttp.ClientSession(server.url) as session:
-        async with session.get("/api/game", params={"id": "file:1", "view": "4"}) as response:
-            assert response.status == 400
-        async with session.get("/api/game", params={"id": "file:1", "view": "god"}) as response:
-            assert (await response.json())["view"] == "3"
+    async with WebServer(tmp_path, [game]) as server:
+        assert (await server.get("/api/game", id="file:1", view="4"))[0] == 400
+        assert (await server.get("/api/game", id="file:1", view="god"))[1]["view"] == "3"
