@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from runners.errors import PolicyUnavailable, UnusableTokenizer
+from runners.errors import UnusableTokenizer
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.agent import WerewolfGames
@@ -177,12 +177,6 @@ async def test_a_thought_that_the_prompt_opened_is_closed_before_the_words(tiny_
     opening.chat_template = opening.chat_template.replace("<think>\\n\\n</think>\\n\\n", "<think>\\n")
     tokens = chat_tokens(opening)
     assert split_thought(await tokens.decode_reply(await tokens.encode_reply("决定：3号"))) == ("", "决定：3号")
-
-
-async def test_a_policy_that_is_served_nowhere_cannot_be_seated(unserved):
-    task = make_task(seating={"wolf": "policy", "good": "scripted"})
-    with pytest.raises(PolicyUnavailable, match="served nowhere"):
-        await play(task, unserved)
 
 
 async def test_a_tokenizer_that_is_elsewhere_is_named_with_the_remedy(unserved, tmp_path, tiny_model):

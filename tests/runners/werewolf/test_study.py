@@ -1,7 +1,6 @@
 """What is noted of a game beside it: votes against the odds, claims, deaths, beliefs; and that the game is the same."""
 
 import random
-from functools import partial
 
 import pytest
 
@@ -161,24 +160,3 @@ async def test_a_words_log_prob_is_the_sum_over_its_tokens_each_after_those_befo
             await word_log_probs(server, [[7]], words)
     with pytest.raises(PolicyUnavailable, match="log-probs of given tokens"):
         await word_log_probs(Server(False), [[7]], [(1,), (2,)])
-
-
-async def test_a_question_that_does_not_fit_is_left_out(vllm):
-    task = make_task(study=ALL)
-    seat_player = policy_seats(vllm, task)
-    players = []
-
-    def remembered(seat, role, name):
-        players.append(seat_player(seat, role, name))
-        # No room but for the game's own first turns.
-        players[-1]._model.word_log_probs = partial(_does_not_fit)
-        return players[-1]
-
-    *_, note = await spans_of(task, remembered)
-    assert {belief.beliefs for belief in StudySpan.decode(note).beliefs} == {None}
-
-
-async def _does_not_fit(conversations, words):
-    from runners.policy.model import ContextFull
-
-    raise ContextFull("too long")

@@ -284,15 +284,6 @@ async def test_calls_begin_no_faster_than_said_and_in_order():
     assert begun == [(0, 0), (1, 5), (2, 10), (3, 15)]
 
 
-async def test_requests_per_minute_count_every_try(api):
-    waited = Pauses()
-    clock = iter(range(100))
-    throttle = Throttle(clock=lambda: 0.0 if len(waited) < 1 else 60.0 + next(clock), sleep=waited)
-    api.faults = [error(500)]
-    await ask(api.endpoint(requests_per_minute=2), throttle=throttle)
-    assert waited == [30]
-
-
 async def test_a_call_that_is_cancelled_gives_its_place_back(api):
     api.hold.clear()
     model = ApiModel(api.endpoint(max_concurrent=1))

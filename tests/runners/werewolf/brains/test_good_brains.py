@@ -125,10 +125,6 @@ def test_good_seats_follow_a_seer_and_spare_whom_it_cleared():
     assert answers(cleared, 80) - {None} == {3, 5}
 
 
-def test_a_villager_called_a_wolf_knows_the_claim_for_a_lie():
-    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 1, Side.WOLF)))) == {2}
-
-
 def test_who_claims_ones_own_role_lies_unless_the_role_may_be_dealt_twice():
     cases = ((Role.GUARD, TWELVE, 5), (Role.WITCH, TWELVE, 5), (Role.HUNTER, TWELVE, 5), (Role.HUNTER, GUNS, 6))
     for role, preset, suspect in cases:

@@ -28,7 +28,7 @@ from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
 from tests.support.hub.hub_process import HubProcess
 from tests.support.werewolf.fakes_api import FakeChatApi
-from tests.support.werewolf.seat_players import OURS, open_table, play_seat, reply_to
+from tests.support.werewolf.seat_players import open_table, play_seat, reply_to
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -211,28 +211,14 @@ async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_pat
         keys_of(["fake=m@http://models.example/v1"])
 
 
-async def refusal(server, **wanted):
-    """What the server says to a table that it does not open."""
-    async with (
-        aiohttp.ClientSession(server.url, headers=OURS) as session,
-        session.post("/api/tables", json=wanted) as response,
-    ):
-        return None if response.status == 200 else (await response.json())["problem"]
-
-
-async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
-    async with WebServer(tmp_path) as server:
-        assert "--store" in await refusal(server, record="evaluation")
-    async with WebServer(tmp_path, hub=hub.url) as server:
-        assert await refusal(server, record="evaluation") is None
-        assert "--tokenizer" in await refusal(server, record="demonstration")
-
-
 async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, client):
     resources = PolicyResources(run_name="r-1", version=1, endpoints=("http://127.0.0.1:9/v1",), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
-        assert "127.0.0.1:9" in await refusal(server, others="policy")
+        with pytest.raises(UnusableTable, match=r"127\.0\.0\.1:9"):
+            await server.tables.open({"others": "policy"})
+        with pytest.raises(UnusableTable, match="--tokenizer"):
+            await server.tables.open({"record": "demonstration"})
     async with WebServer(tmp_path, model_url="http://127.0.0.1:9") as server:
         assert (await server.get("/api/tables"))[0] == 400
         assert (await server.get("/api/config"))[0] == 200  # the games are there all the same
