@@ -35,7 +35,7 @@ from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import DECISION_MARKER
 from runners.werewolf.prompts_zh.questions import render_observation, render_reply_error
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_data, game_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +162,10 @@ def play(options: argparse.Namespace) -> int:
     except (PersonLeft, KeyboardInterrupt):
         print("\nthe game was left", file=sys.stderr)
         return 130
-    transcript = Transcript.of(game.state, options.view)
     if options.format == "json":
-        written = json.dumps(transcript.as_data(), ensure_ascii=False, indent=1) + "\n"
+        written = json.dumps(game_data(game.state, options.view), ensure_ascii=False, indent=1) + "\n"
     else:
-        written = transcript.as_text()
+        written = game_text(game.state, options.view)
     if options.output is None:
         sys.stdout.write(written)
     else:

@@ -17,7 +17,14 @@ from typing import Any
 from agentscope.formatter import OpenAIMultiAgentFormatter
 from agentscope.model import ChatResponse, OpenAIChatModel
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    before_sleep_log,
+    retry_if_result,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
 
 from runners.addresses import Addresses
 from runners.errors import EndpointUnavailable
@@ -129,7 +136,7 @@ class ApiModel:
             wait=self._pause_before_next_try,
             retry=retry_if_result(lambda outcome: isinstance(outcome, _Failure) and outcome.again),
             retry_error_callback=lambda state: state.outcome.result(),
-            before_sleep=self._tell,
+            before_sleep=before_sleep_log(logger, logging.INFO),
             sleep=self._sleep,
         )
         outcome = await retrying(self._try_once, messages)
@@ -186,16 +193,6 @@ class ApiModel:
 
     def _pause_before_next_try(self, state: RetryCallState) -> float:
         return max(self._backoff(state), state.outcome.result().retry_after)
-
-    def _tell(self, state: RetryCallState) -> None:
-        logger.info(
-            "%s: try %d of %d failed: %s; again in %.1f s",
-            _name(self.endpoint),
-            state.attempt_number,
-            self.endpoint.tries,
-            state.outcome.result().reason,
-            state.next_action.sleep,
-        )
 
 
 class ApiModels:

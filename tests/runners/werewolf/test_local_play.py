@@ -11,7 +11,7 @@ import pytest
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.game import PRESETS, Action, Option, Role, Side, new_game, pending, winner
 from runners.werewolf.local import Person, PersonLeft, play_locally, seeded_brains
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_text
 
 SCRIPTED = dict.fromkeys(Side, "scripted")
 
@@ -130,7 +130,7 @@ def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
     assert f"你是{seat}号" in terminal.shown[0]
     assert any("无效" in shown for shown in terminal.shown)  # it is told what was wrong and asked again
     own = [event.text for event in game.state.events if event.seat == seat and event.text]
-    assert all(text in Transcript.of(game.state).as_text() for text in own)
+    assert all(text in game_text(game.state) for text in own)
 
 
 def test_a_persons_choice_may_ride_with_a_speech():

@@ -7,7 +7,7 @@ from selenium.webdriver.common.keys import Keys
 
 from runners.werewolf.game import EventKind, Role, Side, get_preset
 from runners.werewolf.local import play_locally, seeded_brains
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_data
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
@@ -16,7 +16,7 @@ def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted
     rules = get_preset(preset)
     state = play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(Transcript.of(state).as_data()))
+    path.write_text(json.dumps(game_data(state)))
     return path, state
 
 

@@ -217,8 +217,6 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
     async with WebServer(tmp_path, hub=hub.url) as server:
         with pytest.raises(UnusableTable, match=r"127\.0\.0\.1:9"):
             await server.tables.open({"others": "policy"})
-        with pytest.raises(UnusableTable, match="--tokenizer"):
-            await server.tables.open({"record": "demonstration"})
     async with WebServer(tmp_path, model_url="http://127.0.0.1:9") as server:
         assert (await server.get("/api/tables"))[0] == 400
         assert (await server.get("/api/config"))[0] == 200  # the games are there all the same

@@ -19,7 +19,7 @@ from runners.werewolf.game import (
     pending,
 )
 from runners.werewolf.players import Msg
-from runners.werewolf.transcript import Transcript, asked_in, event_data
+from runners.werewolf.transcript import asked_in, event_data, game_data
 from runners.werewolf.web.seats import Seat
 from runners.werewolf.web.tables import Table, Wanted
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, shown
@@ -134,7 +134,7 @@ async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_te
     for states in asked_as_often(observer, both):
         folder = tmp_path_factory.mktemp("world")
         game = folder / "game.json"
-        game.write_text(json.dumps(Transcript.of(states[-1][0]).as_data()))
+        game.write_text(json.dumps(game_data(states[-1][0])))
         found = {}
         async with (
             WebServer(folder, [game], games=GamesOfAWorld(states, observer)) as server,
@@ -260,14 +260,14 @@ def test_turns_stand_with_the_events_that_came_of_them():
 @pytest.mark.parametrize("view", ["0", "10", "-1", "1.0", "²", "everything", ""])
 async def test_a_view_that_does_not_exist_is_refused(tmp_path, view):
     game = tmp_path / "game.json"
-    game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1)).as_data()))
+    game.write_text(json.dumps(game_data(new_game(PRESETS["9p"], 1))))
     async with WebServer(tmp_path, [game]) as server:
         assert (await server.get("/api/game", id="file:1", view=view))[0] == 400
 
 
 async def test_of_one_seats_transcript_only_its_view_can_be_asked_for(tmp_path):
     game = tmp_path / "game.json"
-    game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1), 3).as_data()))
+    game.write_text(json.dumps(game_data(new_game(PRESETS["9p"], 1), 3)))
     async with WebServer(tmp_path, [game]) as server:
         assert (await server.get("/api/game", id="file:1", view="4"))[0] == 400
         assert (await server.get("/api/game", id="file:1", view="god"))[1]["view"] == "3"
