@@ -207,8 +207,6 @@ LEAD_IN = (
 """What may stand before a choice in its clause. What hedges (想, 可能, 应该) is left out; 要不上警 proposes to run."""
 LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天| (?:tonight|today|now))*+"
 TOWARDS = r"(?:把|将|让|给|对|向|朝|由)"
-MAY_NAME_ITSELF = frozenset({Decision.GUARD, Decision.WOLF_KILL, Decision.WOLF_TALK})
-"""Where 自己 is a seat."""
 
 # --- what is no choice ----------------------------------------------------------------------------------------------
 
@@ -225,14 +223,11 @@ NEGATED = re.compile(
     r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
     r"没有?|拒绝|甭|非|除了|(?:not|dont|wont|never) )(?:去|再)?"
 )
-_SUPPOSED = (
+NOT_EARNEST = re.compile(
     r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
     r"否则|不如|与其|或者|\b(?:if|unless|suppose|assuming|would|whether|either|should|said?|says|suggests?|claims?|tells?|"
     r"told)\b|(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?"
-)
-SUPPOSED = re.compile(_SUPPOSED)
-NOT_EARNEST = re.compile(
-    rf"{_SUPPOSED}|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
+    r"|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
     r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
     r"例如|比如|譬如|假装)"
 )

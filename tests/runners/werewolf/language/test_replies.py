@@ -70,7 +70,8 @@ def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_)
 
 
 def test_a_spent_potion_cannot_be_used():
-    assert code_of("决定：救", QUESTIONS["poison"]) == code_of("决定：救3号", QUESTIONS["poison"]) == "illegal_target"
+    assert code_of("决定：救", QUESTIONS["poison"]) == "illegal_target"
+    assert code_of("决定：救3号", QUESTIONS["poison"]) == "no_choice"
     assert code_of("决定：毒5号", QUESTIONS["save"]) == "illegal_target"
 
 
@@ -83,6 +84,7 @@ def test_an_empty_speech_is_an_error(question, text):
 def test_a_speech_is_cut_to_what_the_request_allows():
     short = replace(QUESTIONS["closing"], speech_chars=2)
     assert parse_reply("一二三四\n决定：3号", short) == Action(3, "一二")
+    assert clean_speech("<|im_end|>", 20) == "＜|im_end|＞"
 
 
 @pytest.mark.parametrize("text", ["我自爆", "我选择自爆", "那就自爆吧", "好吧，我自爆了。", "决定：我要自爆"])
