@@ -10,8 +10,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agentscope.formatter import OpenAIMultiAgentFormatter
@@ -242,15 +240,9 @@ def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:
 
 
 def _seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """What ``Retry-After`` asks for, in seconds or as a date; 0.0 without it or for nonsense."""
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    return max((moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+    """What ``Retry-After`` asks for in seconds; 0.0 without it, and for a date."""
+    value = headers.get("Retry-After", "").strip()
+    return float(value) if value.isdecimal() else 0.0
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -19,7 +19,9 @@ REPLY_TOKENS, SYSTEM, VOTE = 40, {"role": "system", "content": "你是2号。"},
 
 
 def day(number):
-    speeches = [Event(EventKind.SPEECH, number, seat=seat, text=f"第{number}天我怀疑{seat}号。" * 40) for seat in (1, 3)]
+    speeches = [
+        Event(EventKind.SPEECH, number, seat=seat, text=f"第{number}天我怀疑{seat}号。" * 40) for seat in (1, 3)
+    ]
     return [Event(EventKind.NIGHT_FALLS, number), *speeches, Event(EventKind.EXILED, number, target=number + 3)]
 
 

@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import json
 import logging
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 from aiohttp import web
@@ -162,11 +160,10 @@ async def test_a_refused_request_is_not_sent_again(api, status):
 
 async def test_a_server_says_how_long_to_wait(api):
     pauses = Pauses()
-    in_50_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
-    api.faults = [error(429, Retry_After="17"), error(429, Retry_After=in_50_seconds), error(429, Retry_After="soon")]
+    api.faults = [error(429, Retry_After="17"), error(429, Retry_After="soon")]
     throttle = Throttle(sleep=Pauses(), clock=iter(range(0, 10_000, 100)).__next__)
     assert await ask(api.endpoint(tries=4), pauses=pauses, throttle=throttle) == "好的"
-    assert pauses[0] == 17 and 20 < pauses[1] <= 50 and pauses[2] < 6
+    assert pauses[0] == 17 and pauses[1] < 6
     api.faults = [error(429, Retry_After="3600")]
     told = await refusal(api.endpoint(tries=4))
     assert "a pause of 3600 s" in told and "in 1 try" in told
