@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from runners.werewolf.game import (
@@ -159,9 +159,10 @@ def seen_by(observer: int, played: list[Step]) -> tuple[list[Observation], list,
 @settings(max_examples=250, deadline=None)
 def test_whole_games_in_which_two_unknown_roles_are_swapped_look_the_same(preset, seed, play, data):
     observer, worlds = draw_worlds(preset, seed, play, data)
+    assume(all(worlds))
     # Who has won depends on the roles, so one game may end sooner; up to there nothing differs. Nor does it to whoever
     # looks all the time while somebody is asked in secret.
-    for one, other in zip(*(seen_by(observer, world) for world in worlds if world), strict=True):
+    for one, other in zip(*(seen_by(observer, world) for world in worlds), strict=True):
         assert all(a == b for a, b in zip(one, other, strict=False))
 
 
