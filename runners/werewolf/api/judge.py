@@ -11,9 +11,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from runners.errors import EndpointUnavailable
+from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Decision, Event, Request, Role
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
@@ -46,18 +46,11 @@ _DECORATION = ' \n*`“”"。'
 Messages = list[dict[str, str]]
 
 
-class AsksChat(Protocol):
-    """What the judge needs of a model: ``runners.werewolf.api.models.ApiModel`` has it, with its limits and retries."""
-
-    async def ask(self, messages: Messages) -> str:
-        """The reply to a conversation. Raises EndpointUnavailable."""
-
-
 @dataclass(frozen=True)
 class Judge:
     """One model's judgements. patience_seconds: how long a finished game waits for its last ones."""
 
-    model: AsksChat
+    model: ApiModel
     patience_seconds: float = 30.0
 
 

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algo.werewolf.tasks import step_tasks
 from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
-from store.werewolf import GameTask
-from tests.support.settings import werewolf_config
 from tests.support.tasks import game_task
 
 NAMES = ("policy", "scripted", "random", "strong")
@@ -82,22 +79,6 @@ def test_shares_hold_over_many_deals(together):
     assert counted["policy"] + counted["strong"] == wolf_seats
     if together:  # two rules are drawn independently of each other
         assert side_by_side[True, True] / deals == pytest.approx(0.2 * 0.75, abs=tolerance)
-
-
-def test_all_games_of_a_deal_share_the_lineup_and_deals_differ():
-    config = werewolf_config(
-        preset="9p",
-        groups_per_step=6,
-        rollouts_per_group=3,
-        seating=[{"side": "wolf", "players": {"policy": 1, "scripted": 1}}, {"role": "seer", "players": {"random": 1}}],
-    )
-    lineups = {}
-    for task in step_tasks(config, 1):
-        task = GameTask.decode(task.encode())
-        lineups.setdefault(task.group_id, []).append(tuple(who_plays(task, deal(task.seed, "9p")).values()))
-    assert all(len(games) == 3 and len(set(games)) == 1 for games in lineups.values())
-    assert len({games[0] for games in lineups.values()}) > 1
-    assert all(games[0].count("random") == 1 for games in lineups.values())
 
 
 def test_a_seat_that_no_rule_matches_is_an_error():

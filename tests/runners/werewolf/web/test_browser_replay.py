@@ -98,28 +98,6 @@ async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_m
         await at_the_browser(visit, *people(2))
 
 
-async def test_it_fits_a_phone_by_day_and_by_night_in_light_and_dark(tmp_path, person):
-    path, state = written(tmp_path, "game")
-
-    def visit(p):
-        p.resize(*PHONE)
-        for scheme in ("light", "dark"):
-            p.driver.execute_cdp_cmd(
-                "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-            )
-            for name, kind in (("night", EventKind.WOLF_SAYS), ("day", EventKind.SPEECH)):
-                p.opens(game(server, at=index_of(state, kind)))
-                assert p.overflow() <= 0
-                board = p.sees(".board").rect
-                assert board["width"] <= PHONE[0] and board["height"] < PHONE[1]
-                speech = p.sees(".middle .speech").rect
-                assert speech["x"] >= board["x"] and speech["width"] < board["width"] * 0.75
-                p.shot(f"replay-phone-{scheme}-{name}")
-
-    async with WebServer(tmp_path, [path]) as server:
-        await at_the_browser(visit, person)
-
-
 async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):
     first, _ = written(tmp_path, "before", "9p", 5, "random")
     second, _ = written(tmp_path, "after", "9p", 5, "scripted")
