@@ -34,9 +34,9 @@ class CountedPostgres(PostgresDatabase):
         super().__init__(url, connections=2)
         self._count = count
 
-    async def _answer(self, connection, answer):
-        self._count(answer)
-        return await super()._answer(connection, answer)
+    async def _answer(self, connection, call, *arguments):
+        self._count(call)
+        return await super()._answer(connection, call, *arguments)
 
 
 def workload(address, log_path, seed, deadly_statement):
