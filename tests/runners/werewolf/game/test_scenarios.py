@@ -110,11 +110,11 @@ def test_a_night(script, facts):
 
 
 def test_the_guard_may_not_guard_a_seat_two_nights_running():
-    guarded = "night_actions: 4=5; exile_vote:; "
+    guarded = "night_actions: 4=5; exile_vote:"
     check(until(night(guarded), Phase.NIGHT_ACTIONS), "asked=1,4,9,10,11,12")
     assert 5 not in question(until(night(guarded), Phase.NIGHT_ACTIONS), 4).targets
     for between in ("4=6", "4=pass"):
-        state = until(night(f"{guarded}night_actions: {between}; exile_vote:"), Phase.NIGHT_ACTIONS)
+        state = until(night(f"{guarded}; night_actions: {between}; exile_vote:"), Phase.NIGHT_ACTIONS)
         assert 5 in question(state, 4).targets
 
 

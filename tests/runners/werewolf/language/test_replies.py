@@ -32,9 +32,9 @@ def code_of(text, request):
 def test_every_reply_of_a_table_is_read_as_it_says(table):
     read = {row.where: (row.outcome(cut=table == "cut.txt"), row.accepted) for row in rows(table)}
     assert {where: outcome for where, (outcome, accepted) in read.items() if outcome not in accepted} == {}
-    # A reader that refused everything would credit nothing, and be of no use.
-    choosing = [outcome == accepted[0] for outcome, accepted in read.values() if accepted[0] != REASK]
-    assert sum(choosing) >= (0.7 if "fresh" in table else 0.9) * len(choosing)
+    if table not in ("not_choices.txt", "cut.txt"):  # a reader that refused everything would be of no use
+        choosing = [outcome == accepted[0] for outcome, accepted in read.values() if accepted[0] != REASK]
+        assert sum(choosing) >= (0.7 if "fresh" in table else 0.9) * len(choosing)
 
 
 @pytest.mark.parametrize("question", ["vote", "witch", "wolf_vote"])
@@ -119,7 +119,7 @@ _PIECES = """决定： 决定 ： 思考： 发言： 2号发言： 投票： �
 我自爆 救 毒4号 不用药 上警 弃票 撕警徽 因为 ( ) “ ” not no. - — * 😀 ﹕ １ 【 】 没 过"""
 PIECES = [*_PIECES.split(), *OPTION_WORDS.values(), *PASS_WORDS.values(), "\n决定：", "i vote for player 3"]
 PIECES += [*" \n\u200b\x00\u2028\ud800"]
-LIKE_A_LABEL = re.compile(r"决定|发言\W*[:：﹕]")
+LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]")
 HOSTILE = st.one_of(
     st.text(), st.text(st.characters()), st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
 )
