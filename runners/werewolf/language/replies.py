@@ -167,14 +167,8 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # nor empty ones
         for part in parts:
-            stated = _stated_in(in_digits(part), request)
+            stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
-
-
-def _stated_in(clause: str, request: Request) -> _Stated | None:
-    if len(clause) > _LONGEST_CLAUSE:
-        return None
-    return _read_clause(clause, request.decision, request.seat, frozenset(request.options), request.subject)
 
 
 @lru_cache
@@ -190,22 +184,22 @@ def _forms(decision: Decision) -> tuple[re.Pattern[str], re.Pattern[str], re.Pat
 
 
 @lru_cache(maxsize=4096)
-def _read_clause(
-    text: str, decision: Decision, me: int, offered: frozenset[Option], subject: int | None
-) -> _Stated | None:
-    text = text.replace('"', "").rstrip("~ ")
-    core, own = _LEAD_IN.sub("", text, count=1), f"{me}号"
+def _stated_in(clause: str, request: Request) -> _Stated | None:
+    if len(clause) > _LONGEST_CLAUSE:
+        return None
+    text, own = clause.replace('"', "").rstrip("~ "), f"{request.seat}号"
+    core = _LEAD_IN.sub("", text, count=1)
     if core.startswith(own) and len(core) > len(own):  # 2号投3号
         core = _LEAD_IN.sub("", core[len(own) :].lstrip(), count=1)
     core = re.sub("我?自己", own, core)
-    nobody, chosen, bare = _forms(decision)
+    nobody, chosen, bare = _forms(request.decision)
     mine = core != text
     if nobody.fullmatch(core):
         return _Stated(None, mine=mine)
     number = "".join(_NUMBERS.findall(core)[:1]).lstrip("0") or "0"
-    for option in offered:
+    for option in request.options:
         if _OPTION_FORMS[option].fullmatch(core):
-            mistaken = option is Option.SAVE and number not in ("0", str(subject))
+            mistaken = option is Option.SAVE and number not in ("0", str(request.subject))
             return _Stated(f"救{number}" if mistaken else option, mine=mine)
     alone = bare.fullmatch(core) is not None
     return _Stated(number, bare=alone, mine=mine) if alone or chosen.fullmatch(core) else None
