@@ -49,7 +49,7 @@ class DeletingHub(hub_process.HubProcess):
 
     def _fork(self):
         settings = HubSettings(
-            host="127.0.0.1", port=self.port, backend="sqlite", database=self.database, retention=RULE
+            host="127.0.0.1", port=self.port, database=self.database, retention=RULE
         )
         return hub_process.fork(_hub, self.log, settings)
 

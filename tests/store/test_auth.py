@@ -37,7 +37,7 @@ def no_token_from_outside(monkeypatch):
 
 @pytest.fixture
 def app(database):
-    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, token=TOKEN, cors_origins=["http://page.example"])
+    settings = HubSettings("127.0.0.1", 1, database.path, token=TOKEN, cors_origins=["http://page.example"])
     return Hub(SqlLightningStore(database), settings, 1).app
 
 

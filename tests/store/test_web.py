@@ -29,7 +29,7 @@ def store(database):
 
 @pytest.fixture
 def app(store, database):
-    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, largest_request_bytes=4 * LARGEST)
+    settings = HubSettings("127.0.0.1", 1, database.path, largest_request_bytes=4 * LARGEST)
     return Hub(store, settings, 1).app
 
 
