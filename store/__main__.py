@@ -248,12 +248,13 @@ def _database(text: str) -> Any:
     if "://" not in text:
         return Path(text)
     import sqlalchemy as sa
+    from sqlalchemy.exc import ArgumentError
 
     try:
         url = sa.make_url(text)
         if url.drivername in ("postgresql", "postgres") and "@" not in (url.host or "") and (url.port or 0) < 2**16:
             return url.set(drivername="postgresql")
-    except (ValueError, sa.exc.ArgumentError):
+    except (ValueError, ArgumentError):
         pass
     raise argparse.ArgumentTypeError(
         f"not the address of a PostgreSQL database, such as {EXAMPLE}; are special characters of a password escaped, "

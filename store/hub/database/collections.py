@@ -461,7 +461,7 @@ class SqlCollections(LightningCollections):
     ``atomic`` is a transaction; mode "r" is a snapshot. Labels do not matter.
     """
 
-    collection_name = "router"
+    collection_name = property(lambda self: "router")
 
     def __init__(self, database: Database, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
