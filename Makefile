@@ -38,7 +38,10 @@ CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),-
 WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
 # What shares processes, or a file, stays in one worker.
-PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
+# A test's own time-out is a signal, which comes once and does not end what hangs in C or in the tear-down. After half an
+# hour such a worker shows its stack and exits, and the run ends: pytest-xdist would give the same test to the next one.
+PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 \
+	-o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
 
 # Only for the CPU set: a CPU build of torch found there would satisfy the GPU set, too.
 ifeq ($(SET),cpu)

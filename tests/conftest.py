@@ -99,6 +99,12 @@ def pytest_sessionfinish(session: pytest.Session):
         session.config.workeroutput["left_out"] = dict(left_out)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport):
+    """Name what failed at once: a run that is ended from outside never comes to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid} ({report.when}, {report.duration:.0f} s)", flush=True)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Every worker has collected the same tests."""

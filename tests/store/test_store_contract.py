@@ -504,7 +504,7 @@ async def test_waiting_ends_when_the_last_one_is_closed_and_all_that_wait_share_
     ids = [rollout.rollout_id for rollout in await store.enqueue_many_rollouts(tasks(2))]
     waits = [asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids, timeout=None)) for _ in range(30)]
     await store.update_rollout(ids[0], status="succeeded")
-    pollers = [task for task in asyncio.all_tasks() if "_poll" in repr(task.get_coro())]
+    pollers = [task for task in asyncio.all_tasks() if "Completions._poll " in repr(task.get_coro())]
     assert len(pollers) == 1 and not any(waiting.done() for waiting in waits)
     await store.update_rollout(ids[1], status="succeeded")
     for closed in await asyncio.wait_for(asyncio.gather(*waits), 20):

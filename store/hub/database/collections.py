@@ -46,6 +46,9 @@ Order: TypeAlias = tuple[str, str]
 ALL: Condition = ("and", (), ())
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"exact": operator.eq, "within": among, "contains": contains}
 _LARGEST_INTEGER = 2**63 - 1
+_DEEPEST = 200
+"""Levels of JSON that pydantic's parser reads."""
+
 _counts = schema.counts.c
 _total = sa.select(sa.cast(sa.func.coalesce(sa.func.sum(_counts.number), sa.literal_column("0")), sa.BigInteger)).where(
     _counts.name == sa.bindparam("name")
@@ -299,10 +302,11 @@ _COMPLETE = Statement(sa.insert(schema.completions).values(rollout_id=sa.bindpar
 def _document(item: BaseModel) -> str:
     """A model as JSON text. ValueError for what no reader of JSON accepts: every answer with it would fail."""
     try:
-        text = to_json(item.model_dump(), inf_nan_mode="constants")
-        from_json(text, allow_inf_nan=False)
+        text = to_json(item.model_dump(), inf_nan_mode="constants")  # of a model itself, it would write null for NaN
+        if b"NaN" in text or b"Infinity" in text or text.count(b"{") + text.count(b"[") > _DEEPEST:  # else all is well
+            from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        reason = "it has NaN, an infinity, what JSON has no type for, or more than 200 levels"
+        reason = f"it has NaN, an infinity, what JSON has no type for, or more than {_DEEPEST} levels"
         raise ValueError(f"a {type(item).__name__} cannot be stored: {reason}") from error
     return text.decode()
 
