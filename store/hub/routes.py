@@ -18,7 +18,7 @@ from agentlightning.store.client_server import (
     UpdateAttemptRequest,
     WaitForRolloutsRequest,
 )
-from agentlightning.types import AttemptStatus
+from agentlightning.types import AttemptStatus, TaskInput
 from agentlightning.utils.otlp import spans_from_proto
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -48,6 +48,7 @@ class _Config(RolloutConfig):
 
 
 class _Task(EnqueueRolloutRequest):
+    input: TaskInput
     config: _Config | None = None
 
 

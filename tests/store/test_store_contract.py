@@ -11,6 +11,7 @@ from store.errors import Conflict, UnknownId
 from store.hub.database.opening import opened_store
 from store.hub.database.statements import Statement
 from store.schema import IDEMPOTENCY_KEY
+from tests.support.waiting import until
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -503,6 +504,7 @@ async def test_waiting_returns_what_is_closed_in_time(store):
 async def test_waiting_ends_when_the_last_one_is_closed_and_all_that_wait_share_one_poller(store):
     ids = [rollout.rollout_id for rollout in await store.enqueue_many_rollouts(tasks(2))]
     waits = [asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids, timeout=None)) for _ in range(30)]
+    await until(lambda: store.completions._poller is not None)
     await store.update_rollout(ids[0], status="succeeded")
     pollers = [task for task in asyncio.all_tasks() if "Completions._poll " in repr(task.get_coro())]
     assert len(pollers) == 1 and not any(waiting.done() for waiting in waits)
