@@ -7,20 +7,17 @@ nothing here that could show more.
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agentscope.message import Msg
 
-from runners.werewolf.game import Action, Event, Observation, Option, Request, choices, legal
+from runners.werewolf.game import Action, Event, Observation, Option, Preset, Request, choices, legal
 from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.players import Decided, Player
 from runners.werewolf.prompts_zh.names import REFEREE, choice_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
-
-if TYPE_CHECKING:
-    from runners.werewolf.web.tables import Table
 
 LONGEST_ANSWER = 4000
 
@@ -33,10 +30,26 @@ class NotYourTurn(RuntimeError):
     """The seat is not asked this any more; the page shows what is asked now."""
 
 
+class AtTable(Protocol):
+    """What a seat shows of its table. clock: seconds for each answer; 0 waits for ever. replay: the finished game's id.
+
+    phase: "waiting", "playing", "over" or "failed". somebody_came: the person has opened the seat's page.
+    """
+
+    preset: Preset
+    clock: float
+    phase: str
+    problem: str
+    result: str | None
+    replay: str
+
+    def somebody_came(self) -> None: ...
+
+
 class Seat(Player):
     """One seat; reading its page tells that the person has come."""
 
-    def __init__(self, seat: int, table: "Table"):
+    def __init__(self, seat: int, table: AtTable):
         super().__init__(seat)
         self.table = table
         self.known: list[Event] = []

@@ -18,7 +18,7 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
-from tests.support.tasks import game_task
+from tests.support.tasks import HERE, game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 
@@ -34,7 +34,7 @@ def unserved(tiny_model):
 
 
 async def play(task, resources, **settings):
-    games, turns = WerewolfGames(**settings), []
+    games, turns = WerewolfGames(HERE, **settings), []
     try:
         result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
     finally:
