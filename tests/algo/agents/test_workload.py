@@ -144,7 +144,10 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
         {"right": 1.0, "cost": 0.5},
     ]
     assert after.rows[2].failure == "RuntimeError: an unlucky number" and after.rows[0].calls == 3
-    assert gain(before, after).value == last.score - first.score and figures_of(after).reward.value == 0.75
+    assert (
+        gain(before, after).value == last[workload.score] - first[workload.score]
+        and figures_of(after).reward.value == 0.75
+    )
     assert "step 3" in (run / "evaluations.html").read_text()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
     assert len(told) == 2 and "user: plan 12" in told[0].read_text()
