@@ -144,11 +144,10 @@ def _export(arguments: Sequence[str]) -> None:
         "A hub may be running on the database.",
     )
     _add_database(parser)
-    parser.add_argument("--run", metavar="NAME", help="only the games of this run")
-    parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz; - is stdout")
+    parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz")
     options = parser.parse_args(arguments)
-    count = asyncio.run(export(options.db, options.output, options.run))
-    print(f"{count} games exported", file=sys.stderr)
+    count = asyncio.run(export(options.db, options.output))
+    print(f"{count} games exported")
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"status": _status, "export": _export}
