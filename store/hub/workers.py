@@ -2,19 +2,15 @@
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import signal
+import sys
 import time
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 
-from store.errors import OneLineError
 from store.hub.server import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
 
 logger = logging.getLogger(__name__)
 
-_fork = multiprocessing.get_context("fork")  # a process that imports everything anew starts seconds later
 _TOO_SOON_SECONDS = 5.0
 _DELAY_SECONDS = 1.0
 
@@ -41,50 +37,58 @@ class _Workers:
     def __init__(self, settings: HubSettings, port: int):
         self._settings = settings
         self._port = port
-        self._started: dict[BaseProcess, float] = {}
+        self._started: dict[int, float] = {}
         self._ending = False
 
     def run(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._end)
-        for _ in range(self._settings.n_workers):
-            self._start()
-        while self._started:
-            wait([process.sentinel for process in self._started])
-            for process in [one for one in self._started if not one.is_alive()]:
-                born = self._started.pop(process)
-                if self._ending:
+        previous = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for _ in range(self._settings.n_workers):
+                self._fork()
+            while self._started:
+                pid, status = os.wait()
+                born = self._started.pop(pid, None)
+                if born is None or self._ending:
                     continue
-                logger.error("hub process %s has died (%s); another takes its place", process.pid, _manner(process))
+                logger.error("hub process %d has died (%s); another takes its place", pid, _manner(status))
                 if time.monotonic() - born < _TOO_SOON_SECONDS:
                     time.sleep(_DELAY_SECONDS)
-                self._start()
+                if not self._ending:
+                    self._fork()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
         logger.info("all hub processes have stopped")
 
     def _end(self, *_: object) -> None:
         self._ending = True
-        for process in list(self._started):
-            process.terminate()
+        for pid in list(self._started):
+            os.kill(pid, signal.SIGTERM)
 
-    def _start(self) -> None:
-        process = _fork.Process(target=_serve, args=(self._settings, self._port, os.getpid()))
-        process.start()
-        self._started[process] = time.monotonic()
+    def _fork(self) -> None:
+        watcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_DFL)
+                asyncio.run(self._serve(watcher))
+                status = 0
+            except Exception as error:  # what it was is told here, since nobody else can
+                logger.error("hub process %d: %s", os.getpid(), error)
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        self._started[pid] = time.monotonic()
         if self._ending:  # the signal came in between
-            process.terminate()
+            os.kill(pid, signal.SIGTERM)
+
+    async def _serve(self, watcher: int) -> None:
+        with listen(self._settings.host, self._port, shared=True) as listener:
+            await serve(self._settings, listener, watcher)
 
 
-def _serve(settings: HubSettings, port: int, watcher: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        with listen(settings.host, port, shared=True) as listener:
-            asyncio.run(serve(settings, listener, watcher))
-    except OneLineError as error:
-        logger.error("hub process %d: %s", os.getpid(), error)
-        raise SystemExit(1) from None
-
-
-def _manner(process: BaseProcess) -> str:
-    code = process.exitcode or 0
+def _manner(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
     return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

@@ -46,7 +46,9 @@ class SqliteDatabase(Database):
             make_private_folder(self.path.parent)
             if not self.path.exists():  # closing a file gives up the locks that this process has on it
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._connection = sqlite3.connect(self.path, isolation_level=None, timeout=PATIENCE_SECONDS)
+            self._connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS
+            )
         except (OSError, sqlite3.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise DatabaseUnusable(f"cannot open the database {self.path}: {reason}") from error
