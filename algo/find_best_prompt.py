@@ -73,23 +73,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--generations", type=int, default=2, help="rounds of edits (default: %(default)s)")
     proposer.add_argument("--edits", type=int, default=3, help="of a round (default: %(default)s)")
     options = parser.parse_args(arguments)
-    low, high = options.reward_range
-    key = options.proposer_key_env
-    mistakes = [
-        (
-            bool(options.proposer_url) != bool(options.proposer_model),
-            "--proposer-url, --proposer-model: both or neither",
-        ),
-        (not low < high, "--reward-range: LOW must be below HIGH"),
-        (bool(options.endpoint) != bool(options.model), "--endpoint and --model: both or neither"),
-        (not 0 < options.held_out < 1, "--held-out: a share between 0 and 1"),
-        (key and not os.environ.get(key), f"--proposer-key-env: {key} is not set"),
-        (options.local and options.tasks and not options.agent, "--local with --tasks needs --agent: what plays them"),
-        (options.agent and not options.tasks, "--agent: only with --tasks; the game has its own runner"),
-    ]
-    for made, problem in mistakes:
-        if made:
-            parser.error(problem)
+    if bool(options.proposer_url) != bool(options.proposer_model):
+        parser.error("--proposer-url, --proposer-model: both or neither")
+    if bool(options.endpoint) != bool(options.model):
+        parser.error("--endpoint and --model: both or neither")
+    if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
+        parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
+    if options.local and bool(options.tasks) != bool(options.agent):
+        parser.error("--local: name what plays an agent's --tasks with --agent; the game has its own runner")
     return options
 
 
@@ -106,8 +97,8 @@ def main() -> int:
         rollouts_of_task = 1
         if isinstance(config, WerewolfConfig):
             slots, tree = game_prompts(options.prompts, config, bool(options.proposer_url))
-            check_players(options.player, options.opponent, tuple(slots))
-            rollouts_of_task = len(sides_of(None, tuple(slots)))
+            check_players(options.player, options.opponent, slots)
+            rollouts_of_task = len(sides_of(slots))
             if options.player == "policy" and config.serving.mode == "start":
                 check_model_folder(config.model.path)
         else:

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from bench.llm_proxy import Proxy, llm_proxy
 from bench.tables import table_of
+from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.chat_server import ChatServer
@@ -69,7 +70,7 @@ class _Measured:
         self._url = url
         self._proxy = proxy
         self._resources = PolicyResources(run_name="bench", version=0, endpoints=(f"{url}/v1",), model="policy")
-        self._servers = Connections(ChatServer.of)
+        self._servers = Connections(ChatServer.of, Addresses(url))
         self._gateway = Gateway()
         self._attempts = 0
 

@@ -203,7 +203,7 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
-    async with await Servers.open(config, print) as serving:
+    async with await Servers.open(config) as serving:
         started = time.perf_counter()
         await serving.sleep()
         asleep = time.perf_counter() - started

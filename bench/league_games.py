@@ -18,6 +18,7 @@ from algo.serving.launch import Launch, frozen_launch, policy_launches, pool_ser
 from algo.serving.servers import Servers
 from configs.loading import load_config
 from configs.schema import Config
+from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from runners.werewolf.game import Side
@@ -97,7 +98,7 @@ def _config(model: Path, *settings: str) -> Config:
 
 async def _start(config: Config, stack: AsyncExitStack, launch: Launch | None = None) -> Servers:
     launches = policy_launches(config) if launch is None else [launch]
-    return await stack.enter_async_context(await Servers.start(config, launches, lambda line: None))
+    return await stack.enter_async_context(await Servers.start(config, launches))
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:
@@ -109,8 +110,8 @@ async def _adapters(model: Path, folder: Path) -> Mapping[str, Count]:
         await serving.serve_adapters({name: folders[name] for name in names[1:]}, now=False)
         await serving.push_weights(folders[TRAINED_POLICY], POOL)
         endpoint = serving.endpoints[0]
-        past = [PolicyServer(endpoint, name, 1.0) for name in names[1:]]
-        return await _compare(model, PolicyServer(endpoint, serving.model, 1.0), past)
+        past = [PolicyServer(endpoint, name, 1.0, Addresses(endpoint)) for name in names[1:]]
+        return await _compare(model, PolicyServer(endpoint, serving.model, 1.0, Addresses(endpoint)), past)
 
 
 async def _whole(model: Path, folder: Path) -> Mapping[str, Count]:
@@ -119,7 +120,9 @@ async def _whole(model: Path, folder: Path) -> Mapping[str, Count]:
     async with AsyncExitStack() as stack:
         serving = await _start(config, stack)
         past = await _start(config, stack, frozen_launch(config, "past-1", settings))
-        at = [PolicyServer(each.endpoints[0], each.model, 1.0) for each in (serving, past)]
+        at = [
+            PolicyServer(each.endpoints[0], each.model, 1.0, Addresses(each.endpoints[0])) for each in (serving, past)
+        ]
         return await _compare(model, at[0], at[1:])
 
 

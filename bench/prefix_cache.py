@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
+from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from runners.werewolf.game import Side
@@ -34,7 +35,7 @@ def _counter(metrics: str, name: str) -> float:
 
 
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
-    server = PolicyServer(f"{url}/v1", "policy", 1.0)
+    server = PolicyServer(f"{url}/v1", "policy", 1.0, Addresses(url))
     servers = dict.fromkeys(Side, server)
     turns = await play_deal(PRESET, SEED, LIMITS, await ChatTokens.load(model_folder), servers, round_limit=3)
     await server.close()

@@ -47,13 +47,13 @@ class ProbedAnswer(Frozen):
     deaf: Given
     deck: Given
 
-    def squared_error(self, source: Source) -> float:
-        """The Brier score of the chances of being a wolf, 0 to 1."""
-        return fmean((given - wolf) ** 2 for given, wolf in self.pairs(source))
-
     def pairs(self, source: Source) -> list[tuple[float, bool]]:
         """(chance of being a wolf, whether it is one) of each seat asked about."""
         return list(zip(getattr(self, source).wolf, self.wolves, strict=True))
+
+    def squared_error(self, source: Source) -> float:
+        """The Brier score of the chances of being a wolf, 0 to 1."""
+        return fmean((given - wolf) ** 2 for given, wolf in self.pairs(source))
 
 
 class CalibrationBin(Frozen):
@@ -104,16 +104,14 @@ def probed_answers(note: StudySpan, preset: str, roles: Mapping[int, Role]) -> I
     for belief in note.beliefs:
         if belief.beliefs is None or belief.moment != "vote":
             continue
-        deck = deck_chances(DECKS[preset], belief.seat, roles, belief.beliefs)
         truth = {seat: roles[seat] for seat in belief.beliefs}
+        deck = deck_chances(DECKS[preset], belief.seat, roles, truth)
+        sources = {"own": belief.beliefs, "exact": belief.ceiling, "deaf": belief.deaf, "deck": deck}
         yield ProbedAnswer(
             seat=belief.seat,
             wolves=tuple(role.side is Side.WOLF for role in truth.values()),
             mass=belief.mass,
-            own=_given(belief.beliefs, truth),
-            exact=_given(belief.ceiling, truth),
-            deaf=_given(belief.deaf, truth),
-            deck=_given(deck, truth),
+            **{name: _given(chances, truth) for name, chances in sources.items()},
         )
 
 
@@ -127,16 +125,18 @@ def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> Bel
 
 
 def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
-    deals = [deal for deal, _ in answers]
+    def mean(scores: Sequence[tuple[int, float]]) -> Estimate:
+        return mean_by_cluster([deal for deal, _ in scores], [score for _, score in scores], seed)
+
     ranked = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
     ranked = [(deal, area) for deal, area in ranked if area is not None]
     bins = calibration(pair for _, answer in answers for pair in answer.pairs(source))
     seats = sum(each.seats for each in bins)
     return BeliefScores(
         answers=len(answers),
-        brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
-        log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
-        auc=mean_by_cluster([deal for deal, _ in ranked], [area for _, area in ranked], seed) if ranked else None,
+        brier=mean([(deal, answer.squared_error(source)) for deal, answer in answers]),
+        log_loss=mean([(deal, getattr(answer, source).log_loss) for deal, answer in answers]),
+        auc=mean(ranked) if ranked else None,
         calibration=bins,
         calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins) / seats,
     )

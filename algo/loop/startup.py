@@ -76,7 +76,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Policy
     async def serve() -> PolicyServers:
         # Runners of games that are in flight may ask before the weights of a resumed run are served.
         weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
-        servers = await PolicyServers.open(config, lambda line: logger.info("%s", line), weights_follow)
+        servers = await PolicyServers.open(config, None if weights_follow else 0)
         stack.push_async_callback(servers.stop)
         return servers
 
@@ -170,5 +170,5 @@ async def start_league(
         newest = newest_checkpoint(config.run_dir)
         return ((newest and load_state(newest).league) or LeagueState()).needed
 
-    await serving.start_pool(lambda line: logger.info("%s", line))
+    await serving.start_pool()
     return League(config, state.league, serving, partial(keep_policy, config, engine, trainer), in_checkpoint)

@@ -26,36 +26,22 @@ from store.schema import Task
 logger = logging.getLogger("algo.find_best_prompt")
 
 
-class Journal:
+class Journal(dict[str, Any]):
     """Answers by key, one JSON object a line, each on disk before it is used. A line that was cut off is dropped."""
 
     def __init__(self, path: Path):
-        self._path = path
-        text = path.read_bytes() if path.exists() else b""
+        self._file = path.open("ab+")
+        self._file.seek(0)
+        text = self._file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        self._answers = {entry["key"]: entry["answer"] for entry in map(json.loads, whole.splitlines())}
-        self._file = path.open("ab")
         self._file.truncate(len(whole))
+        super().__init__((entry["key"], entry["answer"]) for entry in map(json.loads, whole.splitlines()))
 
-    def get(self, key: str) -> Any | None:
-        return self._answers.get(key)
-
-    def put(self, key: str, answer: Any) -> None:
+    def add(self, key: str, answer: Any) -> None:
         self._file.write(json.dumps({"key": key, "answer": answer}, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._answers[key] = answer
-
-    def check_plan(self, plan: dict[str, Any]) -> None:
-        """Raise ConfigError when the journal is that of a search with another plan; the first plan is kept."""
-        known = self.get("plan")
-        if known is None:
-            self.put("plan", plan)
-        elif changed := sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name)):
-            raise ConfigError(
-                f"{self._path} is the journal of a search with other {', '.join(changed)}: resume it with the same "
-                f"arguments, or begin another with --resume never"
-            )
+        self[key] = answer
 
     def close(self) -> None:
         self._file.close()
@@ -73,7 +59,7 @@ class Played:
 class Arena:
     """Plays what a search needs. Rollouts that an earlier process enqueued or finished are not enqueued again.
 
-    check_alive: see ``RolloutQueue.collect``. resumed: there may be such rollouts.
+    check_alive: see ``RolloutQueue.collect``. resumed: there may be such rollouts. spent, failed: rollouts so far.
     """
 
     def __init__(
@@ -82,7 +68,7 @@ class Arena:
         queue: RolloutQueue,
         journal: Journal,
         check_alive: Callable[[], Awaitable[object]],
-        resumed: bool = False,
+        resumed: bool,
     ):
         self.workload = workload
         self.spent = 0
@@ -99,33 +85,37 @@ class Arena:
         a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
-        missing = {
-            one: [task for tasks in of_one for task in tasks if self._journal.get(task.task_id) is None]
-            for one, of_one in wanted.items()
-        }
-        if any(missing.values()):
-            await self._play_missing(stage, {one: tasks for one, tasks in missing.items() if tasks})
-        return [list(map(self._result, of_one)) for of_one in wanted.values()]
+        queued: list[Task] = []
+        for candidate, of_one in wanted.items():
+            missing = [task for tasks in of_one for task in tasks if task.task_id not in self._journal]
+            if missing:
+                resources = resources_of(self.workload, candidate)
+                logger.info("prompt %s published as %s", candidate.name, resources.resources_id)
+                known = await self._queue.enqueue(missing, resources, self._resumed, mode="val")
+                in_hub = f", {known} of them in the hub before" if known else ""
+                logger.info("%d rollouts queued with prompt %s%s", len(missing), candidate.name, in_hub)
+                queued += missing
+        if queued:
+            self._resumed = False  # only what was in flight when a process ended can be in the hub unread
+            await self._collect(stage, queued)
+        results = [list(map(self._result, of_one)) for of_one in wanted.values()]
+        for candidate, found in zip(candidates, results, strict=True):
+            if earned := [one.reward for one in found if not math.isnan(one.reward)]:
+                logger.info("%d tasks of prompt %s read, mean reward %.3f", len(found), candidate.name, fmean(earned))
+        return results
 
     def _result(self, tasks: Sequence[Task]) -> Played:
-        answers = [self._journal.get(task.task_id) for task in tasks]
+        answers = [self._journal[task.task_id] for task in tasks]
         rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
         self.spent += len(tasks)
         self.failed += sum(map(math.isnan, rewards))
         summary = "; ".join(answer["summary"] for answer in answers).strip()
         return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
-    async def _play_missing(self, stage: Stage, missing: dict[Candidate, list[Task]]) -> None:
-        for candidate, tasks in missing.items():
-            resources = resources_of(self.workload, candidate)
-            logger.info("prompt %s published as %s", candidate.name, resources.resources_id)
-            known = await self._queue.enqueue(tasks, resources, self._resumed, mode="val")
-            in_hub = f", {known} of them in the hub before" if known else ""
-            logger.info("%d rollouts queued with prompt %s%s", len(tasks), candidate.name, in_hub)
-        self._resumed = False  # only what was in flight when a process ended can be in the hub unread
-        every = [task for tasks in missing.values() for task in tasks]
-        with game_progress(stage.name, len(every)) as on_progress:
-            played = await self._queue.collect(every, self._check_alive, on_progress)
+    async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
+        """Wait for rollouts, and put what came of them into the journal."""
+        with game_progress(stage.name, len(tasks)) as on_progress:
+            played = await self._queue.collect(tasks, self._check_alive, on_progress)
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
@@ -134,23 +124,15 @@ class Arena:
                 f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
-        for candidate, tasks in missing.items():
-            spans, rewards = 0, []
-            for task in tasks:
-                answer = {"reward": None, "summary": "failed", "transcript": ""}
-                if one := finished.get(task.task_id):
-                    rewards.append(self._checked(task, self.workload.reward(task, one)))
-                    answer = {"reward": rewards[-1], "summary": one.outcome.told, "transcript": one.outcome.transcript}
-                    spans += len(one.turns) + 1
-                self._journal.put(task.task_id, answer)
-            mean = f"{fmean(rewards):.3f}" if rewards else "none"
-            logger.info("%d spans of prompt %s read, mean reward %s", spans, candidate.name, mean)
-
-    def _checked(self, task: Task, reward: float) -> float:
         low, high = self.workload.bounds
-        if not low <= reward <= high:
-            raise ConfigError(
-                f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the bounds of "
-                f"your rewards with --reward-range LOW HIGH"
-            )
-        return reward
+        for task in tasks:
+            answer = {"reward": None, "summary": "failed", "transcript": ""}
+            if one := finished.get(task.task_id):
+                reward = self.workload.reward(task, one)
+                if not low <= reward <= high:
+                    raise ConfigError(
+                        f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the "
+                        f"bounds of your rewards with --reward-range LOW HIGH"
+                    )
+                answer = {"reward": reward, "summary": one.outcome.told, "transcript": one.outcome.transcript}
+            self._journal.add(task.task_id, answer)

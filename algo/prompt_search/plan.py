@@ -18,12 +18,11 @@ CONFIRMING_TASKS = 20
 """The fewest on which two prompts are compared: with fewer, the interval leaves out zero too often by chance."""
 _RACE_TASKS = 4
 _FEWEST_INPUTS = 4
-_SIDES: tuple[SideName, ...] = ("wolf", "good")
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """budget: rollouts of the whole search. apart: see ``search.judge``.
+    """budget: rollouts of the whole search. apart: see ``search.Verdict``.
 
     generations: rounds of edits of each prompt, 0 without a proposer. edits: of one round.
     """
@@ -34,6 +33,7 @@ class SearchPlan:
     edits: int
 
     def races(self, slots: Slots, tree: Tree) -> int:
+        """Of each prompt that has rivals, of each round of edits, and of the winners together."""
         with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
         return with_rivals + self.generations * len(slots) + (len(slots) > 1)
 
@@ -65,25 +65,24 @@ def read_halves(path: Path, held_out: float, seed: int) -> tuple[list[Any], list
     confirming, searched = split_tasks(inputs, held_out, seed)
     if min(len(confirming), len(searched)) < _FEWEST_INPUTS:
         raise ConfigError(
-            f"{len(inputs)} tasks are too few: {_FEWEST_INPUTS} to search with and {_FEWEST_INPUTS} others to confirm "
-            f"a winner with are the least (--held-out is {held_out:g})"
+            f"{len(inputs)} tasks with --held-out {held_out:g} are too few: the least are {_FEWEST_INPUTS} to search "
+            f"with and {_FEWEST_INPUTS} others to confirm a winner with"
         )
     return searched, confirming
 
 
-def sides_of(slot: str | None, searched: Collection[str]) -> tuple[SideName, ...]:
-    """The sides of each deal that are played to compare texts for ``slot``; None: for all of ``searched``."""
-    names = searched if slot is None else (slot,)
-    return tuple(side for side in _SIDES if FRAME in names or any(Role(name).side == side for name in names))
+def sides_of(searched: Collection[str]) -> tuple[SideName, ...]:
+    """The sides of each deal that are played to compare texts for these slots."""
+    both: tuple[SideName, ...] = ("wolf", "good")
+    return tuple(side for side in both if FRAME in searched or any(Role(name).side == side for name in searched))
 
 
 def check_players(player: str, opponent: str, searched: Collection[str]) -> None:
     """Raise ConfigError where the opponent reads the prompts that are searched."""
-    if player == opponent:
-        raise ConfigError(f"--player and --opponent are both {player!r}: the prompts of one must be searched alone")
     without_model = [name for name in BUILT_IN_PLAYERS if name != "policy"]
-    if opponent not in without_model and (FRAME in searched or len(searched) > 1):
+    reads_them = opponent not in without_model and (FRAME in searched or len(searched) > 1)
+    if player == opponent or reads_them:
         raise ConfigError(
-            f"--opponent {opponent!r} would read the same prompts: name one that reads none, for the frame of the "
-            f"system prompt or for several prompts ({', '.join(without_model)})"
+            f"--opponent {opponent!r} would read the same prompts as --player {player!r}: name one that reads none "
+            f"({', '.join(without_model)}), or, for the guidance of one role alone, another model"
         )

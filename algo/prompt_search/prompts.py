@@ -3,7 +3,7 @@
 import difflib
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -18,16 +18,16 @@ TEMPLATE = "template"
 GAME_SLOTS: tuple[str, ...] = get_args(PromptName)
 
 # What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
-_SYSTEM_REQUIRES = frozenset({"reply_format", "seat", "role"})
-_SYSTEM_ALLOWS = _SYSTEM_REQUIRES | {"rules", "guidance", "side"}
+_FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})
+_FRAME_ALLOWS = _FRAME_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A prompt that may be replaced by another text. required, allowed: placeholders that a text must, and may, have.
+    """A prompt that is searched. required, allowed: placeholders that a text must, and may, have.
 
-    names_in: finds the placeholders in a text; raises ValueError for a text that cannot be filled in.
+    names_in: finds the placeholders in a text; raises ValueError for one that cannot be filled in.
     """
 
     name: str
@@ -35,17 +35,22 @@ class Slot:
     allowed: frozenset[str]
     names_in: Callable[[str], frozenset[str]]
 
-    def problem_with(self, text: str) -> str | None:
-        """Why a text cannot stand here; None when it can. Names all wrong placeholders, and the valid ones."""
+    def problem_with(self, text: str) -> str:
+        """Why a text cannot stand here; empty when it can. Names all wrong placeholders, and the valid ones."""
         if not text.strip():
             return "it is empty"
         try:
             used = self.names_in(text)
         except ValueError as error:
-            return str(error)
+            return f"its braces cannot be filled in ({error}); a literal brace is written twice"
         wrong = [("uses unknown", used - self.allowed), ("lacks", self.required - used)]
         problems = " and ".join(f"it {verb} {in_braces(names)}" for verb, names in wrong if names)
-        return f"{problems}; valid: {in_braces(self.allowed) or 'none'}" if problems else None
+        return problems and f"{problems}; valid: {in_braces(self.allowed) or 'none'}"
+
+    def check(self, prompts: Sequence[tuple[str, str]]) -> None:
+        """Raise ConfigError for those, given with where they stand, that cannot stand here."""
+        if problems := [f"{where}: {problem}" for where, text in prompts if (problem := self.problem_with(text))]:
+            raise ConfigError("\n".join(problems))
 
 
 Slots = Mapping[str, Slot]
@@ -58,14 +63,13 @@ def in_braces(names: frozenset[str]) -> str:
 
 def format_names(text: str) -> frozenset[str]:
     """The names that ``str.format`` replaces. ValueError for what it refuses, or does more with than replace."""
-    try:
-        fields = [part for part in string.Formatter().parse(text) if part[1] is not None]
-    except ValueError as error:
-        raise ValueError(f"its braces do not match ({error}); a literal brace is written twice") from error
-    for _, name, form, conversion in fields:
-        if not str(name).isidentifier() or form or conversion:
-            raise ValueError(f"it has {{{name}}} with more than a plain name in it; a literal brace is written twice")
-    return frozenset(str(name) for _, name, _, _ in fields)
+    names = set()
+    for _, name, form, conversion in string.Formatter().parse(text):
+        if name is not None:
+            if form or conversion or not name.isidentifier():
+                raise ValueError(f"{{{name}}} has more than a plain name in it")
+            names.add(name)
+    return frozenset(names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,11 @@ class Candidate:
         """ "#3"."""
         return f"#{self.number}"
 
+    @property
+    def title(self) -> str:
+        """ "#3, from #1: the answers were too long"."""
+        return f"{self.name}{'' if self.parent is None else f', from #{self.parent}'}: {self.reason}"
+
 
 @dataclass
 class Tree:
@@ -104,8 +113,8 @@ class Tree:
         return [self.incumbent, *(one for one in self.candidates if one.slot == slot and one.parent == 0)]
 
     def known(self, templates: Mapping[str, str]) -> Candidate | None:
-        """The candidate of which a model reads the very same texts."""
-        return next((one for one in self.candidates if _as_read(one.templates) == _as_read(templates)), None)
+        """The candidate with the very same texts."""
+        return next((one for one in self.candidates if one.templates == templates), None)
 
     def add(
         self, templates: Mapping[str, str], slot: str | None = None, parent: Candidate | None = None, reason: str = ""
@@ -123,54 +132,29 @@ class Tree:
             base = Candidate(0, {}) if candidate.parent is None else self.candidates[candidate.parent]
         lines: list[str] = []
         for slot in sorted({*base.templates, *candidate.templates}):
-            before, after = (one.templates.get(slot, "").strip().splitlines() for one in (base, candidate))
+            before, after = (one.templates.get(slot, "").splitlines() for one in (base, candidate))
             lines += difflib.unified_diff(before, after, f"{base.name} {slot}", f"{candidate.name} {slot}", lineterm="")
         return "\n".join(lines)
-
-    def in_order(self, parent: int | None = None, depth: int = 0) -> Iterator[tuple[int, Candidate]]:
-        """(depth, candidate) of each, below its parent."""
-        for candidate in self.candidates:
-            if candidate.parent == parent:
-                yield depth, candidate
-                yield from self.in_order(candidate.number, depth + 1)
-
-    def text(self) -> str:
-        """The tree for reading: each candidate under its parent, with reason and difference."""
-        blocks = []
-        for depth, candidate in self.in_order():
-            lines = [f"{candidate.name}  {candidate.reason}".rstrip(), *self.difference(candidate).splitlines()]
-            blocks.append("\n".join("    " * depth + line for line in lines))
-        return "\n\n".join([*blocks, *(f"refused: {one}" for one in self.refused)]) + "\n"
-
-
-def _as_read(templates: Mapping[str, str]) -> dict[str, str]:
-    """The texts that reach a model: a frame without ``{guidance}`` hides the guidance of all roles."""
-    frame = templates.get(FRAME)
-    hides = frame is not None and "guidance" not in placeholders(frame)
-    return {slot: text.strip() for slot, text in templates.items() if slot == FRAME or not hides}
 
 
 def agent_prompts(path: Path) -> tuple[Slots, Tree]:
     """The prompts of a file; the first one's placeholders are those of all. Raises ConfigError."""
-    prompts = _read_prompts(path)
-    where, first = prompts[0]
+    first, *others = _read_prompts(path)
     try:
-        names = format_names(first)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    slot = Slot(TEMPLATE, names, names, format_names)
-    _check(slot, prompts)
-    tree = Tree()
-    incumbent = tree.add({TEMPLATE: first}, reason=where)
-    for where, text in prompts[1:]:
-        tree.add({TEMPLATE: text}, TEMPLATE, incumbent, where)
-    return {TEMPLATE: slot}, tree
+        names = format_names(first[1])
+    except ValueError:
+        names = frozenset()  # it is refused with the others
+    return _compete({TEMPLATE: Slot(TEMPLATE, names, names, format_names)}, {TEMPLATE: first}, {TEMPLATE: others})
 
 
-def game_slot(name: str, preset: str) -> Slot:
-    """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal."""
+def game_slot(name: str, preset: str, *, shows_guidance: bool = False) -> Slot:
+    """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal.
+
+    shows_guidance: the frame must, since guidance that reaches nobody cannot be searched.
+    """
     if name == FRAME:
-        return Slot(name, _SYSTEM_REQUIRES, _SYSTEM_ALLOWS, placeholders)
+        required = _FRAME_REQUIRES | {"guidance"} if shows_guidance else _FRAME_REQUIRES
+        return Slot(name, required, _FRAME_ALLOWS, placeholders)
     roles = sorted({role.value for role in DECKS[preset]})
     if name not in roles:
         raise ConfigError(f"--prompts: {preset} has no prompt {name!r}; there are {', '.join((FRAME, *roles))}")
@@ -179,38 +163,39 @@ def game_slot(name: str, preset: str) -> Slot:
 
 def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> tuple[Slots, Tree]:
     """The prompts of a folder of folders. Raises ConfigError."""
+    preset, configured = config.game.preset, config.game.prompts
     beaten = {name: file for name in GAME_SLOTS if (file := folder / f"{name}.txt").is_file()}
-    names = [name for name in GAME_SLOTS if name in beaten or (folder / name).is_dir()]
-    if not names:
+    rivals = {
+        name: _read_prompts(folder / name) if (folder / name).is_dir() else []
+        for name in GAME_SLOTS
+        if name in beaten or (folder / name).is_dir()
+    }
+    if not rivals:
         raise ConfigError(f"--prompts: {folder} has neither folders nor .txt files named {', '.join(GAME_SLOTS)}")
-    slots = {name: game_slot(name, config.game.preset) for name in names}
-    files = config.game.prompts | beaten
-    _check_guidance_is_read(folder, names, files.get(FRAME))
-    first = {name: _text(files[name]) for name in names if name in files}
-    rivals = {name: _read_prompts(folder / name) if (folder / name).is_dir() else [] for name in names}
-    for name, slot in slots.items():
-        _check(slot, [*([(str(files[name]), first[name])] if name in first else []), *rivals[name]])
-        if with_proposer and name not in first:
-            raise ConfigError(
-                f"--prompts: the proposer needs a text to edit, and {folder / name}.txt is missing; write what is "
-                f"built in with `python -m runners.werewolf.prompts_zh --preset {config.game.preset} --to {folder}`"
-            )
-    tree = Tree()
-    incumbent = tree.add(first, reason="the prompts so far")
-    for name, found in rivals.items():
-        for where, text in found:
-            tree.add(first | {name: text}, name, incumbent, where)
-    return slots, tree
-
-
-def _check_guidance_is_read(folder: Path, names: Sequence[str], frame: Path | None) -> None:
-    """Raise ConfigError where guidance is searched under a frame that leaves it out: all its prompts would be equal."""
-    unread = [str(folder / name) for name in names if name != FRAME]
-    if frame is not None and unread and "guidance" not in placeholders(_text(frame)):
+    slots = {name: game_slot(name, preset, shows_guidance=set(rivals) != {FRAME}) for name in rivals}
+    if FRAME not in slots and (frame := configured.get(FRAME)):
+        game_slot(FRAME, preset, shows_guidance=True).check([(str(frame), _text(frame))])
+    files = {name: file for name, file in (configured | beaten).items() if name in slots}
+    if with_proposer and (missing := [name for name in slots if name not in files]):
         raise ConfigError(
-            f"--prompts: {', '.join(unread)} would reach nobody, since the frame {frame} has no {{guidance}}. Add "
-            f"{{guidance}} to the frame, or take what is built in (--set game.prompts={{}})"
+            f"--prompts: the proposer needs texts to edit, and {folder} has no {', '.join(missing)}.txt; write what is "
+            f"built in with `python -m runners.werewolf.prompts_zh --preset {preset} --to {folder}`"
         )
+    return _compete(slots, {name: (str(file), _text(file)) for name, file in files.items()}, rivals)
+
+
+def _compete(
+    slots: Slots, first: Mapping[str, tuple[str, str]], rivals: Mapping[str, Sequence[tuple[str, str]]]
+) -> tuple[Slots, Tree]:
+    """The slots, with the incumbent and its rivals as a tree. first, rivals: where each text stands, and the text."""
+    for name, slot in slots.items():
+        slot.check([*([first[name]] if name in first else []), *rivals[name]])
+    tree, templates = Tree(), {name: text for name, (_, text) in first.items()}
+    incumbent = tree.add(templates, reason="the first")
+    for name, prompts in rivals.items():
+        for where, text in prompts:
+            tree.add(templates | {name: text}, name, incumbent, where)
+    return slots, tree
 
 
 def _read_prompts(path: Path) -> list[tuple[str, str]]:
@@ -234,8 +219,3 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--prompts: cannot read {file}: {error}") from error
-
-
-def _check(slot: Slot, prompts: Sequence[tuple[str, str]]) -> None:
-    if problems := [f"{where}: {problem}" for where, text in prompts if (problem := slot.problem_with(text))]:
-        raise ConfigError("\n".join(problems))

@@ -4,7 +4,6 @@ Any OpenAI-compatible endpoint. Its replies are in the journal, so a resumed sea
 that cannot be used is refused with the reason, and costs its call.
 """
 
-import difflib
 import hashlib
 import logging
 import math
@@ -18,8 +17,6 @@ from algo.prompt_search.prompts import Candidate, Slot, Tree, in_braces
 
 logger = logging.getLogger("algo.find_best_prompt")
 
-_RETRIES = 2
-_TIMEOUT_SECONDS = 120.0
 _REPLY_TOKENS = 1024
 _ATTEMPTS_SHOWN = 3
 _ATTEMPT_CHARS = 8000
@@ -54,59 +51,39 @@ _TEXTS = {
 """By language: instructions; prompt and attempts; one attempt; earlier edits; why the last answer was refused."""
 
 
-class ProposerUnavailable(RuntimeError):
-    """The proposer gives no answer; the message names it, and the remedy."""
-
-
 class Proposer:
     """Edits prompts.
 
-    api_key: anything where the endpoint needs none. bounds: (calls, tokens of prompts and replies together), at most.
-    language: of its instructions, en or zh.
+    client: of the endpoint. calls, tokens (of prompts and replies together): at most. language: of its instructions.
     """
 
     def __init__(
-        self, endpoint: str, model: str, api_key: str, bounds: tuple[int, int], journal: Journal, language: str
+        self, client: openai.AsyncOpenAI, model: str, calls: int, tokens: int, journal: Journal, language: str
     ):
-        self._calls = 0
-        self._tokens = 0
-        self._name = f"{model!r} at {endpoint}"
+        self._client = client
         self._model = model
-        self._client = openai.AsyncOpenAI(
-            base_url=endpoint, api_key=api_key, timeout=_TIMEOUT_SECONDS, max_retries=_RETRIES
-        )
-        self._most_calls, self._most_tokens = bounds
+        self._calls = 0
+        self._calls_at_most = calls
+        self._tokens_left = tokens
         self._journal = journal
         self._texts = _TEXTS[language]
-
-    async def check(self) -> None:
-        """Raise ProposerUnavailable unless the endpoint answers, so that a wrong address costs no rollout."""
-        try:
-            await self._client.models.list()
-        except openai.NotFoundError:
-            pass  # not all have this list
-        except openai.OpenAIError as error:
-            raise self._unavailable(error) from error
-
-    async def close(self) -> None:
-        await self._client.close()
 
     async def edits(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], count: int
     ) -> list[Candidate]:
         """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer where the bounds are reached.
 
-        played: by the leader. Raises ProposerUnavailable.
+        played: by the leader. Raises openai.OpenAIError.
         """
         made: list[Candidate] = []
         problem = ""
         for _ in range(_CALLS_AN_EDIT * count):
-            spent = self._calls >= self._most_calls or self._tokens + _REPLY_TOKENS > self._most_tokens
-            if len(made) == count or spent:
+            if len(made) == count or self._calls == self._calls_at_most or self._tokens_left < _REPLY_TOKENS:
                 break
-            reason, text, problem = _read(await self._reply(self.messages(tree, slot, leader, played, problem)))
+            reply = await self._reply(self.messages(tree, slot, leader, played, problem))
+            reason, text = _edit_in(reply)
             templates = dict(leader.templates) | {slot.name: text}
-            problem = problem or slot.problem_with(text) or ""
+            problem = slot.problem_with(text)
             if not problem and (same := tree.known(templates)):
                 problem = f"it is the same prompt as {same.name}"
             if problem:
@@ -114,45 +91,40 @@ class Proposer:
                 logger.info("%s", tree.refused[-1])
             else:
                 made.append(tree.add(templates, slot.name, leader, reason))
-                logger.info("prompt %s proposed from %s: %s", made[-1].name, leader.name, reason)
+                logger.info("proposed: %s", made[-1].title)
         return made
 
     async def _reply(self, messages: list[dict[str, str]]) -> str:
         self._calls += 1
         digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
         key = f"proposal/{self._calls}/{digest}"
-        answer = self._journal.get(key)
-        if answer is None:
-            try:
-                completion = await self._client.chat.completions.create(
-                    model=self._model,
-                    messages=messages,  # type: ignore[arg-type]
-                    max_tokens=_REPLY_TOKENS,
-                    seed=self._calls,
-                )
-            except openai.OpenAIError as error:
-                raise self._unavailable(error) from error
+        if key not in self._journal:
+            completion = await self._client.chat.completions.create(
+                model=self._model,
+                messages=messages,  # type: ignore[arg-type]
+                max_tokens=_REPLY_TOKENS,
+                seed=self._calls,
+            )
             reply = (completion.choices[0].message.content if completion.choices else None) or ""
             chars = sum(len(message["content"]) for message in messages) + len(reply)
-            answer = {"reply": reply, "tokens": completion.usage.total_tokens if completion.usage else chars}
-            self._journal.put(key, answer)
-        self._tokens += answer["tokens"]
-        return answer["reply"]
+            tokens = completion.usage.total_tokens if completion.usage else chars
+            self._journal.add(key, {"reply": reply, "tokens": tokens})
+        self._tokens_left -= self._journal[key]["tokens"]
+        return self._journal[key]["reply"]
 
     def messages(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
     ) -> list[dict[str, str]]:
+        """What it is asked. problem: of its last answer."""
         rules, body, attempt, earlier, refusal = self._texts
         worst = sorted((one for one in played if not math.isnan(one.reward)), key=lambda one: one.reward)
         worst = worst[:_ATTEMPTS_SHOWN]
         room = _ATTEMPT_CHARS // max(1, len(worst))
         edits = "\n".join(
-            line
+            tree.difference(child)
             for child in tree.candidates
             if child.slot == slot.name and child.parent == leader.number
-            for line in _changed(leader.templates[slot.name], child.templates[slot.name])
         )[-_ATTEMPT_CHARS:]
-        names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
         question = body.format(
             prompt=leader.templates[slot.name],
             losses="".join(
@@ -161,26 +133,12 @@ class Proposer:
             tried=earlier.format(edits=edits) if edits else "",
             problem=refusal.format(problem=problem) if problem else "",
         )
+        names = {"names": in_braces(slot.allowed) or "-", "required": in_braces(slot.required) or "-"}
         return [{"role": "system", "content": rules.format(**names)}, {"role": "user", "content": question}]
 
-    def _unavailable(self, error: openai.OpenAIError) -> ProposerUnavailable:
-        return ProposerUnavailable(
-            f"the proposer {self._name} gives no answer ({type(error).__name__}: {error}); what was played is kept: "
-            f"start it or correct --proposer-url, and run the same command with --resume auto"
-        )
 
-
-def _changed(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-
-
-def _read(reply: str) -> tuple[str, str, str]:
-    """(reason, prompt, what is wrong with the answer)."""
-    if not reply.strip():
-        return "", "", "the answer is empty"
-    prompt = re.search(r"<prompt>(.*?)</prompt>", reply, re.DOTALL)
-    if prompt is None:
-        return "", "", "the answer has no <prompt>…</prompt>"
-    reason = re.search(r"<reason>(.*?)</reason>", reply, re.DOTALL)
-    return " ".join(reason[1].split()) if reason else "", prompt[1].strip(), ""
+def _edit_in(reply: str) -> tuple[str, str]:
+    """(reason, prompt) in a reply; what is not there is empty."""
+    found = {name: re.search(f"<{name}>(.*?)</{name}>", reply, re.DOTALL) for name in ("reason", "prompt")}
+    reason, prompt = (match[1].strip() if match else "" for match in found.values())
+    return " ".join(reason.split()), prompt

@@ -1,4 +1,4 @@
-"""Runs a search from its folder to what is shown in the end."""
+"""Runs a search from its folder to what is shown in the end, and writes what it leaves behind."""
 
 import argparse
 import hashlib
@@ -11,25 +11,41 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from algo.evaluation.page import wide_console
+import openai
+from pydantic import BaseModel
+
+from algo.evaluation.page import Page, Section, Table, value_text, wide_console
 from algo.evaluation.players import serve_players
+from algo.machine.whole_files import write_whole
 from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.plan import SearchPlan, read_halves
 from algo.prompt_search.prompts import Slots, Tree
-from algo.prompt_search.proposer import Proposer, ProposerUnavailable
-from algo.prompt_search.results import PAGE_NAME, write_results, write_tree
-from algo.prompt_search.search import Findings, Search
+from algo.prompt_search.proposer import Proposer
+from algo.prompt_search.search import Search
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Workload
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.command_line import begin_run, run_to_its_end
 from algo.run.folder import OpenedRun, cancel_on_signals
 from configs.schema import Config
+from configs.section import ConfigError
 from store.agents import AGENTS
 from store.client import connect
 from store.schema import TokenLimits
 
 logger = logging.getLogger("algo.find_best_prompt")
+
+PAGE_NAME = "prompts.html"
+_PROPOSER_SECONDS = 120.0
+_NO_ANSWER = (
+    "the proposer gives no answer ({}); what was played is kept: start it or correct --proposer-url, and run the same "
+    "command with --resume auto"
+)
+_LEAD = (
+    "{spent} of {budget} rollouts were spent, {failed} of them failed. Intervals are 95 % (bootstrap over tasks). "
+    "Races choose, on tasks of their own; only the held-out tasks, whose number is fixed before they are played, "
+    "decide whether the choice is called better."
+)
 
 Opened = tuple[Workload, RolloutQueue, Callable[[], Awaitable[object]]]
 """What is played, the queue to play it through, and its ``check_alive``."""
@@ -43,52 +59,46 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
         return opened
     # Versions number prompts here: a resumed search takes back no update, so rollouts of every version stay valid.
     opened.state.policy_version = sys.maxsize
-    status, done = run_to_its_end(
+    folder = opened.config.run_dir
+    status, search = run_to_its_end(
         _search(opened, options, plan, slots, tree),
         opened.config,
         logger,
         "interrupted; what was played is kept, and --resume auto goes on with it",
-        {ProposerUnavailable: "{}"},
+        {openai.OpenAIError: _NO_ANSWER},
     )
-    if done is None:
+    if search is None:
         return status
-    findings, files = done
+    files = _write_results(folder, opened.config.run.name, search)
     if options.tasks:
-        # The folder: each line of the file would be read as a prompt.
-        usage = sorted({f"--prompts {file.parent}" for file in files.values()})
+        usage = [f"--prompts {folder / 'winner'}"]  # the folder: each line of a file would be read as a prompt
     else:
         usage = [f"--set game.prompts.{slot}={file}" for slot, file in files.items()]
-    changed = [tree.difference(tree.candidates[findings.winner], tree.incumbent)] if findings.verdict else []
-    lines = [findings.sentence(), *changed, *usage, str(opened.config.run_dir / PAGE_NAME)]
+    changed = [tree.difference(search.winner, tree.incumbent)] if search.verdict else []
+    lines = [search.sentence(), *changed, *usage, str(folder / PAGE_NAME)]
     wide_console().print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
-async def _search(
-    opened: OpenedRun, options: argparse.Namespace, plan: SearchPlan, slots: Slots, tree: Tree
-) -> tuple[Findings, dict[str, Path]]:
-    """Search, and write what was found into the run's folder. Returns it with the files of the prompts to use."""
+async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPlan, slots: Slots, tree: Tree) -> Search:
     folder = opened.config.run_dir
     journal = Journal(folder / "journal.jsonl")
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
-        journal.check_plan(_described(options, plan, tree))
+        _check_plan(journal, options, plan, tree)
+        stack.callback(_write_tree, folder, tree)  # also of a search that fails
         proposer = None
         if options.proposer_url:
-            bounds = options.proposer_calls, options.proposer_tokens
             key = os.environ[options.proposer_key_env] if options.proposer_key_env else "none"
-            language = "en" if options.tasks else "zh"
-            proposer = Proposer(options.proposer_url, options.proposer_model, key, bounds, journal, language)
-            stack.push_async_callback(proposer.close)
-            await proposer.check()
-        playing = _agent(opened, options) if options.tasks else _game(opened, options, slots)
+            client = openai.AsyncOpenAI(base_url=options.proposer_url, api_key=key, timeout=_PROPOSER_SECONDS)
+            await stack.enter_async_context(client)
+            bounds, language = (options.proposer_calls, options.proposer_tokens), "en" if options.tasks else "zh"
+            proposer = Proposer(client, options.proposer_model, *bounds, journal, language)
+        playing = _agent(opened, options) if options.tasks else _game(opened, options)
         workload, queue, check_alive = await stack.enter_async_context(playing)
-        arena = Arena(workload, queue, journal, check_alive, opened.began_before)
-        try:
-            findings = await Search(plan, slots, tree, arena, proposer).run()
-        finally:
-            write_tree(folder, tree)
-    return findings, write_results(folder, opened.config.run.name, plan, tree, findings)
+        search = Search(plan, slots, tree, Arena(workload, queue, journal, check_alive, opened.began_before), proposer)
+        await search.run()
+    return search
 
 
 @asynccontextmanager
@@ -111,16 +121,87 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
 
 
 @asynccontextmanager
-async def _game(opened: OpenedRun, options: argparse.Namespace, slots: Slots) -> AsyncIterator[Opened]:
+async def _game(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator[Opened]:
     """The game; the policy, if it plays, is served meanwhile."""
     async with serve_players(opened, [options.player, options.opponent], None) as served:
-        workload = GameTasks(opened.config, options.player, options.opponent, served.resources, tuple(slots))
+        workload = GameTasks(opened.config, options.player, options.opponent, served.resources)
         yield workload, served.games, served.check_alive
 
 
-def _described(options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> dict[str, object]:
-    prompts = json.dumps([dict(one.templates) for one in tree.candidates], ensure_ascii=False, sort_keys=True)
-    files = {"prompts": prompts.encode(), "tasks": options.tasks.read_bytes() if options.tasks else b""}
-    digests = {name: hashlib.blake2b(content, digest_size=8).hexdigest() for name, content in files.items()}
+def _check_plan(journal: Journal, options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> None:
+    """Raise ConfigError when the journal's answers are those of a search with another plan."""
+    tasks = hashlib.sha256(options.tasks.read_bytes() if options.tasks else b"").hexdigest()
     chosen = {name: getattr(options, name) for name in ("held_out", "player", "opponent", "proposer_model")}
-    return asdict(plan) | digests | chosen
+    planned = {"prompts": [one.templates for one in tree.candidates], "tasks": tasks, **asdict(plan), **chosen}
+    if "plan" not in journal:
+        journal.add("plan", planned)
+    if changed := [name for name, value in planned.items() if journal["plan"].get(name) != value]:
+        raise ConfigError(
+            f"the journal is that of a search with other {', '.join(changed)}: resume it with the same arguments, or "
+            f"begin another with --resume never"
+        )
+
+
+def _write_tree(folder: Path, tree: Tree) -> None:
+    """Write every prompt as a file, and the edits as text, each with its parent, its reason, and the difference."""
+    for candidate in tree.candidates:
+        for slot, text in candidate.templates.items():
+            write_whole(folder / "prompts" / f"{candidate.number:03d}-{slot}.txt", text + "\n")
+    edits = [f"{one.title}\n{tree.difference(one)}\n" for one in tree.candidates]
+    write_whole(folder / "tree.txt", "\n".join([*edits, *(f"refused: {one}\n" for one in tree.refused)]))
+
+
+def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
+    """Write the page and ``result.json``; returns the files of the prompts to use from now on, by slot.
+
+    Those are the winner's where it was confirmed, and the first prompt's where not.
+    """
+    tree, verdict = search.tree, search.verdict
+    confirmed = verdict is not None and verdict.better
+    used = search.winner if confirmed else tree.incumbent
+    files = {slot: folder / "winner" / f"{slot}.txt" for slot in used.templates}
+    for slot, file in files.items():
+        write_whole(file, used.templates[slot] + "\n")
+    found = {
+        "winner": search.winner.number,
+        "confirmed": confirmed,
+        "verdict": verdict and asdict(verdict),
+        "races": search.races,
+        "spent": search.arena.spent,
+        "failed": search.arena.failed,
+        "plan": asdict(search.plan),
+        "candidates": [asdict(candidate) for candidate in tree.candidates],
+        "refused": tree.refused,
+    }
+    write_whole(folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump))
+    lead = _LEAD.format(budget=search.plan.budget, **found)
+    sections = [_held_out(search), _races(search), _prompts(tree)]
+    Page(f"The best prompt of {title}", sections, search.sentence(), confirmed, [lead]).write(folder / PAGE_NAME)
+    return files
+
+
+def _held_out(search: Search) -> Section:
+    verdict, first, winner = search.verdict, search.tree.incumbent, search.winner
+    if verdict is None:
+        return Section("Held-out tasks", lead=["None was played by two prompts."])
+    names = (f"{winner.name}, first in the races", f"{first.name}, the first", "difference")
+    means = (verdict.challenger, verdict.incumbent, verdict.difference)
+    rows = [(name, str(verdict.tasks), value_text(mean, 2)) for name, mean in zip(names, means, strict=True)]
+    texts = [("What changed", search.tree.difference(winner, first))]
+    for one, played in zip((first, winner), search.examples or (), strict=False):
+        transcript = played.transcript or "(no model call went through the hub's runner)"
+        texts.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.summary}\n\n{transcript}"))
+    return Section("Held-out tasks", tables=[Table("", ("prompt", "tasks", "mean reward"), rows)], texts=texts)
+
+
+def _races(search: Search) -> Section:
+    rows = [
+        (f"{of['race']} #{of['number']}", str(of["tasks"]), value_text(of["reward"], 2), "yes" if of["won"] else "")
+        for of in search.races
+    ]
+    return Section("Races", tables=[Table("", ("race and prompt", "tasks", "mean reward", "won"), rows)])
+
+
+def _prompts(tree: Tree) -> Section:
+    texts = [(one.title, tree.difference(one) or "what is built in") for one in tree.candidates]
+    return Section("All prompts", texts=texts, lead=[f"Refused: {one}" for one in tree.refused])

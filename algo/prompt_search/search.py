@@ -10,7 +10,8 @@ interval of the paired difference lies above zero.
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,64 +30,23 @@ _SEED = 1
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One candidate in a race: tasks that it did, its mean reward (None where all failed), and whether it won."""
-
-    race: str
-    number: int
-    tasks: int
-    reward: Estimate | None
-    won: bool
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What the confirmation found. tasks: that both did. difference: challenger less incumbent, on these.
 
-    better: the challenger has the higher mean; worse: the lower one; neither where that is not shown.
+    better: the challenger has the higher mean, and its interval lies apart from the incumbent's where that is asked.
     """
 
     better: bool
-    worse: bool
     tasks: int
     difference: Estimate
     challenger: Estimate
     incumbent: Estimate
 
-
-@dataclass
-class Findings:
-    """What a search found.
-
-    winner: number of the candidate that was chosen. verdict: of its confirmation; None where the incumbent won, or both
-    finished no held-out task. examples: of a held-out task that the two did most differently, (incumbent, winner).
-    """
-
-    winner: int = 0
-    verdict: Verdict | None = None
-    races: list[Standing] = field(default_factory=list)
-    spent: int = 0
-    failed: int = 0
-    examples: tuple[Played, Played] | None = None
-
     @property
-    def confirmed(self) -> bool:
-        return self.verdict is not None and self.verdict.better
-
-    def sentence(self) -> str:
-        verdict = self.verdict
-        if not self.winner:
-            return "no prompt was found that does better than the first one, #0"
-        if verdict is None:
-            return f"whether prompt #{self.winner} is better than #0 is not known: no held-out task finished"
-        claim = "is worse than #0; keep #0" if verdict.worse else "is not clearly better than #0"
-        claim = "is better than #0" if verdict.better else claim
-        means = (verdict.challenger, verdict.incumbent, verdict.difference)
-        ours, first, difference = (value_text(mean, 2) for mean in means)
-        return (
-            f"prompt #{self.winner} {claim}: mean reward {ours} against {first}, difference {difference}, on "
-            f"{verdict.tasks} held-out tasks"
-        )
+    def claim(self) -> str:
+        if self.better:
+            return "is better than #0"
+        return "is worse than #0; keep #0" if self.difference.high < 0 else "is not clearly better than #0"
 
 
 Play = Callable[[Sequence[int], range], Awaitable[np.ndarray]]
@@ -102,9 +62,9 @@ async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[lis
     rewards: list[list[float]] = [[] for _ in range(candidates)]
     left, done = list(range(candidates)), 0
 
-    def mean(candidate: int) -> float:
+    def rank(candidate: int) -> tuple[float, int]:
         known = _known(rewards[candidate])
-        return sum(known) / len(known) if known else -math.inf
+        return (-sum(known) / len(known) if known else math.inf), candidate
 
     while len(left) > 1 and budget >= len(left):
         tasks = max(1, budget // math.ceil(math.log2(len(left))) // len(left))
@@ -113,8 +73,8 @@ async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[lis
             rewards[candidate] += column.tolist()
         budget -= table.size
         done += tasks
-        left = sorted(sorted(left, key=lambda one: (-mean(one), one))[: math.ceil(len(left) / 2)])
-    return max(left, key=lambda one: (mean(one), -one)), rewards
+        left = sorted(sorted(left, key=rank)[: math.ceil(len(left) / 2)])
+    return min(left, key=rank), rewards
 
 
 def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
@@ -129,90 +89,109 @@ def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
         return None
     challenger, incumbent = (mean_by_cluster(list(one), list(one.values()), _SEED) for one in columns)
     better = difference.low > 0 and not (apart and challenger.touches(incumbent))
-    return Verdict(better, difference.high < 0, len(both), difference, challenger, incumbent)
+    return Verdict(better, len(both), difference, challenger, incumbent)
 
 
 class Search:
-    """One search. slots: the prompts searched, one at a time and then together. proposer: None for no edits."""
+    """One search. slots: the prompts searched, one at a time and then together. proposer: None for no edits.
+
+    races: of each prompt in each race: tasks that it did, mean reward (None where all failed), and whether it won.
+    winner: the candidate that was chosen. verdict: of its confirmation; None where the incumbent won, or both finished
+    no held-out task. examples: of the held-out task that the two did most differently, (incumbent, winner).
+    """
 
     def __init__(self, plan: SearchPlan, slots: Slots, tree: Tree, arena: Arena, proposer: Proposer | None):
-        self.findings = Findings()
-        self._plan = plan
+        self.plan, self.tree, self.arena = plan, tree, arena
+        self.winner = tree.incumbent
+        self.verdict: Verdict | None = None
+        self.races: list[dict[str, Any]] = []
+        self.examples: tuple[Played, Played] | None = None
         self._slots = slots
-        self._tree = tree
-        self._arena = arena
         self._proposer = proposer
         self._races_left = plan.races(slots, tree)
 
-    async def run(self) -> Findings:
+    async def run(self) -> None:
         """Search, then confirm. Raises what ``Arena.play`` and ``Proposer.edits`` do."""
-        incumbent, findings = self._tree.incumbent, self.findings
+        incumbent = self.tree.incumbent
         winners = {name: await self._search_slot(name) for name in self._slots}
         won = {name: winner for name, winner in winners.items() if winner is not incumbent}
-        best = next(iter(won.values()), incumbent)
         if len(won) > 1:
             templates = dict(incumbent.templates) | {name: winner.templates[name] for name, winner in won.items()}
-            together = self._tree.add(templates, None, incumbent, f"the winners for {', '.join(won)} together")
-            entrants = {one.number: one for one in (incumbent, together, *won.values())}
-            best, _ = await self._race(Stage("together", None), list(entrants.values()))
-        findings.winner = best.number
-        if best is not incumbent:
-            await self._confirm(best)
-        findings.spent, findings.failed = self._arena.spent, self._arena.failed
-        logger.info("%s", findings.sentence())
-        logger.info("%d of %d rollouts spent, %d failed", findings.spent, self._plan.budget, findings.failed)
-        return findings
+            together = self.tree.add(templates, None, incumbent, f"the winners for {', '.join(won)} together")
+            self.winner, _ = await self._race(Stage("together", tuple(won)), [incumbent, together, *won.values()])
+        elif won:
+            (self.winner,) = won.values()
+        if self.winner is not incumbent:
+            await self._confirm()
+        logger.info("%s", self.sentence())
+        logger.info("%d of %d rollouts spent, %d failed", self.arena.spent, self.plan.budget, self.arena.failed)
 
     async def _search_slot(self, name: str) -> Candidate:
-        entrants, stage = self._tree.entrants(name), Stage(f"{name}-0", name)
-        leader, played = self._tree.incumbent, list[Played]()
-        if len(entrants) > 1:
-            leader, played = await self._race(stage, entrants)
-        for generation in range(1, self._plan.generations + 1) if self._proposer else ():
-            if not played:
-                (played,) = await self._arena.play(stage, [leader], range(FIRST_LOOK))
-            children = await self._proposer.edits(self._tree, self._slots[name], leader, played, self._plan.edits)
-            if not children:
-                self._races_left -= self._plan.generations - generation + 1
-                break
-            stage = Stage(f"{name}-{generation}", name)
-            leader, played = await self._race(stage, [leader, *children])
-        return leader
+        entrants, generation = self.tree.entrants(name), 0
+        while True:
+            leader, played = await self._race(Stage(f"{name}-{generation}", (name,)), entrants)
+            if self._proposer is None or generation == self.plan.generations:
+                return leader
+            slot, count = self._slots[name], self.plan.edits
+            entrants = [leader, *await self._proposer.edits(self.tree, slot, leader, played, count)]
+            if len(entrants) == 1:
+                self._races_left -= self.plan.generations - generation
+                return leader
+            generation += 1
 
     async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[Played]]:
-        """(the winner, what it played)."""
-        size, played = len(self._arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
-        share = (self._plan.budget // 2 - self._arena.spent) // max(1, self._races_left)
-        self._races_left -= 1
+        """(the winner, what it played). One without a rival is played for the proposer to read."""
+        if len(entrants) == 1:
+            (seen,) = await self.arena.play(stage, entrants, range(FIRST_LOOK if self._proposer else 0))
+            return entrants[0], seen
+        size, played = len(self.arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
 
         async def play(left: Sequence[int], numbers: range) -> np.ndarray:
             logger.info("race %s: %d prompts do %d tasks", stage.name, len(left), len(numbers))
-            found = await self._arena.play(stage, [entrants[index] for index in left], numbers)
+            found = await self.arena.play(stage, [entrants[index] for index in left], numbers)
             for number, of_one in zip(left, found, strict=True):
                 played[number] += of_one
             return _rewards(found)
 
+        share = (self.plan.budget // 2 - self.arena.spent) // self._races_left
+        self._races_left -= 1
         index, rewards = await halve(len(entrants), share // size, play)
-        winner, spent = entrants[index], self._arena.spent
-        logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self._plan.budget)
+        winner, spent = entrants[index], self.arena.spent
+        logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self.plan.budget)
         for one, of_one in zip(entrants, rewards, strict=True):
             known = _known(of_one)
             mean = mean_by_cluster(range(len(known)), known, _SEED) if known else None
-            self.findings.races.append(Standing(stage.name, one.number, len(of_one), mean, one is winner))
+            won = one is winner
+            self.races.append(
+                {"race": stage.name, "number": one.number, "tasks": len(of_one), "reward": mean, "won": won}
+            )
         return winner, played[index]
 
-    async def _confirm(self, winner: Candidate) -> None:
-        incumbent = self._tree.incumbent
+    async def _confirm(self) -> None:
+        winner, incumbent = self.winner, self.tree.incumbent
         differing = [name for name in self._slots if winner.templates.get(name) != incumbent.templates.get(name)]
-        stage = Stage("held-out", differing[0] if len(differing) == 1 else None, held_out=True)
-        size = len(self._arena.workload.tasks(stage, 0, winner))
-        tasks = (self._plan.budget - self._arena.spent) // (2 * size)
+        stage = Stage("held-out", tuple(differing), held_out=True)
+        size = len(self.arena.workload.tasks(stage, 0, winner))
+        tasks = (self.plan.budget - self.arena.spent) // (2 * size)
         logger.info("held-out tasks: %s and %s do %d", winner.name, incumbent.name, tasks)
-        found = await self._arena.play(stage, [winner, incumbent], range(tasks))
-        self.findings.verdict = judge(_rewards(found), self._plan.apart)
-        pairs = zip(*reversed(found), strict=True)
-        known = [(one, other) for one, other in pairs if not math.isnan(one.reward + other.reward)]
-        self.findings.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
+        found = await self.arena.play(stage, [winner, incumbent], range(tasks))
+        self.verdict = judge(_rewards(found), self.plan.apart)
+        known = [(first, ours) for ours, first in zip(*found, strict=True) if math.isfinite(ours.reward + first.reward)]
+        self.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
+
+    def sentence(self) -> str:
+        """What was found."""
+        verdict, name = self.verdict, self.winner.name
+        if not self.winner.number:
+            return "no prompt was found that does better than the first one, #0"
+        if verdict is None:
+            return f"whether prompt {name} is better than #0 is not known: no held-out task finished"
+        means = (verdict.challenger, verdict.incumbent, verdict.difference)
+        ours, first, difference = (value_text(mean, 2) for mean in means)
+        return (
+            f"prompt {name} {verdict.claim}: mean reward {ours} against {first}, difference {difference}, on "
+            f"{verdict.tasks} held-out tasks"
+        )
 
 
 def _rewards(played: Sequence[Sequence[Played]]) -> np.ndarray:

@@ -1,13 +1,13 @@
 """What is played to compare prompts: an agent's tasks, or deals of the game. The same for all prompts of a stage."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from algo.prompt_search.plan import sides_of
 from algo.prompt_search.prompts import Candidate
 from algo.rollouts.triplets import FinishedRollout
-from algo.werewolf.matches import SIDES
+from algo.werewolf.matches import OTHER_SIDE
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
 from configs.werewolf import WerewolfConfig
 from store.agents import AgentTask
@@ -17,13 +17,13 @@ from store.werewolf import GameTask, SeatingRule
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a search with tasks of its own.
+    """A part of a search with tasks of its own. slots: the prompts in which its candidates may differ.
 
-    slot: the prompt in which its candidates differ; None for several. held_out: its tasks are those that confirm.
+    held_out: its tasks are those that confirm.
     """
 
     name: str
-    slot: str | None
+    slots: tuple[str, ...]
     held_out: bool = False
 
 
@@ -67,14 +67,13 @@ class GameTasks:
     """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
 
     A role's guidance is tried on that role's side; the frame, and several prompts together, on both sides of each deal.
-    player, opponent: names as in ``store.werewolf.SeatingRule``. searched: slots. base: as of ``AgentTasks``.
+    player, opponent: names as in ``store.werewolf.SeatingRule``. base: as of ``AgentTasks``.
     """
 
     config: WerewolfConfig
     player: str
     opponent: str
     base: PolicyResources
-    searched: Collection[str]
     bounds: tuple[float, float] = (0.0, 1.0)
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
@@ -92,12 +91,12 @@ class GameTasks:
                 rules=game.rules.chosen(),
                 seating=(
                     SeatingRule(side=side, players={self.player: 1.0}),
-                    SeatingRule(side=SIDES[1 - SIDES.index(side)], players={self.opponent: 1.0}),
+                    SeatingRule(side=OTHER_SIDE[side], players={self.opponent: 1.0}),
                 ),
                 trainable=frozenset(),
                 limits=token_limits(self.config.rollout),
             )
-            for side in sides_of(stage.slot, self.searched)
+            for side in sides_of(stage.slots)
         ]
 
     def reward(self, task: Task, finished: FinishedRollout) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from algo.evaluation.figures import whole_side_games
+from algo.evaluation.figures import games_of
 from algo.evaluation.page import Table, share_text, signed_text, value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.recipes.report import SIDE_TITLES, change_of, judged
@@ -47,7 +47,7 @@ def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
             (seed.seed, row.cluster): float(row.result == side)
             for seed in of.complete
             if seed.ends
-            for row in whole_side_games(seed.ends[1].rows, TRAINED_POLICY, first.opponent, side)
+            for row in games_of(seed.ends[1].rows, TRAINED_POLICY, side, first.opponent)
         }
         for of in (run, first)
     )

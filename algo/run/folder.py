@@ -26,7 +26,7 @@ from algo.run.checkpoints import (
 from algo.run.names import RUN_FILE, run_name
 from configs.loading import as_yaml
 from configs.schema import Config
-from store.printable import LogFormatter
+from store.printable import set_up_logging
 
 
 @dataclass
@@ -108,14 +108,9 @@ class _LogFile(logging.FileHandler):
             print(f"error: the log {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)
 
 
-def set_up_logging(level: str, file: Path) -> None:
+def log_to(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    handlers = [logging.StreamHandler(), _LogFile(file, encoding="utf-8")]
-    for handler in handlers:
-        handler.setFormatter(LogFormatter())
-    logging.basicConfig(level=level, handlers=handlers, force=True)
-    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging(level, _LogFile(file, encoding="utf-8"))
 
 
 def cancel_on_signals() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from algo.advantages.registry import needs_values
-from algo.serving.launch import later_adapters, learner_servers, pool_servers
+from algo.serving.launch import Launch, later_adapters, policy_launches, pool_servers
 from algo.serving.policies import frozen_with_own_server
 from algo.training.chunked_head import CHUNK_ELEMENTS
 from algo.training.verl_configs import packs_sequences, reference_without_adapters
@@ -150,15 +150,16 @@ def shape_of(model: ModelConfig) -> Shape:
     )
 
 
-def further_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig]:
+def further_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig | Launch]:
     """The vLLM servers that a run starts, but those of its first policy. names: frozen policies that it needs."""
-    own = frozen_with_own_server(config, names).values()
-    return [*(policy for policy in own if policy.path is not None), *pool_servers(config), *learner_servers(config)]
+    own = [policy for policy in frozen_with_own_server(config, names).values() if policy.path is not None]
+    learners = [] if config.model.lora_rank else [*config.learners][1:]
+    return [*own, *pool_servers(config), *(one for name in learners for one in policy_launches(config, name))]
 
 
 def make_plan(
     config: Config,
-    frozen: Sequence[FrozenPolicyConfig] = (),
+    frozen: Sequence[FrozenPolicyConfig | Launch] = (),
     *,
     gpu_gib: float | None = None,
     host_gib: float | None = None,
@@ -231,7 +232,7 @@ def _times(number: float, parts: dict[str, float]) -> dict[str, float]:
 
 
 def _on_machine(
-    config: Config, shape: Shape, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig]
+    config: Config, shape: Shape, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig | Launch]
 ) -> dict[str, float]:
     """What the machine itself holds: on CPU everything; else what is offloaded or asleep, and models being loaded."""
     training, serving = config.training, config.serving
@@ -261,7 +262,7 @@ def _on_machine(
 
 
 def _on_gpus(
-    config: Config, shape: Shape, gpu: float, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig]
+    config: Config, shape: Shape, gpu: float, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig | Launch]
 ) -> dict[str, dict[str, float]]:
     """What the fullest GPU of each kind holds, by name. gpu: its bytes. vllm: empty where none is started."""
     serving, taken = config.serving, defaultdict[int, float](float)

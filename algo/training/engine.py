@@ -78,6 +78,11 @@ class Engine:
             self.close()
             raise
 
+    @property
+    def updates(self) -> int:
+        """A count that grows with every update of the first policy, and so tells its weights from later ones."""
+        return self._updates[self._policies[0]]["policy"]
+
     def select(self, policy: str | None) -> None:
         """Make this policy the active one, None the first. Raises KeyError for an unknown one."""
         policy = policy or self._policies[0]

@@ -16,7 +16,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from runners.command_line import add_worker_options, positive, run_fleet, run_worker, set_up_logging
+from runners.command_line import add_worker_options, log_to_terminal, positive, run_fleet, run_worker
 from runners.keys import ApiKeys
 from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.game import PRESETS
@@ -122,7 +122,7 @@ def main() -> int:
     options = parse_arguments()
     if "run" in options:
         return options.run(options)
-    set_up_logging(options)
+    log_to_terminal(options)
     if options.processes > 1:
         return run_fleet("runners.werewolf", options)
     try:

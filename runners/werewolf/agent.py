@@ -38,17 +38,17 @@ class WerewolfGames:
         this machine, and else the server's own tokenizer.
     policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
     keys: of other models' endpoints; None: only endpoints that need none are called.
-    addresses: that models without a key may be called at; None: any.
+    addresses: that models without a key may be called at.
     """
 
     def __init__(
         self,
+        addresses: Addresses,
         tokenizer: Path | None = None,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         keys: ApiKeys | None = None,
-        addresses: Addresses | None = None,
     ):
-        self.policies = Policies(tokenizer, policy_patience_seconds, addresses)
+        self.policies = Policies(addresses, tokenizer, policy_patience_seconds)
         self._api_models = ApiModels(keys, addresses)
         self._judges: dict[ChatEndpoint, Judge] = {}
 
@@ -171,7 +171,7 @@ class WerewolfPlay:
     ):
         addresses = addresses or Addresses(client.server_address_root)
         self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._games = WerewolfGames(tokenizer, policy_patience_seconds, keys, addresses)
+        self._games = WerewolfGames(addresses, tokenizer, policy_patience_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""

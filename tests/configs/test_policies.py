@@ -63,7 +63,7 @@ def test_who_is_never_seated_needs_no_policy():
             [*SIDES, "frozen.wolves.path=runs/tiny_model"],
             "policies has 'wolves', which names something in players, frozen",
         ),
-        ([*SIDES, "serving.served_model_name=villagers"], "policies has 'villagers', which names something"),
+        (["policies={policy-base: {}}"], "policies has 'policy-base', which names something"),
         (
             [*SIDES, "game.opponent=past", "league.every_steps=1"],
             "would need servers for each of them; set it to null, or train adapters",

@@ -304,13 +304,21 @@ _COMPLETE = Statement(sa.insert(schema.completions).values(rollout_id=sa.bindpar
 def _document(item: BaseModel) -> str:
     """A model as JSON text. ValueError for what no reader of JSON accepts: every answer with it would fail."""
     try:
-        text = to_json(item.model_dump(), inf_nan_mode="constants")  # of a model itself, it would write null for NaN
+        text = to_json(_fields(item), inf_nan_mode="constants")  # of a model, it would write null for NaN
         if b"NaN" in text or b"Infinity" in text or text.count(b"{") + text.count(b"[") > _DEEPEST:  # else all is well
             from_json(text, allow_inf_nan=False)
     except ValueError as error:
         reason = f"it has NaN, an infinity, what JSON has no type for, or more than {_DEEPEST} levels"
         raise ValueError(f"a {type(item).__name__} cannot be stored: {reason}") from error
     return text.decode()
+
+
+def _fields(item: BaseModel) -> dict[str, Any]:
+    """As ``model_dump``, which takes longer than all else about an item, for those that a game changes most often."""
+    kind, fields = type(item), vars(item)
+    if kind is Rollout:
+        return {**fields, "config": vars(fields["config"])}
+    return fields if kind is Attempt or kind is Worker else item.model_dump()
 
 
 def check_page(limit: int, offset: int) -> None:

@@ -34,6 +34,7 @@ class FakeEngine:
         self._model = config.model.path
         self._send = send
         self.exported = []
+        self.updates = 0
 
     def select(self, policy):
         assert policy == "policy"
@@ -101,7 +102,7 @@ async def test_the_newest_folders_are_kept_and_those_that_a_crash_undid_are_not(
     async with await Servers.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3):
-            assert await push_policy(config, serving, engine, trainer, version) > 0
+            await push_policy(config, serving, engine, trainer, version)
         assert sorted(folder.name for folder in policies.iterdir()) == ["version-000002", "version-000003"]
         await push_policy(config, serving, engine, trainer, 2)  # resumed from before version 3
         assert [folder.name for folder in policies.iterdir()] == ["version-000002"]
@@ -148,6 +149,33 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
         await until(serving.check_alive)
     assert engine.exported == ["version-000004"] and vllms[1].calls[-len(PUSH) :] == PUSH
     assert vllms[1].bodies["/update_weight_version"] == {"new_version": "4"}
+
+
+async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for_the_new_weights(
+    tmp_path, tiny_model, vllms, monkeypatch
+):
+    """The trainer no longer has the weights of the version that is served: with those it has, turns would lie."""
+    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
+    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 2})})
+    engine, trainer = FakeEngine(config, lambda servers: None), TrainerThread()
+    async with await Servers.open(config) as servers:
+        serving = PolicyServers(config, {"policy": servers})
+        await push_policy(config, serving, engine, trainer, 4)
+        vllms[1].health = 503
+        await until(serving.check_alive)
+        engine.updates += 1
+        vllms[1].calls.clear()
+        vllms[1].health = 200
+        await until(lambda: "/pause?mode=keep" in vllms[1].calls)
+        await push_policy(config, serving, engine, trainer, 5)
+        await until(serving.check_alive)
+        assert len(servers.servers) == 2
+    assert engine.exported == ["version-000005"]
+    assert vllms[1].calls[-6:] == ["/pause?mode=keep", "/pause?mode=keep", *PUSH[1:]]
+    assert vllms[1].bodies["/update_weight_version"] == {"new_version": "5"}
 
 
 async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_model, vllms, monkeypatch):

@@ -1,10 +1,25 @@
-"""Prompts in files, the tree of edits, the journal."""
+"""Prompts in files, what is played with them, the budget, and the journal."""
 
 import pytest
 
+from algo import find_best_prompt
 from algo.prompt_search.arena import Journal
-from algo.prompt_search.prompts import Tree, agent_prompts
+from algo.prompt_search.plan import check_players, read_halves, sides_of
+from algo.prompt_search.prompts import GAME_SLOTS, Candidate, agent_prompts, game_prompts, game_slot
+from algo.prompt_search.tasks import GameTasks, Stage, resources_of
+from configs.loading import load_config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
+from runners.werewolf.game import get_preset
+from runners.werewolf.prompts_zh import __main__ as prompts_zh
+from runners.werewolf.prompts_zh.system import FRAME, check_templates, guidance
+from store.schema import PolicyResources
+
+CONFIG = WerewolfConfig()
+BASE = PolicyResources(
+    run_name="search", version=0, endpoints=("http://x/v1",), model="policy", prompt_templates={"seer": "验人。"}
+)
+OTHER = Candidate(1, {"wolf": "藏好身份。"}, "wolf", 0)
 
 
 def texts_in(path):
@@ -18,41 +33,128 @@ def test_prompts_are_lines_or_stand_between_dashes_or_in_a_folder(tmp_path):
     file.write_text("one\nmore {q}\n---\ntwo {q}\n")
     assert texts_in(file) == ["one\nmore {q}", "two {q}"]
     assert texts_in(tmp_path) == [file.read_text().strip()]
-    file.write_text("\n")
-    with pytest.raises(ConfigError, match="holds no prompt"):
-        texts_in(file)
-    with pytest.raises(ConfigError, match="cannot read"):
-        texts_in(tmp_path / "none.txt")
 
 
-def test_a_tree_has_each_text_that_a_model_reads_once():
-    tree = Tree()
-    first = tree.add({"template": "a\nb"})
-    child = tree.add({"template": "a\nc"}, "template", first, "b was wrong")
-    assert tree.add({"template": "a\nc \n"}, "template", first, "again") is child
-    tree.add({"template": "a\nd"}, "template", child, "c was wrong too")
-    assert tree.difference(tree.candidates[2], first).splitlines()[-2:] == ["-b", "+d"]
-    brief, full = "{seat}{role}{reply_format}", "{seat}{role}{reply_format}{guidance}"
-    game = Tree()
-    frame = game.add({"system": brief})
-    assert game.add({"system": brief, "wolf": "冲"}, "wolf", frame) is frame
-    assert game.add({"system": full, "wolf": "冲"}, None, frame) is not game.add({"system": full}, "system", frame)
+def test_prompts_of_the_game_come_from_folders_named_after_what_they_replace(tmp_path):
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/b.txt").write_text("藏好身份。")
+    (tmp_path / "wolf/a.txt").write_text("先杀预言家。")
+    slots, tree = game_prompts(tmp_path, CONFIG, with_proposer=False)
+    assert list(slots) == ["wolf"]
+    assert [one.templates for one in tree.candidates] == [{}, {"wolf": "先杀预言家。"}, {"wolf": "藏好身份。"}]
+    with pytest.raises(ConfigError, match=r"python -m runners\.werewolf\.prompts_zh --preset 5p_tiny"):
+        game_prompts(tmp_path, CONFIG, with_proposer=True)
+    (tmp_path / "hunter").mkdir()
+    (tmp_path / "hunter/a.txt").write_text("开枪。")
+    with pytest.raises(ConfigError, match="5p_tiny has no prompt 'hunter'"):
+        game_prompts(tmp_path, CONFIG, with_proposer=False)
+
+
+def test_guidance_is_refused_under_a_frame_that_leaves_it_out(tmp_path):
+    frame = tmp_path / "brief.txt"
+    frame.write_text("{reply_format}{seat}{role}{{guidance}}")
+    config = load_config(overrides=[f"game.prompts={{system: {frame}}}"])
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/bold.txt").write_text("冲。")
+    with pytest.raises(ConfigError, match=r"brief\.txt: it lacks \{guidance\}"):
+        game_prompts(tmp_path, config, with_proposer=False)
+    (tmp_path / "system.txt").write_text("{reply_format}{seat}{role}{guidance}")  # the frame to beat is another one
+    assert list(game_prompts(tmp_path, config, with_proposer=False)[0]) == ["system", "wolf"]
+
+
+TEXTS = [
+    "{reply_format}{seat}{role}",
+    "{reply_format}{seat}{role}{rules}{guidance}{side}",
+    "{seat}{role}",
+    "{seat}{role}{side} {{literal}} {x: 1} {}",
+    "{guidance}",
+    "{座位}",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_prompt_is_refused_exactly_when_runners_would_refuse_it(text):
+    for slot in GAME_SLOTS:
+        try:
+            check_templates({slot: text})
+            refused = False
+        except ValueError:
+            refused = True
+        assert bool(game_slot(slot, "12p_sheriff").problem_with(text)) == refused
+
+
+def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["prompts_zh", "--preset", "7p", "--to", str(tmp_path)])
+    prompts_zh.main()
+    written = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.txt")}
+    assert written.pop("system") == FRAME
+    preset = get_preset("7p")
+    assert written == {role.value: guidance(preset, role) for role in set(preset.deck)}
+
+
+def test_all_candidates_play_the_same_deals_with_the_same_luck_and_the_held_out_ones_are_never_trained_on():
+    workload = GameTasks(CONFIG, "policy", "scripted", BASE)
+    for number in range(20):
+        raced, confirmed = (Stage("a", ("wolf",)), Stage("b", ("wolf",), held_out=True))
+        (one,), (other,) = (workload.tasks(raced, number, candidate) for candidate in (Candidate(0, {}), OTHER))
+        assert one.game_id != other.game_id
+        assert one.model_copy(update={"game_id": ""}) == other.model_copy(update={"game_id": ""})
+        (held_out,) = workload.tasks(confirmed, number, OTHER)
+        assert (one.seed % 2, held_out.seed % 2) == (0, 1)
+        assert one.seating[0].side == "wolf" and "policy" in one.seating[0].players
+    published = resources_of(workload, OTHER)
+    assert published.prompt_templates == {"seer": "验人。", "wolf": "藏好身份。"} and published.version == 1
+
+
+def test_a_role_is_tried_on_its_side_and_the_frame_and_several_prompts_on_both():
+    assert [sides_of(slots) for slots in (["wolf"], ["seer"])] == [("wolf",), ("good",)]
+    assert sides_of(["system"]) == sides_of(["wolf", "seer"]) == ("wolf", "good")
+
+
+def test_an_opponent_that_reads_the_same_prompts_is_refused():
+    check_players("policy", "friend", ["wolf"])
+    for opponent, searched in (("friend", ["system"]), ("policy", ["wolf"])):
+        with pytest.raises(ConfigError, match="would read the same prompts"):
+            check_players("policy", opponent, searched)
+
+
+def test_no_input_is_in_both_halves_and_too_few_are_refused(tmp_path):
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f"{number % 10}\n" for number in range(40)))
+    searched, confirming = read_halves(file, 0.5, 1)
+    assert (len(searched), len(confirming), set(searched) & set(confirming)) == (20, 20, set())
+    file.write_text("1\n2\n3\n4\n5\n6\n7\n")
+    with pytest.raises(ConfigError, match=r"7 tasks .* are too few"):
+        read_halves(file, 0.5, 1)
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, capsys):
+    (tmp_path / "wolf").mkdir()
+    (tmp_path / "wolf/bold.txt").write_text("冲。")
+    settings = [f"run.dir={tmp_path}/runs", "serving={mode: attach, urls: [http://127.0.0.1:9]}"]
+    overrides = [part for one in settings for part in ("--set", one)]
+    arguments = ["search", "--prompts", str(tmp_path), "--budget", "79", *overrides]
+    monkeypatch.setattr("sys.argv", arguments)
+    assert find_best_prompt.main() == 2
+    assert "1 races of up to 2 prompts and a confirmation on 20 tasks need 80 rollouts" in capsys.readouterr().err
+    (tmp_path / "system").mkdir()  # the frame is tried on both sides, and then together with the wolves'
+    (tmp_path / "system/a.txt").write_text("{reply_format}{seat}{role}{guidance}")
+    assert find_best_prompt.main() == 2
+    assert "3 races of up to 4 prompts" in (told := capsys.readouterr().err) and "need 192" in told
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_journal_drops_the_line_that_a_crash_cut_off_and_goes_on(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
-    journal.check_plan({"budget": 10})
-    journal.put("a", {"reward": 1.0})
+    journal.add("a", {"reward": 1.0})
     journal.close()
     with path.open("ab") as file:
         file.write('{"key": "b", "answer": "狼'.encode()[:-1])
     journal = Journal(path)
-    assert journal.get("a") == {"reward": 1.0} and journal.get("b") is None
-    journal.put("b", "x")
+    assert journal == {"a": {"reward": 1.0}}
+    journal.add("b", "x")
     journal.close()
     journal = Journal(path)
-    assert journal.get("b") == "x"
-    with pytest.raises(ConfigError, match="other budget: resume"):
-        journal.check_plan({"budget": 11})
+    assert journal == {"a": {"reward": 1.0}, "b": "x"}
     journal.close()

@@ -58,7 +58,7 @@ def test_a_hub_that_is_not_there_ends_a_program_by_its_name(program, monkeypatch
     address = f"http://127.0.0.1:{free_port()}"
     settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["program", *(part for each in settings for part in ("--set", each))])
-    monkeypatch.setattr("algo.run.command_line.set_up_logging", lambda level, file: None)
+    monkeypatch.setattr("algo.run.command_line.log_to", lambda level, file: None)
     assert program.main() == 1 and f"no hub answers at {address}" in caplog.text
 
 

@@ -87,7 +87,7 @@ def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monk
     given = ["--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl", "--local"]
     with pytest.raises(SystemExit):
         find_best_prompt.parse_arguments(given)
-    assert "needs --agent" in capsys.readouterr().err
+    assert "with --agent" in capsys.readouterr().err
     monkeypatch.setattr("sys.argv", ["search", *given, "--agent", "m:a", "--set", f"run.dir={tmp_path}"])
     assert find_best_prompt.main() == 3
     _, runner, again = started.values()

@@ -11,10 +11,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from algo.serving.launch import learner_servers, policy_launches, pool_servers, vllm_command
+from algo.run.plan import further_servers
+from algo.serving.launch import policy_launches, pool_servers, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
-from configs.section import ConfigError
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
 from tests.support.small_models import random_adapters
 from tests.support.waiting import until
@@ -70,7 +70,7 @@ def test_vllm_has_room_for_every_policy_that_learns(configure, lag, pool, room):
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
-    assert learner_servers(config) == []
+    assert further_servers(config, []) == []
 
 
 async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, tmp_path):
@@ -157,14 +157,6 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
     await fake.stop()
 
 
-def test_adapters_do_not_travel_as_whole_weights(configure):
-    settings = configure().model_dump()
-    settings["training"] |= {"device": "cuda"}
-    settings["serving"] |= {"weight_transfer": "nccl"}
-    with pytest.raises((ConfigError, ValueError), match="adapters travel by folder"):
-        type(configure()).model_validate(settings)
-
-
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
@@ -173,7 +165,7 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
-    async with await Servers.open(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
+    async with await Servers.open(config, None) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             # Beside one another, as beside games that go on meanwhile.

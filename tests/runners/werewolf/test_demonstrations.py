@@ -21,7 +21,7 @@ from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
-from tests.support.tasks import game_task
+from tests.support.tasks import HERE, game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 
@@ -37,7 +37,7 @@ def unserved(tiny_model):
 
 
 async def play(task, resources, **settings):
-    games, turns = WerewolfGames(**settings), []
+    games, turns = WerewolfGames(HERE, **settings), []
     try:
         result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
     finally:

@@ -20,7 +20,7 @@ from store.token_spans import context_digest
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
-from tests.support.tasks import game_task
+from tests.support.tasks import HERE, game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 make_task = game_task
@@ -47,7 +47,7 @@ async def vllm(tiny_tokenizer):
 
 
 def policy_seats(vllm, task):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0), chat_tokens(vllm.tokenizer)
+    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
 
     def seat_player(seat, role, name):
         model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")

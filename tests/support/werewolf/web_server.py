@@ -38,7 +38,7 @@ class WebServer:
         folders = RunFolders(runs)
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)
-        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())), whom.addresses)
+        play = WerewolfGames(whom.addresses, tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
         self.tables = Tables(play, whom, folder / "kept", tokenizer, client)
         self._pages = Pages(self.tables, files, folders, games, tokenizer)
         self._app = make_app(self._pages, token, hosts)

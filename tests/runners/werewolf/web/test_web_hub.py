@@ -24,7 +24,7 @@ from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
 from tests.support.fakes import make_turn
-from tests.support.tasks import game_task
+from tests.support.tasks import HERE, game_task
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -58,7 +58,7 @@ async def play_all(client, games_at_once=2):
 
 async def played(task, resources):
     """(the result, the turns) of a game, as the hub gets them."""
-    games, turns = WerewolfGames(), []
+    games, turns = WerewolfGames(HERE), []
     result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
     await games.close()
     return result, turns

@@ -115,7 +115,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
     options = evaluate.parse_arguments(["--people", "first"])
     code = await asyncio.to_thread(evaluate.run_people, config, options)
     assert code == 0 and "people against" in capsys.readouterr().out
-    (against,) = PeopleScores.read(runs / "first" / "people.json").against
+    (against,) = PeopleScores.model_validate_json((runs / "first" / "people.json").read_text()).against
     assert (against.player, against.policy_version, len(against.games)) == ("policy", 24, 3)
     for side in ("wolf", "good"):
         of_side = [result for played, result in results if played == side]
