@@ -110,6 +110,7 @@ def build_batch(
         "returns": returns,
     }
     given = {name: rows for name, rows in by_token.items() if rows is not None}
+    assert all(len(rows) == len(trajectories) for rows in given.values()), "a row of each trajectory"
     columns: dict[str, list[torch.Tensor]] = defaultdict(list)
     for number, trajectory in enumerate(trajectories):
         start = trajectory.loss_mask.index(1)
