@@ -47,8 +47,8 @@ class PhaseRule:
 
     # Prepares the state; returns the phase to go on to, or None with the seats to ask in ``waiting``.
     enter: Callable[[GameState], Phase | None]
-    # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or None
-    # for the next of ``waiting`` to be asked.
+    # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or
+    # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
     # What is asked: of all, or of a seat.
     decision: Decision | Callable[[GameState, int], Decision] | None = None
