@@ -1,17 +1,18 @@
 """Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from algo.agents.metrics import check_attempts, invalid_calls, of_policy
-from algo.agents.tasks import digest_of, held_out_tasks
+from algo.agents.tasks import held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
-from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
+from algo.evaluation.statistics import Estimate, Frozen, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
@@ -40,14 +41,12 @@ class AttemptRow(Row):
 AgentEvaluation = Evaluation[AttemptRow]
 
 
-class AgentFigures(BaseModel):
+class AgentFigures(Frozen):
     """What is counted over an evaluation's attempts; intervals are over tasks. None where there is nothing to count.
 
     rewards: mean of each reward by name, the primary one first. failed: share of attempts that failed by the agent's
     own doing. invalid_calls: share of the policy's calls with a tool call that cannot be used.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reward: Estimate | None
     rewards: dict[str, Estimate]
@@ -71,9 +70,9 @@ async def evaluate(
         "temperature": temperature,
         "tasks": settings.tasks,
         "attempts": settings.attempts,
-        "inputs": digest_of(inputs[: settings.tasks]),
+        "inputs": _digest_of(inputs[: settings.tasks]),
     }
-    digest = digest_of(terms)
+    digest = _digest_of(terms)
     tasks = held_out_tasks(config, inputs, f"{config.run.name}-evaluation-step{step:06d}-{digest}")
     header = Header(
         label=f"step {step}",
@@ -126,35 +125,42 @@ async def evaluate(
 
 def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
     """Everything that is counted; follows from the rows alone."""
-    rows, seed = evaluation.rows, evaluation.header.seed
-    told = [row for row in rows if not row.failure] or rows
-    calls = sum(row.calls for row in rows)
+    rows = evaluation.rows
+
+    calls = [row.calls for row in rows]
 
     def mean(value: Callable[[AttemptRow], float], among: Sequence[AttemptRow] = rows) -> Estimate | None:
-        return mean_by_cluster([row.cluster for row in among], [value(row) for row in among], seed) if among else None
+        clusters, values = [row.cluster for row in among], [value(row) for row in among]
+        return mean_by_cluster(clusters, values, evaluation.header.seed) if among else None
 
-    def mean_of(name: str) -> Estimate | None:
+    rewards = {}
+    for name in dict.fromkeys(name for row in [row for row in rows if not row.failure] or rows for name in row.rewards):
         # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
         given = [row for row in rows if name in row.rewards or row.failure]
-        return mean(lambda row: row.rewards.get(name, 0.0), given)
-
-    names = dict.fromkeys(name for row in told for name in row.rewards)
+        rewards[name] = mean(lambda row, name=name: row.rewards.get(name, 0.0), given)
     return AgentFigures(
         reward=mean(lambda row: row.reward),
-        rewards={name: found for name in names if (found := mean_of(name)) is not None},
+        rewards=rewards,
         failed=mean(lambda row: float(bool(row.failure))),
         invalid_calls=mean_by_cluster(
-            [row.cluster for row in rows], [row.invalid for row in rows], seed, [row.calls for row in rows]
+            [row.cluster for row in rows], [row.invalid for row in rows], evaluation.header.seed, calls
         )
-        if calls
+        if any(calls)
         else None,
-        calls_per_attempt=calls / len(rows) if rows else None,
+        calls_per_attempt=sum(calls) / len(rows) if rows else None,
     )
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
     """By how much the mean reward differs, paired by task: over the tasks that both have, each counting once."""
-    return paired_difference(_rewards_by_task(after), _rewards_by_task(before), after.header.seed)
+
+    def by_task(evaluation: AgentEvaluation) -> dict[int, float]:
+        found: dict[int, list[float]] = defaultdict(list)
+        for row in evaluation.rows:
+            found[row.cluster].append(row.reward)
+        return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
+
+    return paired_difference(by_task(after), by_task(before), after.header.seed)
 
 
 def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
@@ -206,8 +212,5 @@ def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
     return Table("Mean rewards", head, rows)
 
 
-def _rewards_by_task(evaluation: AgentEvaluation) -> Mapping[int, float]:
-    found: dict[int, list[float]] = defaultdict(list)
-    for row in evaluation.rows:
-        found[row.cluster].append(row.reward)
-    return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
+def _digest_of(what: Any) -> str:
+    return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()

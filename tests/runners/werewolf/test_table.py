@@ -326,7 +326,7 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
 
     def impatient(seat, role, name):
         player = seats(seat, role, name)
-        player._model._server._transport.patience_seconds = 0
+        player._model._server.patience_seconds = 0
         return player
 
     with pytest.raises(PolicyUnavailable):
