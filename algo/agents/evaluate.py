@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from algo.agents.metrics import check_attempts, invalid_calls, of_policy
 from algo.agents.tasks import held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
-from algo.evaluation.statistics import Estimate, Frozen, flat_metrics, mean_by_cluster, paired_difference
+from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
@@ -39,20 +39,7 @@ class AttemptRow(Row):
 
 
 AgentEvaluation = Evaluation[AttemptRow]
-
-
-class AgentFigures(Frozen):
-    """What is counted over an evaluation's attempts; intervals are over tasks. None where there is nothing to count.
-
-    rewards: mean of each reward by name, the primary one first. failed: share of attempts that failed by the agent's
-    own doing. invalid_calls: share of the policy's calls with a tool call that cannot be used.
-    """
-
-    reward: Estimate | None
-    rewards: dict[str, Estimate]
-    failed: Estimate | None
-    invalid_calls: Estimate | None
-    calls_per_attempt: float | None
+_OF_NAME = "reward/"
 
 
 async def evaluate(
@@ -114,41 +101,43 @@ async def evaluate(
         policy.keep_serving,
         to_row,
         resumed=resumed,
-        figures=lambda played: figures_of(played).model_dump(mode="json"),
+        figures=lambda played: {name: found and found.model_dump() for name, found in figures_of(played).items()},
     )
     if not any(row.calls and not row.failure for row in evaluation.rows):
         record.forget(header)
         check_attempts(finished)
     write_page(config.run_dir)
-    return metrics_of(evaluation)
+    counts = {"finished": float(len(evaluation.rows)), "not_finished": float(evaluation.not_finished)}
+    return flat_metrics(figures_of(evaluation) | {f"attempts/{name}": count for name, count in counts.items()})
 
 
-def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
-    """Everything that is counted; follows from the rows alone."""
+def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
+    """What is counted over an evaluation's rows, with intervals over tasks; None where there is nothing to count.
+
+    ``reward``, the primary one, and ``reward/NAME`` of each: means. ``failed``: share of attempts that failed by the
+    agent's own doing. ``calls``: the policy's in an attempt. ``invalid_calls``: share of them with a tool call that
+    cannot be used.
+    """
     rows = evaluation.rows
 
+    def mean(among: Sequence[AttemptRow], values: list[float], counts: Sequence[float] = ()) -> Estimate | None:
+        counts = counts or [1.0] * len(among)
+        clusters = [row.cluster for row in among]
+        return mean_by_cluster(clusters, values, evaluation.header.seed, counts) if any(counts) else None
+
     calls = [row.calls for row in rows]
-
-    def mean(value: Callable[[AttemptRow], float], among: Sequence[AttemptRow] = rows) -> Estimate | None:
-        clusters, values = [row.cluster for row in among], [value(row) for row in among]
-        return mean_by_cluster(clusters, values, evaluation.header.seed) if among else None
-
-    rewards = {}
-    for name in dict.fromkeys(name for row in [row for row in rows if not row.failure] or rows for name in row.rewards):
+    figures = {
+        "reward": mean(rows, [row.reward for row in rows]),
+        "failed": mean(rows, [bool(row.failure) for row in rows]),
+        "calls": mean(rows, calls),
+        "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
+    }
+    told = [row for row in rows if not row.failure] or rows
+    for name in dict.fromkeys(name for row in told for name in row.rewards):
         # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
         given = [row for row in rows if name in row.rewards or row.failure]
-        rewards[name] = mean(lambda row, name=name: row.rewards.get(name, 0.0), given)
-    return AgentFigures(
-        reward=mean(lambda row: row.reward),
-        rewards=rewards,
-        failed=mean(lambda row: float(bool(row.failure))),
-        invalid_calls=mean_by_cluster(
-            [row.cluster for row in rows], [row.invalid for row in rows], evaluation.header.seed, calls
-        )
-        if any(calls)
-        else None,
-        calls_per_attempt=sum(calls) / len(rows) if rows else None,
-    )
+        figures[f"{_OF_NAME}{name}"] = mean(given, [row.rewards.get(name, 0.0) for row in given])
+    return figures
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
@@ -161,21 +150,6 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
         return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
 
     return paired_difference(by_task(after), by_task(before), after.header.seed)
-
-
-def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
-    """The figures as flat numbers for a log, below ``evaluation/``."""
-    found = figures_of(evaluation)
-    return flat_metrics(
-        {
-            "reward": found.reward,
-            "failed": found.failed,
-            "invalid_calls": found.invalid_calls,
-            **{f"reward/{name}": value for name, value in found.rewards.items()},
-            "attempts/finished": float(len(evaluation.rows)),
-            "attempts/not_finished": float(evaluation.not_finished),
-        }
-    )
 
 
 def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:
@@ -193,21 +167,22 @@ def write_page(run_dir: Path) -> Path:
 def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
     """A row for each evaluation; gains are over the first."""
     found = [figures_of(evaluation) for evaluation in evaluations]
-    names = list(dict.fromkeys(name for figures in found for name in figures.rewards))
+    names = [name for name in dict.fromkeys(name for figures in found for name in figures) if name.startswith(_OF_NAME)]
     rows = [
         (
             evaluation.header.label,
-            *(value_text(figures.rewards.get(name)) for name in names),
+            *(value_text(figures.get(name)) for name in names),
             signed_text(gain(evaluations[0], evaluation), digits=3) if evaluation is not evaluations[0] else "",
-            share_text(figures.invalid_calls, 1),
-            share_text(figures.failed, 1),
-            "–" if figures.calls_per_attempt is None else f"{figures.calls_per_attempt:.1f}",
+            share_text(figures["invalid_calls"], 1),
+            share_text(figures["failed"], 1),
+            value_text(figures["calls"], 1),
             str(len(evaluation.rows)),
             str(evaluation.not_finished),
         )
         for evaluation, figures in zip(evaluations, found, strict=True)
     ]
-    head = ("evaluation", *names, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
+    shown = (name.removeprefix(_OF_NAME) for name in names)
+    head = ("evaluation", *shown, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
             "not finished")  # fmt: skip
     return Table("Mean rewards", head, rows)
 
