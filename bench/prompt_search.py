@@ -1,5 +1,7 @@
 """Rollouts that the best of 16 prompts takes to find, against testing all equally often; with scripted stand-ins."""
 
+from pathlib import Path
+
 from rich.table import Table
 
 from tests.support.algo.prompt_stand_ins import StandIns, planted, raced
@@ -9,7 +11,7 @@ _WANTED = 95
 _BUDGETS = range(200, 3001, 100)
 
 
-def measure() -> Table:
+def measure(model_folder: Path) -> Table:
     """The smallest budgets with which the best is chosen in 95 of 100 seeded runs."""
     table = Table("success of the others", "races: rollouts", "all equally often", "ratio", title="Best of 16 prompts")
     for others in ((0.25, 0.50), (0.40, 0.50)):
