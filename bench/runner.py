@@ -72,15 +72,16 @@ async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
     _say("ready")
     sys.stdin.readline()
     if kind.startswith("ours"):
-        at_once = count if held else AT_ONCE
-        running = asyncio.create_task(Worker(connect(url), play, kind, games_at_once=at_once, max_games=count).run())
+        client, at_once = connect(url), count if held else AT_ONCE
+        running = asyncio.create_task(Worker(client, play, kind, games_at_once=at_once, max_games=count).run())
     else:
-        runner = LitAgentRunner(OtelTracer(), max_rollouts=count)
+        client, runner = LightningStoreClient(url), LitAgentRunner(OtelTracer(), max_rollouts=count)
         runner.init(_StockAgent(play))
-        runner.init_worker(os.getpid(), LightningStoreClient(url))
+        runner.init_worker(os.getpid(), client)
         running = asyncio.create_task(runner.iter())
     if not held:
         await running
+        await client.close()
         return _say("done")
     for _ in range(count):
         await asyncio.wait([asyncio.create_task(at_last_call.acquire()), running], return_when=asyncio.FIRST_COMPLETED)
