@@ -13,7 +13,7 @@ from pathlib import Path
 from agentlightning import EnqueueRolloutRequest
 from rich.table import Table
 
-from bench.recorded import scripted_task
+from bench.recorded import task_of
 from bench.runner import AT_ONCE, PRESET, SAYS, TURNS
 from bench.tables import ratio_rows, table_of
 from store.client import connect
@@ -41,7 +41,7 @@ async def _measured(hub: HubProcess, kind: str, model_folder: Path, games: int, 
     try:
         client = connect(hub.url)
         await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
-        tasks = [scripted_task(PRESET, seed).encode() for seed in range(games * processes)]
+        tasks = [task_of(PRESET, seed).encode() for seed in range(games * processes)]
         await client.enqueue_many_rollouts(
             [EnqueueRolloutRequest(input=t, mode="train", resources_id=RESOURCES.resources_id) for t in tasks]
         )

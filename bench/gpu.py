@@ -1,9 +1,9 @@
 """``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes, as a Markdown table.
 
 A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
-log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed; and the
-chunked loss beside verl's. What fails is told in its row, and the others go on. On a machine without a GPU it shows the
-plan; ``--on-cpu`` goes through the same with a tiny model, which says nothing of GPUs but that this program works.
+log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed. What
+fails is told in its row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through
+the same with a tiny model, which says nothing of GPUs but that this program works.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from typing import Any
 import aiohttp
 import torch
 from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
-from verl.utils.torch_functional import logprobs_from_logits
 
 from algo.loop.agreement import measured
 from algo.plan import H100_GIB
@@ -30,15 +29,13 @@ from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.servers import Servers
 from algo.tiny_model import build_tiny_model
-from algo.training.chunked_head import ChunkedHead
 from algo.training.engine import Engine
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 
-WORDS, WIDTH = 151_936, 1024
 SHAPE = Qwen3Config(
-    vocab_size=WORDS,
-    hidden_size=WIDTH,
+    vocab_size=151_936,
+    hidden_size=1024,
     intermediate_size=3072,
     num_attention_heads=16,
     num_key_value_heads=8,
@@ -108,42 +105,15 @@ class Bench:
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Of a call, with what it starts on the GPU; the best of five."""
-        tries = []
-        for _ in range(5):
+
+        def once() -> float:
             started = time.perf_counter()
             call()
             if not self.on_cpu:
                 torch.cuda.synchronize()
-            tries.append(time.perf_counter() - started)
-        return min(tries)
+            return time.perf_counter() - started
 
-
-async def loss(bench: Bench) -> None:
-    """Log-probs of 8,192 tokens, forward and backward: the chunked head beside verl's."""
-    tokens, words = (64, 2000) if bench.on_cpu else (8192, WORDS)
-    made = dict(device=bench.device, dtype=bench.dtype)
-    linear = torch.nn.Linear(WIDTH, words, bias=False, **made)
-    hidden = torch.randn(1, tokens, WIDTH, **made, requires_grad=True)
-    labels = torch.randint(0, words, (1, tokens), device=bench.device)
-    head, found = ChunkedHead(linear), {}
-
-    def chunked() -> None:
-        head.expect(labels, torch.ones_like(labels, dtype=torch.float32), False)
-        found["chunked"] = head(hidden)[0, :, 0]
-        found["chunked"].sum().backward()
-
-    def verl() -> None:
-        found["verl"] = logprobs_from_logits(linear(hidden)[0].float(), labels[0])
-        found["verl"].sum().backward()
-
-    for name, call in (("chunked", chunked), ("verl", verl)):
-        if not bench.on_cpu:
-            torch.cuda.reset_peak_memory_stats()
-        took = bench.seconds(call)
-        peak = 0.0 if bench.on_cpu else torch.cuda.max_memory_allocated() / GIB
-        bench.add("loss", name, f"{took:.3f} s, {peak:.1f} GiB at most")
-    apart = (found["chunked"] - found["verl"]).abs().max().item()
-    bench.add("loss", "largest difference", f"{apart:.1e} nats")
+        return min(once() for _ in range(5))
 
 
 async def sampled(serving: Servers, bench: Bench, count: int) -> list[Trajectory]:
@@ -253,7 +223,6 @@ async def measure(bench: Bench) -> None:
     async def try_(part: str, *settings: str) -> None:
         await bench.try_(part, lambda: shared(bench, part, *settings))
 
-    await bench.try_("loss", lambda: loss(bench))
     await try_("folder")
     await try_("adapters", "model.lora_rank=16")
     try:

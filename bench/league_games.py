@@ -17,7 +17,7 @@ from algo.league.results import past_name
 from algo.machine.ports import free_port
 from algo.serving.launch import frozen_launch, policy_launches, pool_servers
 from algo.serving.servers import Servers
-from bench.policy_games import play_deal
+from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from configs.loading import load_config
 from configs.schema import Config
@@ -31,7 +31,6 @@ from tests.support.small_models import random_adapters
 PRESET, POOL = "5p_tiny", 8
 GAMES, AT_ONCE, TURNS_OF_EACH = 24, 8, 2
 LIMITS = {"context_tokens": 3072, "reply_tokens": 20}
-RANK = 8
 
 
 async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServer]) -> Mapping[str, float]:
@@ -45,7 +44,7 @@ async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServe
             own = (Side.WOLF, Side.GOOD)[number // len(others) % 2]
             servers = {side: policy if side is own else others[number % len(others)] for side in Side}
             async with room:
-                await play_deal(PRESET, number, LIMITS, tokens, servers)
+                await play_served(task_of(PRESET, number, LIMITS), tokens, servers)
 
         await asyncio.gather(*map(game, range(first, first + GAMES)))
         return time.monotonic() - began
@@ -67,9 +66,9 @@ def _config(model: Path, *settings: str) -> Config:
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, float]:
-    config = _config(model, f"model.lora_rank={RANK}", f"model.lora_alpha={2 * RANK}", f"run.dir={folder}")
+    config = _config(model, "model.lora_rank=8", "model.lora_alpha=16", f"run.dir={folder}")
     names = [TRAINED_POLICY, *(past_name(version) for version in range(POOL))]
-    folders = {name: random_adapters(folder / name, model, seed, RANK) for seed, name in enumerate(names)}
+    folders = {name: random_adapters(folder / name, model, seed, 8) for seed, name in enumerate(names)}
     async with await Servers.start(config, policy_launches(config), lambda line: None) as serving:
         await serving.serve_adapters({name: folders[name] for name in names[1:]}, now=False)
         await serving.push_weights(folders[TRAINED_POLICY], POOL)

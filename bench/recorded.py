@@ -1,9 +1,10 @@
-"""Games whose policy seats scripted players play, in the exact tokens that a policy would have seen and said."""
+"""Games whose policy seats scripted players play, in the tokens that a policy would have seen and said, or servers."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -11,7 +12,7 @@ from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion
+from runners.policy.server import Completion, PolicyServer
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import Role, Side, get_preset
 from runners.werewolf.language.replies import render_reply
@@ -57,12 +58,13 @@ def _tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(model_folder)
 
 
-def scripted_task(preset: str, seed: int) -> GameTask:
+def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules: Any) -> GameTask:
+    """A game whose seats all are the policy's."""
     name = f"{preset}-{seed}"
     seating = dict.fromkeys(Side, TRAINED_POLICY)
     return GameTask(
-        game_id=name, group_id=name, seed=seed, sampling_seed=seed, preset=preset, seating=seating,
-        trainable=frozenset(Side), limits=LIMITS,
+        game_id=name, group_id=name, seed=seed, sampling_seed=seed, preset=preset, rules=rules, seating=seating,
+        trainable=frozenset(Side), limits=limits,
     )  # fmt: skip
 
 
@@ -83,5 +85,16 @@ async def record_game(
 ) -> tuple[ResultSpan, list[TurnSpan]]:
     """Play one game at the real table; its result, and its turns in the order they were decided."""
     turns: list[TurnSpan] = []
-    task = scripted_task(preset, seed)
-    return await play_scripted(task, model_folder, lambda turn, *times: turns.append(turn), wait), turns
+    return await play_scripted(task_of(preset, seed), model_folder, lambda turn, *at: turns.append(turn), wait), turns
+
+
+async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyServer]) -> list[TurnSpan]:
+    """The turns of a game that real servers play, one for each side."""
+    preset, turns = get_preset(task.preset), list[TurnSpan]()
+
+    def seat_player(seat: int, role: Role, name: str) -> PolicyPlayer:
+        model = TokenExactChatModel(servers[role.side], tokens, task.limits, f"{task.sampling_seed}/{seat}")
+        return PolicyPlayer(seat, model, system_prompt(preset, seat, role))
+
+    await play_game(task, 0, seat_player, lambda turn, *at: turns.append(turn))
+    return turns

@@ -22,7 +22,7 @@ from agentlightning import Attempt, EnqueueRolloutRequest, Rollout, Span
 from rich.console import Group
 from rich.table import Table
 
-from bench.recorded import record_game, scripted_task
+from bench.recorded import record_game, task_of
 from bench.tables import table_of
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
@@ -51,7 +51,7 @@ async def _play(client: PatientStoreClient, preset: str, result: ResultSpan, tur
             on_turn(turn, time.time() - pause, time.time())
         return result.model_copy(update={"turns": len(turns)})
 
-    task = scripted_task(preset, 0).encode()
+    task = task_of(preset, 0).encode()
     request = EnqueueRolloutRequest(input=task, mode="train", resources_id=RESOURCES.resources_id)
     await client.enqueue_many_rollouts([request])
     await Worker(client, play, "plays", games_at_once=1, max_games=1).run()
@@ -110,7 +110,6 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     try:
         await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
         await _fill(client, hub, short)
-        idle = await spent(asyncio.sleep(PLAY_SECONDS))
         alone = await spent(_play(client, "12p_sheriff", result, turns))
         async with WebServer(folder, hub=hub.url) as server:
             async with _open_pages(server) as rollout_id:
@@ -119,8 +118,8 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     finally:
         await client.close()
         hub.kill()
-    figures = {"nothing played, no page": idle, "the game": alone, "the pages": watched - alone}
-    rows = ((name, f"{seconds:.2f}", f"{100 * seconds / PLAY_SECONDS:.2f}") for name, seconds in figures.items())
+    figures = (("the game", alone), ("the pages", watched - alone))
+    rows = ((name, f"{seconds:.2f}", f"{100 * seconds / PLAY_SECONDS:.2f}") for name, seconds in figures)
     title = f"A 12p_sheriff game of {len(turns)} calls in {PLAY_SECONDS:.0f} s, a hub of {GAMES} games"
     return Group(table_of(title, ("CPU of the hub", "seconds", "% of a core"), rows), opened)
 
